@@ -2,6 +2,7 @@
 
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
+use heedful_attention::read::is_queued;
 
 use crate::fused;
 
@@ -27,7 +28,8 @@ pub struct CrossEntropy {
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
     let [rows, _] = logits.dims();
     let (targets, weights) = checked(rows, targets, padding, label_smoothing);
-    of_sums(fused::cross_entropy(logits.cast(FloatDType::F32), targets, weights, label_smoothing))
+    let logits = if is_queued(&logits.device()) { logits } else { logits.cast(FloatDType::F32) };
+    of_sums(fused::cross_entropy(logits, targets, weights, label_smoothing))
 }
 
 /// [`cross_entropy`] of the logits `x E^T` of `states` `x` `[N, C]` and the `matrix` `E` `[V, C]`, of which only a part exists at any time.
@@ -41,7 +43,7 @@ pub fn projected_cross_entropy(
     padding: Option<u32>,
     label_smoothing: f64,
 ) -> CrossEntropy {
-    if states.dtype() != DType::F32 {
+    if states.dtype() != DType::F32 && !is_queued(&states.device()) {
         return cross_entropy(states.matmul(matrix.transpose()), targets, padding, label_smoothing);
     }
     let (targets, weights) = checked(states.dims()[0], targets, padding, label_smoothing);

@@ -11,6 +11,7 @@ use burn::nn::{LayerNormConfig, RmsNorm};
 use burn::tensor::{DType, Device, Tensor};
 use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::is_queued;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};
@@ -121,7 +122,9 @@ impl Norm {
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let epsilon = self.epsilon;
         match (self.kind, &self.beta) {
-            (NormKind::Layer, Some(beta)) if x.dtype() == DType::F32 => fused::norm(x, self.gamma.val(), beta.val(), epsilon),
+            (NormKind::Layer, Some(beta)) if x.dtype() == DType::F32 || is_queued(&x.device()) => {
+                fused::norm(x, self.gamma.val(), beta.val(), epsilon)
+            }
             (NormKind::Layer, beta) => {
                 let mut norm = LayerNormConfig::new(self.gamma.dims()[0]).with_epsilon(epsilon).with_bias(beta.is_some()).init(&x.device());
                 (norm.gamma, norm.beta) = (self.gamma.clone(), beta.clone());

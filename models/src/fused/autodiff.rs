@@ -75,24 +75,19 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         targets: IntTensor<Self>,
         weights: FloatTensor<Self>,
         label_smoothing: f64,
+        limit: usize,
     ) -> FloatTensor<Self> {
         let weights = weights.into_primitive();
         match Prepared.prepare::<C>([states.node(), matrix.node()]).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let (states, matrix) = (states.into_primitive(), matrix.into_primitive());
-                let (sums, gradients) = composed::projected_cross_entropy_with_gradients::<B>(
-                    states,
-                    matrix,
-                    targets,
-                    weights,
-                    label_smoothing,
-                    composed::LOGITS,
-                );
+                let (sums, gradients) =
+                    composed::projected_cross_entropy_with_gradients::<B>(states, matrix, targets, weights, label_smoothing, limit);
                 prepared.finish(gradients, sums)
             }
             OpsKind::UnTracked(prepared) => {
                 let (states, matrix) = (states.into_primitive(), matrix.into_primitive());
-                prepared.finish(B::projected_cross_entropy(states, matrix, targets, weights, label_smoothing))
+                prepared.finish(B::projected_cross_entropy(states, matrix, targets, weights, label_smoothing, limit))
             }
         }
     }

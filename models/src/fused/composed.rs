@@ -2,7 +2,7 @@
 
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata};
-use burn::tensor::{IndexingUpdateOp, Shape, Slice};
+use burn::tensor::{DType, IndexingUpdateOp, Shape, Slice};
 
 use super::operator::FusedLayers;
 
@@ -51,13 +51,15 @@ pub(super) fn sum_of_rows<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     B::float_reshape(B::float_sum_dim(x, 0), Shape::new([width]))
 }
 
-pub(super) fn biased_relu<B: Backend>(x: FloatTensor<B>, bias: FloatTensor<B>) -> FloatTensor<B> {
-    B::relu(biased::<B>(x, bias))
+/// The sum of the numbers in each row, `[N]`.
+#[cfg(feature = "cube")]
+pub(super) fn sum_of_columns<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let rows = x.shape()[0];
+    B::float_reshape(B::float_sum_dim(x, 1), Shape::new([rows]))
 }
 
-pub(super) fn biased_relu_backward<B: Backend>(output: FloatTensor<B>, gradient: FloatTensor<B>) -> (FloatTensor<B>, FloatTensor<B>) {
-    let gradient = B::relu_backward(output, gradient);
-    (gradient.clone(), sum_of_rows::<B>(gradient))
+pub(super) fn biased_relu<B: Backend>(x: FloatTensor<B>, bias: FloatTensor<B>) -> FloatTensor<B> {
+    B::relu(biased::<B>(x, bias))
 }
 
 pub(super) fn cross_entropy<B: Backend>(
@@ -88,12 +90,16 @@ pub(super) fn cross_entropy<B: Backend>(
 }
 
 pub(super) fn scaled_by_first<B: Backend>(x: FloatTensor<B>, factors: FloatTensor<B>) -> FloatTensor<B> {
-    let first = B::float_slice(factors, &[Slice::from(0..1)]);
-    B::float_mul(x, B::float_reshape(first, Shape::new([1, 1])))
+    let first = B::float_reshape(B::float_slice(factors, &[Slice::from(0..1)]), Shape::new([1, 1]));
+    // A factor of 16 bits would make all gradients wrong by the same part.
+    let dtype = x.dtype();
+    cast::<B>(B::float_mul(cast::<B>(x, first.dtype()), first), dtype)
 }
 
-/// Logits that exist at once, at most.
-pub(super) const LOGITS: usize = 1 << 23;
+/// `x` as numbers of this type.
+pub(super) fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+    if x.dtype() == dtype { x } else { B::float_cast(x, dtype.into()) }
+}
 
 /// First and last (exclusive) row of each part whose logits exist at once, at most `limit` where a row has no more.
 fn parts(rows: usize, vocabulary: usize, limit: usize) -> impl Iterator<Item = [usize; 2]> {
@@ -133,11 +139,12 @@ pub(super) fn projected_cross_entropy_with_gradients<B: FusedLayers>(
         let logits = B::product(states.clone(), transposed(matrix.clone()));
         let (sums, slopes) = B::cross_entropy_with_gradient(logits, targets, weights, label_smoothing);
         of_states.push(B::product(slopes.clone(), matrix.clone()));
-        [sums, B::product(transposed(slopes), states)]
+        // Parts are added in 32 bits.
+        [sums, cast::<B>(B::product(transposed(slopes), states), DType::F32)]
     });
     let sums = of_parts.reduce(|[sums, of_matrix], [own_sums, own]| [B::float_add(sums, own_sums), B::float_add(of_matrix, own)]);
     let [sums, of_matrix] = sums.expect("there is a part");
-    (sums, [B::float_cat(of_states, 0), of_matrix])
+    (sums, [B::float_cat(of_states, 0), cast::<B>(of_matrix, matrix.dtype())])
 }
 
 fn of_part<B: Backend>(

@@ -1,7 +1,7 @@
 //! Parts of a model that are more than one tensor operation and one pass over memory: layer normalisation, linear maps with bias and ReLU, and cross-entropy
 //! over a vocabulary, each with a gradient of its own.
 //!
-//! The linear maps fall back on separate operations where numbers are not 32-bit floats.
+//! In main memory they fall back on separate operations where numbers are not 32-bit floats.
 
 mod autodiff;
 mod composed;
@@ -19,13 +19,18 @@ use burn::backend::{Dispatch, DispatchTensor};
 use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{DType, Int, Tensor};
+use heedful_attention::read::is_queued;
 
 pub use self::operator::FusedLayers;
 
 /// ε of normalisation by default, as in tensor2tensor.
 pub const NORM_EPSILON: f64 = 1e-6;
 
-/// Layer normalisation of 32-bit floats `[.., C]` with scale and shift `[C]` (Ba et al. 2016).
+/// Logits that exist at once, at most: as many as caches hold of a few rows, and on a GPU as many as keep it busy.
+const MOST_LOGITS: [usize; 2] = [1 << 23, 1 << 27];
+
+/// Layer normalisation of floats `[.., C]` with scale and shift `[C]` (Ba et al. 2016), in main memory of 32-bit floats alone. Elsewhere those of 16 bits are
+/// summed in 32.
 ///
 /// # Panics
 /// If the width is not that of the scale.
@@ -39,7 +44,7 @@ pub(crate) fn norm<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, beta: Tensor<
 /// # Panics
 /// If the width is not that of the map.
 pub fn linear<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
-    if linear.bias.is_none() || x.dtype() != DType::F32 {
+    if linear.bias.is_none() || !is_for_operators(&x) {
         return heedful_attention::linear::linear(x, linear);
     }
     of_rows(x, linear, <Dispatch as FusedLayers>::linear_with_bias)
@@ -50,10 +55,15 @@ pub fn linear<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
 /// # Panics
 /// If the width is not that of the map.
 pub fn linear_relu<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
-    if linear.bias.is_none() || x.dtype() != DType::F32 {
+    if linear.bias.is_none() || !is_for_operators(&x) {
         return relu(heedful_attention::linear::linear(x, linear));
     }
     of_rows(x, linear, <Dispatch as FusedLayers>::linear_relu)
+}
+
+/// In main memory the operators compute with 32-bit floats alone.
+fn is_for_operators<const D: usize>(x: &Tensor<D>) -> bool {
+    x.dtype() == DType::F32 || is_queued(&x.device())
 }
 
 /// A map of rows with weight and bias of `linear`.
@@ -82,7 +92,7 @@ pub(crate) fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, weights:
     ))
 }
 
-/// [`cross_entropy`] of the logits `x E^T` of states `x` `[N, C]` and a matrix `E` `[V, C]`.
+/// [`cross_entropy`] of the logits `x E^T` of states `x` `[N, C]` and a matrix `E` `[V, C]`, on devices that are [queued](is_queued) also of 16-bit floats.
 pub(crate) fn projected_cross_entropy(
     states: Tensor<2>,
     matrix: Tensor<2>,
@@ -90,11 +100,13 @@ pub(crate) fn projected_cross_entropy(
     weights: Tensor<1>,
     label_smoothing: f64,
 ) -> Tensor<1> {
+    let limit = MOST_LOGITS[usize::from(is_queued(&states.device()))];
     Tensor::from_dispatch(<Dispatch as FusedLayers>::projected_cross_entropy(
         states.into_dispatch(),
         matrix.into_dispatch(),
         targets.into_dispatch(),
         weights.into_dispatch(),
         label_smoothing,
+        limit,
     ))
 }

@@ -6,6 +6,8 @@ use burn::backend::tensor::{FloatTensor, IntTensor};
 use heedful_attention::linear::Products;
 
 #[cfg(feature = "cube")]
+use ::burn::tensor::DType;
+#[cfg(feature = "cube")]
 use burn_fusion::custom::TensorSpec;
 #[cfg(feature = "cube")]
 use heedful_attention::extension as burn;
@@ -62,7 +64,7 @@ pub trait FusedLayers: Products {
     /// The sum `[F]` of the rows of `x` `[N, F]`.
     #[fusion(default)]
     fn sum_of_rows(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        composed::sum_of_rows::<Self>(x)
+        Self::column_sums(x)
     }
 
     /// `max(0, x + bias)` of `x` `[N, F]`.
@@ -74,7 +76,8 @@ pub trait FusedLayers: Products {
     /// Gradients of `x` and `bias` from [`biased_relu`](Self::biased_relu)'s output and its gradient.
     #[fusion(default)]
     fn biased_relu_backward(output: FloatTensor<Self>, gradient: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        composed::biased_relu_backward::<Self>(output, gradient)
+        let gradient = Self::relu_backward(output, gradient);
+        (gradient.clone(), Self::sum_of_rows(gradient))
     }
 
     /// `x weight + bias` of `x` `[N, C]`, `[N, F]`.
@@ -129,7 +132,8 @@ pub trait FusedLayers: Products {
         Self::cross_entropy_forward(logits, targets, weights, label_smoothing)
     }
 
-    /// [`cross_entropy`](Self::cross_entropy) of the logits `states matrix^T` of `states` `[N, C]` and `matrix` `[V, C]`.
+    /// [`cross_entropy`](Self::cross_entropy) of the logits `states matrix^T` of `states` `[N, C]` and `matrix` `[V, C]`, of which at most `limit` exist at
+    /// once where a row has no more.
     #[fusion(default)]
     fn projected_cross_entropy(
         states: FloatTensor<Self>,
@@ -137,8 +141,9 @@ pub trait FusedLayers: Products {
         targets: IntTensor<Self>,
         weights: FloatTensor<Self>,
         label_smoothing: f64,
+        limit: usize,
     ) -> FloatTensor<Self> {
-        composed::projected_cross_entropy::<Self>(states, matrix, targets, weights, label_smoothing, composed::LOGITS)
+        composed::projected_cross_entropy::<Self>(states, matrix, targets, weights, label_smoothing, limit)
     }
 }
 
@@ -146,11 +151,17 @@ pub trait FusedLayers: Products {
 #[cfg(feature = "cube")]
 fn statistics(x: &TensorSpec) -> TensorSpec {
     let width = x.shape[x.shape.num_dims() - 1];
-    TensorSpec::new([x.shape.num_elements() / width, 2].into(), x.dtype)
+    TensorSpec::new([x.shape.num_elements() / width, 2].into(), at_least_32_bits(x.dtype))
 }
 
 /// Loss and negative log-likelihood, `[2]`.
 #[cfg(feature = "cube")]
 fn sums(logits: &TensorSpec) -> TensorSpec {
-    TensorSpec::new([2].into(), logits.dtype)
+    TensorSpec::new([2].into(), at_least_32_bits(logits.dtype))
+}
+
+/// The type of what is summed from such numbers.
+#[cfg(feature = "cube")]
+fn at_least_32_bits(dtype: DType) -> DType {
+    if dtype == DType::F64 { dtype } else { DType::F32 }
 }

@@ -1,7 +1,7 @@
 //! Maps of some of the rows in terms of tensor operations: the rows are gathered, and what they give is put in its places.
 
-use burn::backend::TensorMetadata;
 use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{IndexingUpdateOp, Shape, TensorData};
 
 use super::Rows;
@@ -19,6 +19,12 @@ pub(super) fn product_of_rows<B: Products>(a: FloatTensor<B>, b: FloatTensor<B>,
     let indices = indices::<B>(&a, &rows);
     let [a, b] = [a, b].map(|matrix| B::float_select(matrix, 0, indices.clone()));
     B::product(B::float_swap_dims(a, 0, 1), b)
+}
+
+/// The sum `[C]` of rows `[N, C]`.
+pub(super) fn column_sums<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let width = x.shape()[1];
+    B::float_reshape(B::float_sum_dim(x, 0), Shape::new([width]))
 }
 
 fn indices<B: Products>(x: &FloatTensor<B>, rows: &Rows) -> IntTensor<B> {

@@ -1,9 +1,12 @@
 //! Linear maps of rows.
 //!
 //! On flex, Burn clears the memory of every product and copies it into another block, on one thread: a tenth of a training step. Here products are written
-//! once, in both directions of a map. With few rows, as in decoding, they read weights as main memory gives them fastest.
+//! once, in both directions of a map. With few rows, as in decoding, they read weights as main memory gives them fastest. On a GPU large products take a
+//! faster kernel than Burn chooses, and so do the sums that are gradients of biases.
 
 mod composed;
+#[cfg(feature = "cube")]
+mod cube;
 mod few_rows;
 mod flex;
 #[cfg(feature = "ndarray")]
@@ -23,9 +26,7 @@ use crate::contract::Positions;
 pub use self::flex::SUMS;
 pub use self::operator::Products;
 use super::native::can_compute;
-
-#[cfg(feature = "cube")]
-impl Products for burn_cubecl::CubeBackend {}
+use super::read::is_queued;
 
 /// `x W` of `x` `[.., C]`, `[.., F]`: [`burn::tensor::module::linear`], with products of few rows that are faster where no gradient is tracked.
 ///
@@ -51,7 +52,7 @@ pub type Rows = Arc<[Range<usize>]>;
 /// # Panics
 /// If the width is not that of the map.
 pub fn linear<const D: usize>(x: Tensor<D>, map: &Linear) -> Tensor<D> {
-    if x.dtype() != DType::F32 {
+    if x.dtype() != DType::F32 && !is_queued(&x.device()) {
         return map.forward(x);
     }
     let weight = map.weight.val();
@@ -61,12 +62,7 @@ pub fn linear<const D: usize>(x: Tensor<D>, map: &Linear) -> Tensor<D> {
     let rows = shape.iter().product::<usize>() / width;
     shape[D - 1] = units;
     let output = <Dispatch as Products>::rows_mapped(x.reshape([rows, width]).into_dispatch(), weight.into_dispatch());
-    let output = Tensor::<2>::from_dispatch(output);
-    let output = match &map.bias {
-        Some(bias) => output + bias.val().unsqueeze(),
-        None => output,
-    };
-    output.reshape(shape)
+    shifted(Tensor::<2>::from_dispatch(output), map).reshape(shape)
 }
 
 /// [`linear`] of a sequence `[B, N, C]` at these positions. Positions that are padding and need not be computed ([`Positions::ends`]) give `b`.
@@ -84,11 +80,18 @@ pub(crate) fn linear_at(x: Tensor<3>, map: &Linear, positions: &Positions) -> Te
     let x = x.reshape([batch * length, width]);
     let output =
         Tensor::<2>::from_dispatch(<Dispatch as Products>::some_rows_mapped(x.into_dispatch(), weight.into_dispatch(), rows.into()));
-    let output = match &map.bias {
-        Some(bias) => output + bias.val().unsqueeze(),
-        None => output,
-    };
-    output.reshape([batch, length, units])
+    shifted(output, map).reshape([batch, length, units])
+}
+
+/// `x + b` of rows `[N, F]`.
+fn shifted(x: Tensor<2>, map: &Linear) -> Tensor<2> {
+    match &map.bias {
+        None => x,
+        Some(bias) if is_queued(&x.device()) => {
+            Tensor::from_dispatch(<Dispatch as Products>::shifted(x.into_dispatch(), bias.val().into_dispatch()))
+        }
+        Some(bias) => x + bias.val().unsqueeze(),
+    }
 }
 
 #[cfg(test)]

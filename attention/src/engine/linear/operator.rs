@@ -1,9 +1,15 @@
 //! The operator: a product of matrices, and one with a gradient.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
+use ::burn::tensor::Shape;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, backend_extension};
+use burn::backend::{Autodiff, Backend, TensorMetadata, backend_extension};
+#[cfg(feature = "cube")]
+use burn_fusion::custom::TensorSpec;
 
 use super::{Rows, composed};
 use crate::engine::recomputed::{Gradient, recomputed};
@@ -42,6 +48,24 @@ pub trait Products: Backend {
     fn product_of_rows(a: FloatTensor<Self>, b: FloatTensor<Self>, rows: Rows) -> FloatTensor<Self> {
         composed::product_of_rows::<Self>(a, b, rows)
     }
+
+    /// The sum `[C]` of rows `[N, C]`.
+    #[fusion(meta = sum)]
+    fn column_sums(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        composed::column_sums::<Self>(x)
+    }
+
+    /// `x + shift` of rows `[N, C]`; with automatic differentiation, with its gradients.
+    #[fusion(default)]
+    fn shifted(x: FloatTensor<Self>, shift: FloatTensor<Self>) -> FloatTensor<Self> {
+        let shape = Shape::new([1, x.shape()[1]]);
+        Self::float_add(x, Self::float_reshape(shift, shape))
+    }
+}
+
+#[cfg(feature = "cube")]
+fn sum(x: &TensorSpec) -> TensorSpec {
+    TensorSpec::new([x.shape[1]].into(), x.dtype)
 }
 
 impl<B: Products, C: CheckpointStrategy> Products for Autodiff<B, C> {
@@ -57,6 +81,32 @@ impl<B: Products, C: CheckpointStrategy> Products for Autodiff<B, C> {
             let [x, weight] = both(factors);
             (B::some_rows_mapped(x, weight, rows.clone()), LinearOfRows(rows))
         })
+    }
+
+    fn shifted(x: FloatTensor<Self>, shift: FloatTensor<Self>) -> FloatTensor<Self> {
+        match Shift.prepare::<C>([x.node(), shift.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish((), B::shifted(x.into_primitive(), shift.into_primitive())),
+            OpsKind::UnTracked(prepared) => prepared.finish(B::shifted(x.into_primitive(), shift.into_primitive())),
+        }
+    }
+}
+
+/// The gradient of rows and their shift.
+#[derive(Debug)]
+struct Shift;
+
+impl<B: Products> Backward<B, 2> for Shift {
+    type State = ();
+
+    fn backward(self, ops: Ops<(), 2>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let gradient = gradients.consume::<B>(&ops.node);
+        let [of_x, of_shift] = ops.parents;
+        if let Some(node) = of_shift {
+            gradients.register::<B>(node.id, B::column_sums(gradient.clone()));
+        }
+        if let Some(node) = of_x {
+            gradients.register::<B>(node.id, gradient);
+        }
     }
 }
 
