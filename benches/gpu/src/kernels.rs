@@ -3,12 +3,15 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use burn::tensor::{Device, FloatDType, Tensor};
+use burn::module::Param;
+use burn::nn::Linear;
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use clap::Parser;
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
 use heedful_attention::init::Init;
+use heedful_attention::linear::linear;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
@@ -17,6 +20,9 @@ use heedful_attention::read::read;
 use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::{Span, Visibility};
 use heedful_experiments::backend::Backend;
+use heedful_models::loss::projected_cross_entropy;
+use heedful_models::norm::NormConfig;
+use heedful_models::precision::cast;
 
 /// Compare the native kernels of a GPU with the processor.
 #[derive(Parser)]
@@ -66,6 +72,7 @@ pub(crate) fn main() -> ExitCode {
             println!("{backend} {dtype:?}: not on this device");
             continue;
         }
+        failures += layers(&device, dtype) + maps(&device, dtype);
         // Each width is compiled anew, so that it comes first.
         for widths in [[64, 64], [128, 128], [24, 40], [5, 7], [64, 192]] {
             for (name, visibility, span) in &visibilities {
@@ -160,6 +167,84 @@ fn operations(device: &Device) -> usize {
                 );
                 wrong += 1;
             }
+        }
+    }
+    wrong
+}
+
+/// Layer normalisation and cross-entropy, and their gradients, in `dtype` on the device and in 32 bits on the processor.
+fn layers(device: &Device, dtype: FloatDType) -> usize {
+    let mut wrong = 0;
+    for (rows, width, vocabulary) in [(3, 5, 7), (130, 96, 1000), (33, 64, 5003), (2048, 768, 5003)] {
+        let of = |device: &Device, number: FloatDType| {
+            let device = device.clone().autodiff();
+            // Logits are of the size of 1: of larger ones the rounding to 16 bits changes probabilities by more than the kernels may.
+            let leaf = |seed, shape: [usize; 2], deviation| {
+                let drawn: Tensor<2> = Init::Normal(deviation).tensor(shape, &RandomKey::from_seed(seed), &Device::flex().autodiff());
+                let rounded = read(drawn.cast(dtype).cast(FloatDType::F32).detach());
+                Tensor::<2>::from_data(rounded, &device).cast(number).detach().require_grad()
+            };
+            let (x, matrix) = (leaf(1, [rows, width], 1.0), leaf(2, [vocabulary, width], (width as f64).powf(-0.5)));
+            let norm = cast(NormConfig::default().init(width, &device), number);
+            let targets: Vec<i32> = (0..rows).map(|row| (row * 23 % vocabulary) as i32).collect();
+            let targets = Tensor::from_data(TensorData::new(targets, [rows]), &device);
+            let normal = norm.forward(x.clone());
+            let loss = projected_cross_entropy(normal.clone(), matrix.clone(), targets, Some(1), 0.1).loss;
+            let gradients = (loss.clone() / rows as f64).backward();
+            let plain = |x: Tensor<2>| read(x.cast(FloatDType::F32)).iter::<f64>().collect::<Vec<_>>();
+            let gradient = |leaf: &Tensor<2>| plain(leaf.grad(&gradients).expect("the loss depends on it"));
+            let scale = norm.gamma.val().grad(&gradients).expect("the loss depends on the scale");
+            let loss = loss.unsqueeze();
+            [
+                ("normalised", plain(normal)),
+                ("loss", plain(loss)),
+                ("x", gradient(&x)),
+                ("matrix", gradient(&matrix)),
+                ("scale", plain(scale.unsqueeze())),
+            ]
+        };
+        for ((name, found), (_, expected)) in of(device, dtype).into_iter().zip(of(&Device::flex(), FloatDType::F32)) {
+            let difference = difference(&found, &expected);
+            // Products of 32-bit floats on CUDA have factors of 11 bits (TF32).
+            let limit = if dtype == FloatDType::BF16 { 3e-2 } else { 4e-3 };
+            let bad = difference.is_nan() || difference > limit;
+            wrong += usize::from(bad);
+            println!(
+                "{dtype:?} {name} of {rows} rows, width {width}, {vocabulary} words: {difference:.1e} {}",
+                if bad { "WRONG" } else { "ok" }
+            );
+        }
+    }
+    wrong
+}
+
+/// Linear maps, and their gradients, of sizes that take other kernels than Burn's, in `dtype` on the device and in 32 bits on the processor.
+fn maps(device: &Device, dtype: FloatDType) -> usize {
+    let mut wrong = 0;
+    for [rows, width, units] in [[4096, 768, 768], [4096, 256, 1024], [1000, 1000, 504], [2048, 768, 5003]] {
+        let of = |device: &Device, number: FloatDType| {
+            let device = device.clone().autodiff();
+            let leaf = |seed, shape: [usize; 2]| {
+                let drawn: Tensor<2> = Init::Normal(1.0).tensor(shape, &RandomKey::from_seed(seed), &Device::flex().autodiff());
+                let rounded = read(drawn.cast(dtype).cast(FloatDType::F32).detach());
+                Tensor::<2>::from_data(rounded, &device).cast(number).detach().require_grad()
+            };
+            let (x, weight, bias) = (leaf(1, [rows, width]), leaf(2, [width, units]), leaf(3, [1, units]).reshape([units]));
+            let (weight, bias) = (Param::from_tensor(weight.detach()), Param::from_tensor(bias.detach()));
+            let map = Linear { weight, bias: Some(bias) };
+            let output = linear(x.clone(), &map);
+            let gradients = (output.clone() * leaf(4, [rows, units]).detach()).sum().backward();
+            let plain = |x: Tensor<2>| read(x.cast(FloatDType::F32)).iter::<f64>().collect::<Vec<_>>();
+            let gradient = |leaf: Tensor<2>| plain(leaf.grad(&gradients).expect("the output depends on it"));
+            let bias = map.bias.as_ref().expect("the map has a bias").val().grad(&gradients).expect("the output depends on it");
+            [("output", plain(output)), ("x", gradient(x)), ("weight", gradient(map.weight.val())), ("bias", plain(bias.unsqueeze()))]
+        };
+        for ((name, found), (_, expected)) in of(device, dtype).into_iter().zip(of(&Device::flex(), FloatDType::F32)) {
+            let difference = difference(&found, &expected);
+            let limit = if dtype == FloatDType::BF16 { 1e-2 } else { 2e-3 };
+            let bad = difference.is_nan() || difference > limit;
+            wrong += usize::from(bad);
+            println!("{dtype:?} {name} of a map of {rows} rows, {width} to {units}: {difference:.1e} {}", if bad { "WRONG" } else { "ok" });
         }
     }
     wrong

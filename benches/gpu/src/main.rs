@@ -4,6 +4,7 @@
 
 mod devices;
 mod kernels;
+mod products;
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -21,7 +22,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 type Main = fn() -> ExitCode;
 
 /// The programs with their names.
-const PROGRAMS: [(&str, Main); 8] = [
+const PROGRAMS: [(&str, Main); 9] = [
     ("algorithmic", algorithmic::main),
     ("backends", backends::main),
     ("cost", cost::main),
@@ -30,6 +31,7 @@ const PROGRAMS: [(&str, Main); 8] = [
     ("kernels", kernels::main),
     ("lm", lm::main),
     ("mt", mt::main),
+    ("products", products::main),
 ];
 
 fn program(name: &str) -> Option<Main> {
