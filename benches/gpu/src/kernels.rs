@@ -184,7 +184,7 @@ fn layers(device: &Device, dtype: FloatDType) -> usize {
                 let rounded = read(drawn.cast(dtype).cast(FloatDType::F32).detach());
                 Tensor::<2>::from_data(rounded, &device).cast(number).detach().require_grad()
             };
-            let (x, matrix) = (leaf(1, [rows, width], 1.0), leaf(2, [vocabulary, width], (width as f64).powf(-0.5)));
+            let (x, matrix) = (leaf(1, [rows, width], 1.0), leaf(2, [vocabulary, width], (width as f32).powf(-0.5)));
             let norm = cast(NormConfig::default().init(width, &device), number);
             let targets: Vec<i32> = (0..rows).map(|row| (row * 23 % vocabulary) as i32).collect();
             let targets = Tensor::from_data(TensorData::new(targets, [rows]), &device);
