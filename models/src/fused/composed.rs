@@ -51,13 +51,6 @@ pub(super) fn sum_of_rows<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     B::float_reshape(B::float_sum_dim(x, 0), Shape::new([width]))
 }
 
-/// The sum of the numbers in each row, `[N]`.
-#[cfg(feature = "cube")]
-pub(super) fn sum_of_columns<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    let rows = x.shape()[0];
-    B::float_reshape(B::float_sum_dim(x, 1), Shape::new([rows]))
-}
-
 pub(super) fn biased_relu<B: Backend>(x: FloatTensor<B>, bias: FloatTensor<B>) -> FloatTensor<B> {
     B::relu(biased::<B>(x, bias))
 }

@@ -1,4 +1,4 @@
-//! Maps of some of the rows in terms of tensor operations: the rows are gathered, and what they give is put in its places.
+//! The operators in terms of tensor operations. Of maps of some of the rows, the rows are gathered, and what they give is put in its places.
 
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata};

@@ -1,8 +1,8 @@
 //! Products of matrices and sums of columns on CubeCL.
 //!
 //! Without autotune Burn multiplies by the simplest of CubeK's kernels, which waits for each tile before it computes with it. Where a device copies tiles on
-//! its own (TMA), large products take a kernel of which some planes load and the others compute, on one H200 at two to four times the rate in 16 bits. A
-//! product with fewer tiles than there are multiprocessors, such as the gradient of a weight, is the sum of products of parts of its inner dimension.
+//! its own (TMA), large products take a kernel of which some planes load and the others compute: on one H200 at 2.8 to 4.5 times the rate in bf16. A product
+//! with too few tiles to occupy all multiprocessors, such as the gradient of a weight, is the sum of products of parts of its inner dimension.
 
 use burn::backend::TensorMetadata;
 use burn::backend::cubecl::dtype_to_storage_type;

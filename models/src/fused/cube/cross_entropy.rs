@@ -1,7 +1,7 @@
 //! Cross-entropy on CubeCL: a cube reads the logits of a row once for the loss, and once more for the gradient.
 
 use burn::backend::cubecl::dtype_to_storage_type;
-use burn::backend::ops::IntTensorOps;
+use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::tensor::{DType, IntDType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
@@ -12,7 +12,6 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::{joined, row_of_cube};
-use crate::fused::composed;
 
 /// Units of a cube, a power of 2, where rows have at least [`LONG`] numbers, and where they have fewer.
 const UNITS: [usize; 2] = [256, 32];
@@ -20,7 +19,7 @@ const UNITS: [usize; 2] = [256, 32];
 /// Numbers of a row that occupy many units.
 const LONG: usize = 2048;
 
-/// Sums `[2]` in 32 bits as [`composed::cross_entropy`] has them, and the gradient of the first one if it is wanted.
+/// Sums `[2]` in 32 bits as [`composed::cross_entropy`](crate::fused::composed::cross_entropy) has them, and the gradient of the first one if it is wanted.
 pub(super) fn of_rows(
     logits: CubeTensor,
     targets: CubeTensor,
@@ -57,7 +56,8 @@ pub(super) fn of_rows(
         wants_gradient,
         dtype_to_storage_type(dtype),
     );
-    (composed::sum_of_columns::<CubeBackend>(of_rows), wants_gradient.then_some(gradient))
+    let sums = CubeBackend::float_reshape(CubeBackend::float_sum_dim(of_rows, 1), Shape::new([2]));
+    (sums, wants_gradient.then_some(gradient))
 }
 
 /// Loss and negative log-likelihood of each row, and the gradient of the loss. Rows `[V]` of logits belong to a cube.
@@ -121,13 +121,12 @@ fn cross_entropy<F: Float>(
 #[cfg(all(test, feature = "wgpu"))]
 mod tests {
     use burn::backend::DispatchDevice;
-    use burn::backend::ops::FloatTensorOps;
     use burn::tensor::{TensorData, try_read_sync};
-    use burn_cubecl::CubeBackend;
     use cubecl::zspace::metadata::Metadata;
     use heedful_attention::conformance::test_device;
 
     use super::*;
+    use crate::fused::composed;
 
     fn numbers(x: CubeTensor) -> Vec<f32> {
         try_read_sync(CubeBackend::float_into_data(x)).unwrap().unwrap().try_to_vec().unwrap()
