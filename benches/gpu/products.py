@@ -77,7 +77,9 @@ def of_strategies(program: str, dtype: str, limit: float) -> list[dict[str, Any]
         if name in ready:
             try:
                 lines += map(json.loads, process.communicate("go\n", timeout=20)[0].splitlines())
-                continue
+                if process.returncode == 0:
+                    continue
+                failure = f"the program ended with {process.returncode}"
             except (subprocess.TimeoutExpired, BrokenPipeError, json.JSONDecodeError) as error:
                 failure = str(error)
         else:
