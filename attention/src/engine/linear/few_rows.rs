@@ -15,7 +15,10 @@ use super::flex::Factor;
 use crate::engine::fused::slices::kernel::{Aligned, Matrix, padded};
 
 /// Rows for which this is faster than gemm, as measured with weights of 256 KiB to 10 MiB in main memory.
-const ROWS: RangeInclusive<usize> = 3..=32;
+const ROWS: RangeInclusive<usize> = 3..=64;
+
+/// The same where the right factor is a transpose.
+const ROWS_WITH_TRANSPOSE: RangeInclusive<usize> = 3..=32;
 
 /// Fewest columns and terms: smaller weights stay in the caches.
 const FEWEST_COLUMNS: usize = 128;
@@ -34,13 +37,13 @@ pub(super) const FEWEST: usize = 131_072;
 /// The product, row after row; `None` of factors that this is not for.
 pub(super) fn multiplied(left: Factor, right: Factor) -> Option<Vec<f32>> {
     let ([rows, inner], [_, columns]) = (left.sizes, right.sizes);
-    let is_meant = ROWS.contains(&rows) && columns >= FEWEST_COLUMNS && inner >= FEWEST_TERMS;
+    let is_meant = |few: RangeInclusive<usize>| few.contains(&rows) && columns >= FEWEST_COLUMNS && inner >= FEWEST_TERMS;
     match (left.strides, right.strides) {
-        ([stride, 1], [of_right, 1]) if is_meant => {
+        ([stride, 1], [of_right, 1]) if is_meant(ROWS) => {
             let left = Matrix { numbers: left.numbers, stride };
             Some(by_columns(left, Matrix { numbers: right.numbers, stride: of_right }, [rows, columns, inner]))
         }
-        ([stride, 1], [1, of_right]) if is_meant => {
+        ([stride, 1], [1, of_right]) if is_meant(ROWS_WITH_TRANSPOSE) => {
             let left = Matrix { numbers: left.numbers, stride };
             Some(by_rows(left, Matrix { numbers: right.numbers, stride: of_right }, [rows, columns, inner]))
         }
@@ -307,12 +310,17 @@ mod tests {
         Factor { numbers, sizes, strides: if is_transpose { [1, sizes[0]] } else { [sizes[1], 1] } }
     }
 
+    /// Whether the right factor is a transpose: what these rows are multiplied with.
+    fn layouts(rows: usize) -> impl Iterator<Item = bool> {
+        [false, true].into_iter().filter(move |is_transpose| !is_transpose || ROWS_WITH_TRANSPOSE.contains(&rows))
+    }
+
     #[test]
     fn products_of_all_sizes_are_those_of_the_definition() {
-        for rows in [3, 4, 5, 7, 8, 9, 16, 17, 31, 32] {
+        for rows in [3, 4, 5, 7, 8, 9, 16, 17, 31, 32, 33, 64] {
             for [inner, columns] in [[64, 128], [65, 129], [131, 191], [513, 200], [1100, 130]] {
                 let (left, right) = (drawn("left", rows * inner), drawn("right", inner * columns));
-                for is_transpose in [false, true] {
+                for is_transpose in layouts(rows) {
                     let factors = [factor(&left, [rows, inner], false), factor(&right, [inner, columns], is_transpose)];
                     let [_, Factor { strides: [of_step, of_column], .. }] = factors;
                     let found = multiplied(factors[0], factors[1]).expect("this is for few rows");
@@ -335,7 +343,7 @@ mod tests {
         for rows in ROWS {
             for [inner, columns] in [[64, 128], [255, 193], [512, 160]] {
                 let (left, right) = (drawn("left", rows * inner), drawn("right", inner * columns));
-                for is_transpose in [false, true] {
+                for is_transpose in layouts(rows) {
                     let (left, right) = (factor(&left, [rows, inner], false), factor(&right, [inner, columns], is_transpose));
                     let of_gemm = flex::multiplied(left, right, Parallelism::None);
                     assert!(multiplied(left, right) == Some(of_gemm), "{rows} {inner} {columns} {is_transpose}");
@@ -346,13 +354,14 @@ mod tests {
 
     #[test]
     fn other_sizes_and_layouts_are_left_to_gemm() {
-        let (left, right) = (drawn("left", 40 * 256), drawn("right", 2 * 256 * 256));
+        let (left, right) = (drawn("left", 80 * 256), drawn("right", 2 * 256 * 256));
         let is_taken = |[rows, inner, columns]: [usize; 3], left_strides: [usize; 2], right_strides: [usize; 2]| {
             let left = Factor { numbers: &left, sizes: [rows, inner], strides: left_strides };
             multiplied(left, Factor { numbers: &right, sizes: [inner, columns], strides: right_strides }).is_some()
         };
-        assert!(is_taken([3, 64, 128], [64, 1], [128, 1]) && is_taken([32, 64, 128], [80, 1], [1, 64]));
-        for sizes in [[2, 64, 128], [33, 64, 128], [3, 63, 128], [3, 64, 127], [1, 256, 256]] {
+        assert!(is_taken([3, 64, 128], [64, 1], [128, 1]) && is_taken([64, 64, 128], [80, 1], [128, 1]));
+        assert!(is_taken([32, 64, 128], [80, 1], [1, 64]) && !is_taken([33, 64, 128], [80, 1], [1, 64]));
+        for sizes in [[2, 64, 128], [65, 64, 128], [3, 63, 128], [3, 64, 127], [1, 256, 256]] {
             assert!(!is_taken(sizes, [sizes[1], 1], [sizes[2], 1]), "{sizes:?}");
         }
         assert!(!is_taken([4, 64, 128], [1, 4], [128, 1]), "a left factor that is a transpose");
