@@ -121,7 +121,9 @@ pub(super) fn write_by_distance(room: &mut Room, slopes: &Array<f32>, half: usiz
         for j in 0..COLUMNS {
             let (place, query) = (own_row(i, rows), own_column(j));
             let number = number_at(room, query, (query + place + 1) % TILE);
-            moved[i * COLUMNS + j] = select((query + place >= MIDDLE) == (half == 0), number, 0.0f32);
+            // Two selections: in C++ for CUDA, CubeCL cannot compare one boolean with another.
+            let (near, far) = (select(half == 0, number, 0.0f32), select(half == 0, 0.0f32, number));
+            moved[i * COLUMNS + j] = select(query + place >= MIDDLE, near, far);
         }
     }
     sync_cube();
