@@ -13,7 +13,7 @@
 use burn::tensor::Tensor;
 
 use super::inverse::inverse_of_unit_lower;
-use super::{Recurrence, RecurrentOutput};
+use super::{Recurrence, RecurrentOutput, sweep};
 
 /// Positions of a chunk.
 const CHUNK: usize = 64;
@@ -24,7 +24,8 @@ const CHANNELS_CHUNK: usize = 16;
 /// Chunks whose states are computed at once, by a product with a matrix of as many rows and columns.
 const CHUNKS: usize = 32;
 
-/// The same of the delta rule, whose states are computed one after the other: gradients of parts of a tensor are as large as the tensor.
+/// The same of the delta rule, whose states are computed one after the other: gradients of parts of a tensor are as large as the tensor. A kernel computes any
+/// number of them.
 const DELTA_CHUNKS: usize = 16;
 
 fn chunk_where(channels_decay: bool) -> usize {
@@ -59,7 +60,11 @@ impl Recurrence {
         let length = self.keys.dims()[2];
         let chunk = chunk.min(length);
         let mut contexts = Vec::new();
-        let stretch = chunk * if self.strengths.is_some() { DELTA_CHUNKS } else { CHUNKS };
+        let stretch = match &self.strengths {
+            None => chunk * CHUNKS,
+            Some(_) if sweep::has_kernel(&self.keys, chunk) => length,
+            Some(_) => chunk * DELTA_CHUNKS,
+        };
         for start in (0..length).step_by(stretch) {
             let output = self.positions(start, stretch.min(length - start)).of_chunks(state, chunk);
             contexts.push(output.context);
@@ -113,13 +118,14 @@ impl Recurrence {
                 (values, states)
             }
             Some(strengths) => {
-                let strengths = folded(strengths);
+                let (strengths, has_kernel) = (folded(strengths), sweep::has_kernel(&keys, chunk));
                 let erased = products(keys.clone(), keys.clone(), decay.as_ref()).tril(-1) * strengths.clone();
                 let inverse = inverse_of_unit_lower(erased);
                 let values = inverse.clone().matmul(values * strengths.clone());
                 let erasing = inverse.matmul(multiplied(keys, kept) * strengths);
                 let decays = decay.map(|decay| decay.sum_dim(2).exp().swap_dims(2, 3));
-                overwritten(state, Writes { values, erasing, behind, decays })
+                let writes = Writes { values, erasing, behind, decays };
+                if has_kernel { sweep::overwritten(state, writes) } else { overwritten(state, writes) }
             }
         };
         let context = pairs.matmul(values) + queries.matmul(states.clone().narrow(1, 0, chunks));
@@ -129,15 +135,15 @@ impl Recurrence {
 }
 
 /// What the chunks of the delta rule write.
-struct Writes {
+pub(super) struct Writes {
     /// What would be written to an empty state, `[X, M, C, D]`.
-    values: Tensor<4>,
+    pub values: Tensor<4>,
     /// What of the state before the chunk is subtracted from that, `[X, M, C, R]`.
-    erasing: Tensor<4>,
+    pub erasing: Tensor<4>,
     /// Keys as far as they have decayed at the end of the chunk, `[X, M, R, C]`.
-    behind: Tensor<4>,
+    pub behind: Tensor<4>,
     /// What the chunk keeps of the state before it, `[X, M, R|1, 1]`.
-    decays: Option<Tensor<4>>,
+    pub decays: Option<Tensor<4>>,
 }
 
 /// What the chunks of the delta rule write, `[X, M, C, D]`, and states before each of them and after the last one, `[X, M + 1, R, D]`, from the state

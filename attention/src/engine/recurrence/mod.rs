@@ -15,6 +15,7 @@ mod inverse;
 mod native;
 mod pairs;
 mod state;
+mod sweep;
 
 use burn::tensor::{DType, Tensor, TensorData};
 
