@@ -25,7 +25,7 @@ const CHANNELS_CHUNK: usize = 16;
 const CHUNKS: usize = 32;
 
 /// The same of the delta rule, whose states are computed one after the other: gradients of parts of a tensor are as large as the tensor. A kernel computes any
-/// number of them.
+/// number of them, but where channels decay apart, what a chunk has for each pair and channel takes much memory.
 const DELTA_CHUNKS: usize = 16;
 
 fn chunk_where(channels_decay: bool) -> usize {
@@ -35,7 +35,11 @@ fn chunk_where(channels_decay: bool) -> usize {
 impl Recurrence {
     /// Positions of a chunk that are fast.
     pub(super) fn chunk(&self) -> usize {
-        chunk_where(self.log_decay.as_ref().is_some_and(|decay| decay.dims()[3] > 1))
+        chunk_where(self.channels_decay())
+    }
+
+    fn channels_decay(&self) -> bool {
+        self.log_decay.as_ref().is_some_and(|decay| decay.dims()[3] > 1)
     }
 
     /// Multiplications of `length` positions of one head, for keys and values of these widths: products of queries with keys, weighted sums of values, and
@@ -62,7 +66,7 @@ impl Recurrence {
         let mut contexts = Vec::new();
         let stretch = match &self.strengths {
             None => chunk * CHUNKS,
-            Some(_) if sweep::has_kernel(&self.keys, chunk) => length,
+            Some(_) if !self.channels_decay() && sweep::has_kernel(&self.keys, chunk) => length,
             Some(_) => chunk * DELTA_CHUNKS,
         };
         for start in (0..length).step_by(stretch) {

@@ -87,20 +87,22 @@ impl Recurrence {
     }
 
     /// What is faster for so many positions, from a state `[B, H, R, D]` or from nothing: [`recur`](Self::recur) for one, and chunks for more. On backends that
-    /// keep 32-bit floats in main memory these are one operator with a gradient of its own, which holds the inputs and one state for each 64 positions; on others
-    /// they are [`in_chunks`](Self::in_chunks).
+    /// keep 32-bit floats in main memory each is one operator. That of chunks has a gradient of its own, which holds the inputs and one state for each 64 positions;
+    /// that of one position overwrites a state which nobody else holds. On others they are tensor operations.
     ///
     /// # Panics
     /// If the delta rule is to be normalised.
     pub fn execute(self, state: Option<Tensor<4>>) -> RecurrentOutput {
-        if self.keys.dims()[2] == 1 {
-            return self.recur(state);
-        }
-        if self.is_native(state.as_ref()) {
+        let is_step = self.keys.dims()[2] == 1;
+        // A step has no gradient of its own.
+        if self.is_native(state.as_ref()) && !(is_step && self.keys.device().is_autodiff()) {
             if self.normalised {
                 self.assert_positive();
             }
-            return self.natively(state);
+            return if is_step { self.step_natively(state) } else { self.natively(state) };
+        }
+        if is_step {
+            return self.recur(state);
         }
         let chunk = self.chunk();
         self.in_chunks(state, chunk)

@@ -7,11 +7,12 @@ use burn::backend::ops::FloatTensorOps;
 use super::backward::{Given, backward};
 use super::forward::forward;
 use super::operator::{LinearRecurrence, Operands};
+use super::step::step;
 use super::{CHUNK, Inputs, Sizes};
 use crate::engine::fused::Operand;
 use crate::engine::fused::flex::{self, by_heads, shape, with_whole_rows};
 use crate::engine::fused::slices::Rows;
-use crate::main_memory::{contiguous, numbers, tensor};
+use crate::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
 
 impl LinearRecurrence for Flex {
     fn recurrence_forward(operands: Operands<Self>, normalised: bool, keeps_states: bool) -> (FlexTensor, FlexTensor) {
@@ -21,6 +22,17 @@ impl LinearRecurrence for Flex {
         let output = forward(inputs, keeps_states);
         let states = [batch, heads, if keeps_states { length.div_ceil(CHUNK) } else { 0 }, width, sizes.of_state() / width];
         (tensor(output.rows, [batch, sizes.rows(), heads, value]), tensor(output.states, states))
+    }
+
+    fn recurrence_step(operands: Operands<Self>, normalised: bool) -> (FlexTensor, FlexTensor) {
+        let Operands { queries, keys, values, log_decay, strengths, state } = operands;
+        let operands = readable(Operands { queries, keys, values, log_decay, strengths, state: None.into() });
+        let inputs = inputs(&operands, normalised);
+        let sizes @ Sizes { batch, heads, width, value, .. } = inputs.sizes;
+        let shape = [batch, heads, width, sizes.of_state() / width];
+        let mut state = state.given().map_or_else(|| tensor(vec![0.0; shape.iter().product()], shape), owned);
+        let contexts = step(inputs, numbers_mut(&mut state));
+        (tensor(contexts, [batch, heads, 1, value]), state)
     }
 
     fn recurrence_backward(

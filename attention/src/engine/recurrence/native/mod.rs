@@ -15,6 +15,7 @@ mod ndarray;
 mod operator;
 mod products;
 mod solve;
+mod step;
 
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Tensor};
@@ -81,17 +82,8 @@ impl Recurrence {
     /// Execution of a recurrence of which [`is_native`](Self::is_native) holds, from a state `[B, H, R, D]`, with a column of sums if it is normalised, or from
     /// nothing. Time `n (C (R + D) + R D)` for chunks of `C = 64` positions; memory is linear in the length.
     pub(super) fn natively(self, state: Option<Tensor<4>>) -> RecurrentOutput {
-        let Self { queries, keys, values, log_decay, strengths, normalised } = self;
-        let ([batch, heads, length, width], value) = (keys.dims(), values.dims()[3]);
-        let operand = |x: Option<Tensor<4>>| x.map(|x| x.into_dispatch()).into();
-        let operands = Operands {
-            queries: queries.into_dispatch(),
-            keys: keys.into_dispatch(),
-            values: values.into_dispatch(),
-            log_decay: operand(log_decay),
-            strengths: operand(strengths),
-            state: operand(state),
-        };
+        let ([batch, heads, length, width], value, normalised) = (self.keys.dims(), self.values.dims()[3], self.normalised);
+        let operands = self.operands(state);
         let rows = Tensor::<4>::from_dispatch(<Dispatch as LinearRecurrence>::recurrence(operands, normalised));
         let part = |first: usize, count: usize| rows.clone().narrow(1, first, count).swap_dims(1, 2);
         let (context, state) = (part(0, length), part(length, width));
@@ -101,6 +93,26 @@ impl Recurrence {
         let count = rows.dims()[1] - length - width;
         let sums = part(length + width, count).reshape([batch, heads, count * value, 1]).narrow(2, 0, width);
         RecurrentOutput { context, state: Tensor::cat(vec![state, sums], 3) }
+    }
+
+    /// The same of one position, on a device without autodiff. A state that nobody else holds is overwritten.
+    pub(super) fn step_natively(self, state: Option<Tensor<4>>) -> RecurrentOutput {
+        let normalised = self.normalised;
+        let (context, state) = <Dispatch as LinearRecurrence>::recurrence_step(self.operands(state), normalised);
+        RecurrentOutput { context: Tensor::from_dispatch(context), state: Tensor::from_dispatch(state) }
+    }
+
+    fn operands(self, state: Option<Tensor<4>>) -> Operands<Dispatch> {
+        let Self { queries, keys, values, log_decay, strengths, normalised: _ } = self;
+        let operand = |x: Option<Tensor<4>>| x.map(|x| x.into_dispatch()).into();
+        Operands {
+            queries: queries.into_dispatch(),
+            keys: keys.into_dispatch(),
+            values: values.into_dispatch(),
+            log_decay: operand(log_decay),
+            strengths: operand(strengths),
+            state: operand(state),
+        }
     }
 }
 
@@ -201,6 +213,50 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Contexts and the last state of steps of one position each, from a state that somebody else holds too.
+    fn stepped(case: Case, dtype: DType, execute: impl Fn(Recurrence, Tensor<4>) -> RecurrentOutput) -> Vec<Vec<f64>> {
+        let device = Device::flex();
+        let Case { sizes: [batch, heads, length], widths: [width, value], decay, delta, normalised } = case;
+        let drawn = |name: &str, shape: [usize; 4]| drawn(name, shape, &device, dtype);
+        let [queries, keys] = ["queries", "keys"].map(|name| drawn(name, [batch, heads, length, width]).abs() + 0.1);
+        let keys = keys.clone() / (keys.powi_scalar(2).sum_dim(3) + 1e-3).sqrt();
+        let values = drawn("values", [batch, heads, length, value]);
+        let decay = decay.map(|([rows, _, channels], strength)| {
+            drawn("decay", [if rows { batch } else { 1 }, heads, length, if channels { width } else { 1 }]).abs() * -strength
+        });
+        let strengths = delta.then(|| drawn("strengths", [batch, heads, length, 1]).abs() * 0.5);
+        let first = drawn("state", [batch, heads, width, value + usize::from(normalised)]).abs();
+        let (mut state, mut contexts) = (first.clone(), Vec::new());
+        for position in 0..length {
+            let at = |x: &Tensor<4>| x.clone().narrow(2, position, 1);
+            let (log_decay, strengths) = (decay.as_ref().map(at), strengths.as_ref().map(at));
+            let recurrence = Recurrence { queries: at(&queries), keys: at(&keys), values: at(&values), log_decay, strengths, normalised };
+            let output = execute(recurrence, state);
+            contexts.push(output.context);
+            state = output.state;
+        }
+        [Tensor::cat(contexts, 2), state, first].map(|x| x.into_data().iter::<f64>().collect()).into()
+    }
+
+    #[test]
+    fn steps_agree_with_tensor_operations_and_leave_the_states_of_others() {
+        let of_tensors = |case| stepped(case, DType::F64, |recurrence, state| recurrence.recur(Some(state)));
+        let of_slices = |case| stepped(case, DType::F32, |recurrence, state| recurrence.execute(Some(state)));
+        for decay in decays() {
+            for widths in [[1, 1], [5, 40], [64, 33]] {
+                for (delta, normalised) in [(false, false), (true, false), (false, true)] {
+                    let case = Case { sizes: [3, 2, 4], widths, decay, delta, normalised };
+                    let off = difference(&of_slices(case), &of_tensors(case));
+                    assert!(off < 1e-5, "{case:?}: off by {off}");
+                    assert_same_for_any_number_of_threads(|| of_slices(case));
+                }
+            }
+        }
+        let case = Case { decay: Some(([true, true, false], 0.05)), ..PLAIN };
+        let other = Case { decay: Some(([true, true, false], 0.051)), ..PLAIN };
+        assert!(difference(&of_slices(case), &of_tensors(other)) > 1e-4, "other decays are noticed");
     }
 
     #[test]

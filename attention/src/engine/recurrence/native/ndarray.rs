@@ -14,6 +14,11 @@ impl LinearRecurrence for NdArray {
         (ndarray(rows), ndarray(states))
     }
 
+    fn recurrence_step(operands: Operands<Self>, normalised: bool) -> (NdArrayTensor, NdArrayTensor) {
+        let (context, state) = Flex::recurrence_step(operands.map(flex), normalised);
+        (ndarray(context), ndarray(state))
+    }
+
     fn recurrence_backward(
         operands: Operands<Self>,
         rows: NdArrayTensor,

@@ -60,7 +60,7 @@ impl<B: Backend> Operands<B> {
     }
 }
 
-/// Linear recurrences of backends in main memory, which override `recurrence_forward` and `recurrence_backward`. On others
+/// Linear recurrences of backends in main memory, which override all but `recurrence`. On others
 /// [`Recurrence::in_chunks`](super::Recurrence::in_chunks) is composed of tensor operations, and nothing here is called.
 ///
 /// An operator has one output: rows `[B, N + R, H, D]` of contexts and of the state after the last position; `[B, N + R + r, H, D]` with the sums of the keys one
@@ -92,6 +92,12 @@ pub(super) trait LinearRecurrence: Backend {
         _gradient: FloatTensor<Self>,
         _normalised: bool,
     ) -> Operands<Self> {
+        panic!("{ELSEWHERE}")
+    }
+
+    /// The context of one position `[B, H, 1, D]`, and the state after it, in the shape of that before it.
+    #[fusion(default)]
+    fn recurrence_step(#[extension_type] _operands: Operands<Self>, _normalised: bool) -> (FloatTensor<Self>, FloatTensor<Self>) {
         panic!("{ELSEWHERE}")
     }
 
