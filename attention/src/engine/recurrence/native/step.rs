@@ -1,4 +1,4 @@
-//! One position: what decoding computes at each step. It reads and writes each number of the state once.
+//! One position: what decoding computes at each step. It reads and writes each number of the state once; the delta rule reads it once more before.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
