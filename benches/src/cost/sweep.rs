@@ -177,15 +177,17 @@ impl Sweep {
         Ok(Candidate { point, work })
     }
 
-    /// Why the next length would take too much time or memory, judged by the lengths before: as a power of the length, of their last exponent or of 2.
+    /// Why the next length would take too much time or memory, judged by the lengths before: as a power of the length, of their last exponent. A single length
+    /// before has none: there the exponent is 2, or 1 if longer sequences are fewer.
     fn too_much(&self, shorter: &[&Point], length: usize) -> Option<String> {
         if let Some(left_out) = shorter.iter().find_map(|point| point.missing.clone()) {
             return Some(left_out);
         }
+        let unknown = if self.tokens.is_some() { 1.0 } else { 2.0 };
         let expected = |value: &dyn Fn(&Point) -> Option<f64>| {
             let values: Vec<(f64, f64)> = shorter.iter().filter_map(|point| Some((point.length as f64, value(point)?))).collect();
             let &(last_length, last) = values.last()?;
-            let slope = if values.len() >= 2 { exponent(&values[values.len() - 2..]).unwrap_or(2.0).clamp(0.0, 2.5) } else { 2.0 };
+            let slope = if values.len() >= 2 { exponent(&values[values.len() - 2..]).unwrap_or(unknown).clamp(0.0, 2.5) } else { unknown };
             Some(last * (length as f64 / last_length).powf(slope))
         };
         let seconds = expected(&|point| point.median());
@@ -303,6 +305,10 @@ mod tests {
         assert!(reason.contains("0.800 s") && reason.contains("0.5 s are allowed"), "{reason}");
         let after = Point { missing: Some(reason.clone()), ..Point::new("flex", "dot-product", Pass::Forward, 64) };
         assert_eq!(sweep.too_much(&[&first, &second, &after], 128), Some(reason));
+        let alone = [&point(16, 0.15)];
+        assert!(sweep.too_much(&alone, 32).is_some());
+        // Twice as long sequences are half as many.
+        assert_eq!(Sweep { tokens: Some(64), ..sweep.clone() }.too_much(&alone, 32), None);
         let small = Sweep { bytes: 100, ..sweep };
         assert!(small.too_much(&[&point(16, 1e-3), &point(64, 1e-3)], 128).unwrap().contains("GiB"));
     }
