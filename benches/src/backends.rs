@@ -304,9 +304,15 @@ impl Outcome {
     }
 }
 
-/// What a device calls itself.
+/// What a device calls itself. Only GPUs have names.
 pub fn device_name(device: &Device) -> String {
-    device.identity().map_or_else(|| "the processor".to_owned(), |identity| identity.name)
+    #[cfg(feature = "wgpu")]
+    if let Some(identity) = device.identity() {
+        return identity.name;
+    }
+    #[cfg(not(feature = "wgpu"))]
+    let _ = device;
+    "the processor".to_owned()
 }
 
 #[cfg(test)]
