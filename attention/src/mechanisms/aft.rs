@@ -6,7 +6,7 @@
 //! none. A head is a group of channels that a visibility may treat alike, and nothing more.
 //!
 //! Greatest scores are subtracted before exponentials are taken, so that keys may be of any size. Where queries see all, or what precedes them, the weights of
-//! channels are never formed: time is `n^2 d` with biases, `n d log n` without. Any other visibility, such as a window, takes a number for each pair and channel.
+//! channels are never formed: time is `n^2 d` with biases, `n d` without. Any other visibility, such as a window, takes a number for each pair and channel.
 //! Decoding remembers keys and values; without biases it remembers one mean and its weight, whatever the length.
 //!
 //! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.

@@ -20,6 +20,7 @@ use crate::engine::recurrence::in_32_bits;
 use crate::error::ConfigError;
 use crate::feature_attention::{FeatureAttention, Features, Side};
 use crate::init::Init;
+use crate::linear::projected;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -148,10 +149,13 @@ impl Features for RandomFeatures {
     }
 
     fn features(&self, x: Tensor<4>, side: Side, _: &Positions) -> Tensor<4> {
-        let directions = in_32_bits(self.directions.value().unsqueeze::<4>());
-        let [_, _, count, width] = directions.dims();
+        let directions = in_32_bits(self.directions.value());
+        let [count, width] = directions.dims();
         let x = in_32_bits(x) * (width as f64).powf(-0.25);
-        let along = x.clone().matmul(directions.swap_dims(2, 3));
+        let [batch, heads, length, _] = x.dims();
+        // One product: a step has one row in each head.
+        let rows = x.clone().reshape([batch * heads * length, width]);
+        let along = projected(rows, directions.swap_dims(0, 1)).reshape([batch, heads, length, count]);
         if self.kind == RandomFeatureKind::Relu {
             return (relu(along) + FLOOR) * (count as f64).powf(-0.5);
         }

@@ -24,88 +24,59 @@ pub struct KeyValueState {
     fixed: Option<MemoryRows>,
 }
 
-/// Numbers of the first positions, if these are kept by themselves, and of the latest ones.
-#[derive(Clone, Debug, Default)]
-struct Remembered {
-    /// `[B, H, sinks, D]`.
-    first: Option<Tensor<4>>,
-    latest: Option<Buffer>,
-}
-
-/// Numbers of successive positions with room for more behind them, so that what is there already need not be copied at each step.
+/// Numbers of the first positions, if these are never forgotten, and behind them of the latest ones, with room for more, so that what is there already need not be
+/// copied at each step.
 #[derive(Clone, Debug)]
-struct Buffer {
+struct Remembered {
     /// `[B, G, room, D]`.
     room: Tensor<4>,
     start: usize,
     length: usize,
+    /// A copy of the first positions, from when positions behind them are forgotten: they move up in the room.
+    first: Option<Tensor<4>>,
 }
 
-impl Buffer {
+impl Remembered {
     fn full(numbers: Tensor<4>) -> Self {
         let length = numbers.dims()[2];
-        Self { room: numbers, start: 0, length }
+        Self { room: numbers, start: 0, length, first: None }
     }
 
     fn numbers(&self) -> Tensor<4> {
         self.room.clone().narrow(2, self.start, self.length)
     }
 
-    /// The last `reach` positions and new ones, of which there will be no more than `capacity` in all.
-    fn followed_by(self, new: Tensor<4>, reach: usize, capacity: usize) -> Self {
+    /// The first `sinks` positions, the last `reach` of the others, and new ones, of which there will be no more than `capacity` in all.
+    fn followed_by(self, new: Tensor<4>, sinks: usize, reach: usize, capacity: usize) -> Self {
         // Where Burn 0.22.1 fuses operations, convolutions and banded Gaussians got wrong numbers after a step that assigned to the room in place, and right
         // ones where it was copied. What mechanisms with a limited reach keep is little enough to be copied.
         let in_place = reach == usize::MAX || has_kernels_in_main_memory(&new.device());
-        let kept = reach.min(self.length);
+        let Self { mut room, start: held_from, length: held, mut first } = self;
+        let sinks = sinks.min(held);
+        let kept = reach.min(held - sinks);
+        let forgotten = held - sinks - kept;
         let [rows, heads, added, width] = new.dims();
-        let (start, length) = (self.start + self.length - kept, kept + added);
+        let (start, length) = (held_from + forgotten, sinks + kept + added);
         let end = start + length;
-        if in_place && end <= self.room.dims()[2] {
-            let room = self.room.slice_assign([0..rows, 0..heads, start + kept..end, 0..width], new);
-            return Self { room, start, length };
+        if in_place && end <= room.dims()[2] {
+            if sinks > 0 && forgotten > 0 {
+                // Not a view of the room, which would be copied whole when it is assigned to.
+                let first = first.get_or_insert_with(|| {
+                    let zeros = Tensor::zeros([rows, heads, sinks, width], (&new.device(), new.dtype()));
+                    zeros.slice_assign([0..rows, 0..heads, 0..sinks, 0..width], room.clone().narrow(2, held_from, sinks))
+                });
+                let first = first.clone();
+                room = room.slice_assign([0..rows, 0..heads, start..start + sinks, 0..width], first);
+            }
+            room = room.slice_assign([0..rows, 0..heads, end - added..end, 0..width], new);
+            return Self { room, start, length, first };
         }
         // Half as much again: what is copied over all steps grows with their number and not with its square.
         let spare = if in_place { (length / 2).min(capacity - length.min(capacity)) } else { 0 };
         let spare = (spare > 0).then(|| Tensor::zeros([rows, heads, spare, width], (&new.device(), new.dtype())));
-        Self { room: Tensor::cat([self.room.narrow(2, start, kept), new].into_iter().chain(spare).collect(), 2), start: 0, length }
-    }
-}
-
-impl Remembered {
-    fn full(numbers: Tensor<4>) -> Self {
-        Self { first: None, latest: Some(Buffer::full(numbers)) }
-    }
-
-    fn length(&self) -> usize {
-        self.first.as_ref().map_or(0, |first| first.dims()[2]) + self.latest.as_ref().map_or(0, |latest| latest.length)
-    }
-
-    fn numbers(&self) -> Tensor<4> {
-        let parts: Vec<_> = self.first.iter().cloned().chain(self.latest.as_ref().map(Buffer::numbers)).collect();
-        if let [numbers] = &parts[..] { numbers.clone() } else { Tensor::cat(parts, 2) }
-    }
-
-    /// The first `sinks` positions, the last `reach` of the others, and new ones, of which there will be no more than `capacity` in all.
-    fn followed_by(mut self, new: Tensor<4>, sinks: usize, reach: usize, capacity: usize) -> Self {
-        let added = new.dims()[2];
-        let missing = (sinks - self.first.as_ref().map_or(0, |first| first.dims()[2])).min(added);
-        if missing > 0 {
-            let sinks = new.clone().narrow(2, 0, missing);
-            self.first = Some(Tensor::cat(self.first.into_iter().chain([sinks]).collect(), 2));
-        }
-        if missing < added {
-            let new = if missing == 0 { new } else { new.narrow(2, missing, added - missing) };
-            self.latest = Some(match self.latest {
-                Some(old) if reach > 0 => old.followed_by(new, reach, capacity),
-                _ => Buffer::full(new),
-            });
-        }
-        self
-    }
-
-    fn tensors(&self) -> impl Iterator<Item = (&Tensor<4>, usize)> {
-        let first = self.first.iter().map(|first| (first, first.dims()[2]));
-        first.chain(self.latest.iter().map(|latest| (&latest.room, latest.length)))
+        let held = [(held_from, sinks), (start + sinks, kept)].into_iter().filter(|(_, count)| *count > 0);
+        let held = held.map(|(from, count)| room.clone().narrow(2, from, count));
+        Self { room: Tensor::cat(held.chain([new]).chain(spare).collect(), 2), start: 0, length, first }
     }
 }
 
@@ -158,7 +129,7 @@ impl KeyValueState {
     }
 
     fn forgotten(&self) -> usize {
-        self.length - self.values.as_ref().map_or(0, Remembered::length)
+        self.length - self.values.as_ref().map_or(0, |values| values.length)
     }
 
     /// Appends the keys and values of new positions, and forgets what these cannot reach.
@@ -170,7 +141,10 @@ impl KeyValueState {
         self.length += values.dims()[2];
         assert!(self.length <= self.capacity, "{} positions exceed the state's capacity {}", self.length, self.capacity);
         let (sinks, reach, capacity) = (self.sinks, self.reach.unwrap_or(usize::MAX), self.capacity);
-        let append = |old: Option<Remembered>, new: Tensor<4>| old.unwrap_or_default().followed_by(new.detach(), sinks, reach, capacity);
+        let append = |old: Option<Remembered>, new: Tensor<4>| match old {
+            Some(old) => old.followed_by(new.detach(), sinks, reach, capacity),
+            None => Remembered::full(new.detach()),
+        };
         self.keys = keys.map(|keys| append(self.keys.take(), keys));
         self.values = Some(append(self.values.take(), values));
     }
@@ -195,28 +169,28 @@ impl KeyValueState {
         }
         self.progress.select(rows);
         for remembered in [&mut self.keys, &mut self.values].into_iter().flatten() {
-            let latest = remembered.latest.as_mut().map(|latest| &mut latest.room);
-            remembered.first.iter_mut().chain(latest).for_each(|numbers| *numbers = selected(numbers, rows));
+            let Remembered { room, first, .. } = remembered;
+            first.iter_mut().chain([room]).for_each(|numbers| *numbers = selected(numbers, rows));
         }
     }
 
     /// Bytes of the numbers that are remembered, at 4 bytes a number.
     pub fn held_bytes(&self) -> usize {
-        let held = |(numbers, length): (&Tensor<4>, usize)| {
-            let [rows, heads, _, width] = numbers.dims();
+        let held = |Remembered { room, length, .. }: &Remembered| {
+            let [rows, heads, _, width] = room.dims();
             4 * rows * heads * length * width
         };
-        self.tensors().map(held).sum()
+        self.remembered().map(held).sum()
     }
 
     /// Bytes that the state holds, room for more included, at 4 bytes a number.
     pub fn bytes(&self) -> usize {
-        self.tensors().map(|(numbers, _)| numbers.dims().iter().product::<usize>() * 4).sum()
+        let tensors = self.remembered().flat_map(|remembered| remembered.first.iter().chain([&remembered.room]));
+        tensors.map(|numbers| numbers.dims().iter().product::<usize>() * 4).sum()
     }
 
-    /// Everything that is remembered, with the number of positions.
-    fn tensors(&self) -> impl Iterator<Item = (&Tensor<4>, usize)> {
-        [&self.keys, &self.values].into_iter().flatten().flat_map(Remembered::tensors)
+    fn remembered(&self) -> impl Iterator<Item = &Remembered> {
+        [&self.keys, &self.values].into_iter().flatten()
     }
 }
 

@@ -17,9 +17,6 @@ use crate::engine::fused::slices::kernel::{Aligned, Matrix, padded};
 /// Rows for which this is faster than gemm, as measured with weights of 256 KiB to 10 MiB in main memory.
 const ROWS: RangeInclusive<usize> = 3..=64;
 
-/// The same where the right factor is a transpose.
-const ROWS_WITH_TRANSPOSE: RangeInclusive<usize> = 3..=32;
-
 /// Fewest columns and terms: smaller weights stay in the caches.
 const FEWEST_COLUMNS: usize = 128;
 const FEWEST_TERMS: usize = 64;
@@ -37,16 +34,14 @@ pub(super) const FEWEST: usize = 131_072;
 /// The product, row after row; `None` of factors that this is not for.
 pub(super) fn multiplied(left: Factor, right: Factor) -> Option<Vec<f32>> {
     let ([rows, inner], [_, columns]) = (left.sizes, right.sizes);
-    let is_meant = |few: RangeInclusive<usize>| few.contains(&rows) && columns >= FEWEST_COLUMNS && inner >= FEWEST_TERMS;
-    match (left.strides, right.strides) {
-        ([stride, 1], [of_right, 1]) if is_meant(ROWS) => {
-            let left = Matrix { numbers: left.numbers, stride };
-            Some(by_columns(left, Matrix { numbers: right.numbers, stride: of_right }, [rows, columns, inner]))
-        }
-        ([stride, 1], [1, of_right]) if is_meant(ROWS_WITH_TRANSPOSE) => {
-            let left = Matrix { numbers: left.numbers, stride };
-            Some(by_rows(left, Matrix { numbers: right.numbers, stride: of_right }, [rows, columns, inner]))
-        }
+    if !ROWS.contains(&rows) || columns < FEWEST_COLUMNS || inner < FEWEST_TERMS || left.strides[1] != 1 {
+        return None;
+    }
+    let left = Matrix { numbers: left.numbers, stride: left.strides[0] };
+    let right_by = |stride| Matrix { numbers: right.numbers, stride };
+    match right.strides {
+        [stride, 1] => Some(by_columns(left, right_by(stride), [rows, columns, inner])),
+        [1, stride] => Some(by_rows(left, right_by(stride), [rows, columns, inner])),
         _ => None,
     }
 }
@@ -140,18 +135,17 @@ fn joined<'a>(are_first: bool, output: &mut [f32], sums: impl IntoIterator<Item 
 /// `left right` of a `right` that is a transpose, as the transpose of `right^T left^T`.
 fn by_rows(left: Matrix, right: Matrix, [rows, columns, inner]: [usize; 3]) -> Vec<f32> {
     let lanes = Arch::new().dispatch(Lanes);
-    let registers = rows.div_ceil(lanes);
-    let width = lanes * if registers == 1 { 1 } else { registers.next_multiple_of(2) };
-    let mut transposed = Aligned::zeros(inner * width);
+    let panel = if rows <= lanes { lanes } else { 2 * lanes };
+    let mut panels = Aligned::zeros(rows.div_ceil(panel) * inner * panel);
     for row in 0..rows {
-        transposed.iter_mut().skip(row).step_by(width).zip(left.row(row, inner)).for_each(|(to, number)| *to = *number);
+        let numbers = panels[row / panel * inner * panel..].iter_mut().skip(row % panel).step_by(panel);
+        numbers.zip(left.row(row, inner)).for_each(|(to, number)| *to = *number);
     }
-    let transposed = Matrix { numbers: &transposed, stride: width };
     let mut output = vec![0.0; rows * columns];
     let blocks = blocks(&mut output, columns).into_par_iter().enumerate().with_min_len(fewest_blocks(rows, inner));
-    let scratch = || Aligned::zeros(COLUMNS * width);
+    let scratch = || Aligned::zeros(COLUMNS * rows.next_multiple_of(panel));
     blocks.for_each_init(scratch, |sums, (index, output)| {
-        Arch::new().dispatch(Rows { left: right.rows_from(index * COLUMNS), right: transposed, inner, sums, output });
+        Arch::new().dispatch(Rows { left: right.rows_from(index * COLUMNS), panels: &panels, panel, inner, sums, output });
     });
     output
 }
@@ -171,8 +165,9 @@ impl WithSimd for Lanes {
 /// Rows of a product, which are columns of the output.
 struct Rows<'a> {
     left: Matrix<'a>,
-    /// As wide as one register, or as some pairs of them.
-    right: Matrix<'a>,
+    /// The columns of the right factor in panels of one register or two, each `[inner, panel]`: rows of all columns, far apart, would not stay in the first cache.
+    panels: &'a [f32],
+    panel: usize,
     inner: usize,
     /// `[COLUMNS, width]`.
     sums: &'a mut [f32],
@@ -186,19 +181,19 @@ impl WithSimd for Rows<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         /// Rows that stay in the first cache while all columns are computed.
         const AT_A_TIME: usize = 12;
-        let Self { left, right, inner, sums, mut output } = self;
-        let (height, width) = (output[0].len(), right.stride);
+        let Self { left, panels, panel, inner, sums, mut output } = self;
+        let (height, width) = (output[0].len(), panels.len() / inner);
         for terms in parts(inner) {
             let left = Matrix { numbers: &left.numbers[terms.start..], stride: left.stride };
-            let right = &right.numbers[terms.start * width..];
-            if width == S::F32_LANES {
-                add_up::<S, 1, true>(simd, height, left, Matrix { numbers: right, stride: width }, terms.len(), sums, width);
-            } else {
-                for first in (0..height).step_by(AT_A_TIME) {
-                    let (rows, left) = (AT_A_TIME.min(height - first), left.rows_from(first));
-                    for column in (0..width).step_by(2 * S::F32_LANES) {
-                        let right = Matrix { numbers: &right[column..], stride: width };
-                        add_up::<S, 2, true>(simd, rows, left, right, terms.len(), &mut sums[first * width + column..], width);
+            for first in (0..height).step_by(AT_A_TIME) {
+                let (rows, left) = (AT_A_TIME.min(height - first), left.rows_from(first));
+                for (index, numbers) in panels.chunks_exact(inner * panel).enumerate() {
+                    let right = Matrix { numbers: &numbers[terms.start * panel..], stride: panel };
+                    let sums = &mut sums[first * width + index * panel..];
+                    if panel == S::F32_LANES {
+                        add_up::<S, 1, true>(simd, rows, left, right, terms.len(), sums, width);
+                    } else {
+                        add_up::<S, 2, true>(simd, rows, left, right, terms.len(), sums, width);
                     }
                 }
             }
@@ -310,17 +305,12 @@ mod tests {
         Factor { numbers, sizes, strides: if is_transpose { [1, sizes[0]] } else { [sizes[1], 1] } }
     }
 
-    /// Whether the right factor is a transpose: what these rows are multiplied with.
-    fn layouts(rows: usize) -> impl Iterator<Item = bool> {
-        [false, true].into_iter().filter(move |is_transpose| !is_transpose || ROWS_WITH_TRANSPOSE.contains(&rows))
-    }
-
     #[test]
     fn products_of_all_sizes_are_those_of_the_definition() {
         for rows in [3, 4, 5, 7, 8, 9, 16, 17, 31, 32, 33, 64] {
             for [inner, columns] in [[64, 128], [65, 129], [131, 191], [513, 200], [1100, 130]] {
                 let (left, right) = (drawn("left", rows * inner), drawn("right", inner * columns));
-                for is_transpose in layouts(rows) {
+                for is_transpose in [false, true] {
                     let factors = [factor(&left, [rows, inner], false), factor(&right, [inner, columns], is_transpose)];
                     let [_, Factor { strides: [of_step, of_column], .. }] = factors;
                     let found = multiplied(factors[0], factors[1]).expect("this is for few rows");
@@ -343,7 +333,7 @@ mod tests {
         for rows in ROWS {
             for [inner, columns] in [[64, 128], [255, 193], [512, 160]] {
                 let (left, right) = (drawn("left", rows * inner), drawn("right", inner * columns));
-                for is_transpose in layouts(rows) {
+                for is_transpose in [false, true] {
                     let (left, right) = (factor(&left, [rows, inner], false), factor(&right, [inner, columns], is_transpose));
                     let of_gemm = flex::multiplied(left, right, Parallelism::None);
                     assert!(multiplied(left, right) == Some(of_gemm), "{rows} {inner} {columns} {is_transpose}");
@@ -360,7 +350,7 @@ mod tests {
             multiplied(left, Factor { numbers: &right, sizes: [inner, columns], strides: right_strides }).is_some()
         };
         assert!(is_taken([3, 64, 128], [64, 1], [128, 1]) && is_taken([64, 64, 128], [80, 1], [128, 1]));
-        assert!(is_taken([32, 64, 128], [80, 1], [1, 64]) && !is_taken([33, 64, 128], [80, 1], [1, 64]));
+        assert!(is_taken([3, 64, 128], [80, 1], [1, 64]) && is_taken([64, 64, 128], [80, 1], [1, 64]));
         for sizes in [[2, 64, 128], [65, 64, 128], [3, 63, 128], [3, 64, 127], [1, 256, 256]] {
             assert!(!is_taken(sizes, [sizes[1], 1], [sizes[2], 1]), "{sizes:?}");
         }

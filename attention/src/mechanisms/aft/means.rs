@@ -46,6 +46,10 @@ impl<const D: usize> Means<D> {
         let Self { values, sums, greatest } = self;
         Means { values: map(values.clone()), sums: map(sums.clone()), greatest: map(greatest.clone()) }
     }
+
+    fn zip<const E: usize>(self, other: Self, zip: impl Fn(Tensor<D>, Tensor<D>) -> Tensor<E>) -> Means<E> {
+        Means { values: zip(self.values, other.values), sums: zip(self.sums, other.sums), greatest: zip(self.greatest, other.greatest) }
+    }
 }
 
 /// Where scores are those of hidden keys, 0 in their place.
@@ -102,36 +106,52 @@ pub(super) fn over_all(keys: Tensor<3>, values: Tensor<3>, biases: Option<Tensor
 }
 
 /// Of positions that see themselves and what precedes them: keys and values `[B, N, C]`, biases `[B|1, N, N]`.
-///
-/// In each round of `log2 N`, the second half of a block is given what the first half has, after which blocks are twice as long.
 pub(super) fn over_past(keys: Tensor<3>, values: Tensor<3>, biases: Option<Tensor<3>>) -> Means<3> {
-    let [batch, positions, width] = keys.dims();
+    let positions = keys.dims()[1];
     let length = positions.next_power_of_two();
     let keys = followed_by(keys, 1, length, HIDDEN);
     let values = without_hidden(followed_by(values, 1, length, 0.0), keys.clone());
-    let biases = biases.map(|biases| followed_by(followed_by(biases, 1, length, 0.0), 2, length, 0.0));
-    let scores = match &biases {
-        None => keys.clone(),
-        Some(biases) => keys.clone() + diagonal(biases.clone()),
+    let means = match biases {
+        None => prefixes(Means::of_one(values, keys)),
+        Some(biases) => in_rounds(keys, values, followed_by(followed_by(biases, 1, length, 0.0), 2, length, 0.0)),
     };
-    let mut means = Means::of_one(values.clone(), scores);
+    if length == positions { means } else { means.map(|x| x.narrow(1, 0, positions)) }
+}
+
+/// Means over each position of a power of two and all that precede it, from those of each position. Time and memory grow with their number: pairs are joined,
+/// and what is found for the pairs is found for the second of each.
+fn prefixes(each: Means<3>) -> Means<3> {
+    let [batch, length, width] = each.values.dims();
+    if length == 1 {
+        return each;
+    }
+    let half = length / 2;
+    let pairs = each.map(|x| x.reshape([batch, half, 2, width]));
+    let [first, second] = [0, 1].map(|place| pairs.map(|x| x.narrow(2, place, 1).reshape([batch, half, width])));
+    let second = prefixes(first.clone().joined(second));
+    let behind = |number: f32, x: &Tensor<3>| {
+        let nothing = Tensor::full([batch, 1, width], number, (&x.device(), x.dtype()));
+        Tensor::cat(vec![nothing, x.clone()], 1).narrow(1, 0, half)
+    };
+    let before = Means { values: behind(0.0, &second.values), sums: behind(1.0, &second.sums), greatest: behind(HIDDEN, &second.greatest) };
+    before.joined(first).zip(second, |first, second| Tensor::stack::<4>(vec![first, second], 2).reshape([batch, length, width]))
+}
+
+/// Means of a power of two of positions with biases. In each round of `log2 N`, the second half of a block is given what the first half has, after which blocks
+/// are twice as long.
+fn in_rounds(keys: Tensor<3>, values: Tensor<3>, biases: Tensor<3>) -> Means<3> {
+    let [batch, length, width] = keys.dims();
+    let mut means = Means::of_one(values.clone(), keys.clone() + diagonal(biases.clone()));
     let mut half = 1;
     while half < length {
         let blocks = length / (2 * half);
         let part = |x: Tensor<3>, start: usize| x.reshape([batch, blocks, 2 * half, width]).narrow(2, start, half);
-        let biases = biases.clone().map(|biases| of_halves(biases, half));
-        let before = over_blocks(part(keys.clone(), 0), part(values.clone(), 0), biases);
-        let before = before.map(|x| x.expand([batch, blocks, half, width]));
+        let before = over_blocks(part(keys.clone(), 0), part(values.clone(), 0), Some(of_halves(biases.clone(), half)));
         let (first, second) = (means.map(|x| part(x, 0)), means.map(|x| part(x, half)).joined(before));
-        let whole = |first, second| Tensor::cat(vec![first, second], 2).reshape([batch, length, width]);
-        means = Means {
-            values: whole(first.values, second.values),
-            sums: whole(first.sums, second.sums),
-            greatest: whole(first.greatest, second.greatest),
-        };
+        means = first.zip(second, |first, second| Tensor::cat(vec![first, second], 2).reshape([batch, length, width]));
         half *= 2;
     }
-    if length == positions { means } else { means.map(|x| x.narrow(1, 0, positions)) }
+    means
 }
 
 /// The tensor with a number in all places behind its own along a dimension, until that is `length` long.
