@@ -277,10 +277,10 @@ impl Logits for Forgetting {
         // Only differences count. Those from the first query are small near it, and depend on nothing that it does not see.
         let first = span.query_start - span.key_start;
         let sums = sums.clone() - sums.narrow(2, first, 1);
-        if span.queries == 1 {
-            // All keys would be copied to put two numbers beside each.
+        if span.queries == 1 && dtype == DType::F32 {
+            // All keys would be copied to put two numbers beside each. In 16 bits one number would have too few digits.
             let content = LogitTerms::content(queries, repeat_heads(keys.narrow(3, 0, width), self.heads));
-            return content.plus(LogitTerms::bias(sums.neg().swap_dims(2, 3).cast(dtype)));
+            return content.plus(LogitTerms::bias(sums.neg().swap_dims(2, 3)));
         }
         let of_queries = columns(sums.clone().narrow(2, first, span.queries), dtype);
         let of_keys = columns(sums.neg(), dtype);

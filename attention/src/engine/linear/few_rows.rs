@@ -165,7 +165,7 @@ impl WithSimd for Lanes {
 /// Rows of a product, which are columns of the output.
 struct Rows<'a> {
     left: Matrix<'a>,
-    /// The columns of the right factor in panels of one register or two, each `[inner, panel]`: rows of all columns, far apart, would not stay in the first cache.
+    /// The right factor in panels of columns, one or two registers wide, each `[inner, panel]` and contiguous, so that it stays in the first cache.
     panels: &'a [f32],
     panel: usize,
     inner: usize,
