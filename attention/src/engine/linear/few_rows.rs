@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use super::flex::Factor;
 use crate::engine::fused::slices::kernel::{Aligned, Matrix, padded};
 
-/// Rows for which this is faster than gemm, as measured with weights of 256 KiB to 10 MiB in main memory.
+/// Rows for which this is faster than gemm, as measured with weights of 256 KiB to 10 MiB in main memory; with more than 32 rows, one transpose of 10 MiB.
 const ROWS: RangeInclusive<usize> = 3..=64;
 
 /// Fewest columns and terms: smaller weights stay in the caches.
