@@ -32,14 +32,12 @@ struct Remembered {
     room: Tensor<4>,
     start: usize,
     length: usize,
-    /// A copy of the first positions, from when positions behind them are forgotten: they move up in the room.
-    first: Option<Tensor<4>>,
 }
 
 impl Remembered {
     fn full(numbers: Tensor<4>) -> Self {
         let length = numbers.dims()[2];
-        Self { room: numbers, start: 0, length, first: None }
+        Self { room: numbers, start: 0, length }
     }
 
     fn numbers(&self) -> Tensor<4> {
@@ -51,7 +49,7 @@ impl Remembered {
         // Where Burn 0.22.1 fuses operations, convolutions and banded Gaussians got wrong numbers after a step that assigned to the room in place, and right
         // ones where it was copied. What mechanisms with a limited reach keep is little enough to be copied.
         let in_place = reach == usize::MAX || has_kernels_in_main_memory(&new.device());
-        let Self { mut room, start: held_from, length: held, mut first } = self;
+        let Self { mut room, start: held_from, length: held } = self;
         let sinks = sinks.min(held);
         let kept = reach.min(held - sinks);
         let forgotten = held - sinks - kept;
@@ -60,23 +58,20 @@ impl Remembered {
         let end = start + length;
         if in_place && end <= room.dims()[2] {
             if sinks > 0 && forgotten > 0 {
-                // Not a view of the room, which would be copied whole when it is assigned to.
-                let first = first.get_or_insert_with(|| {
-                    let zeros = Tensor::zeros([rows, heads, sinks, width], (&new.device(), new.dtype()));
-                    zeros.slice_assign([0..rows, 0..heads, 0..sinks, 0..width], room.clone().narrow(2, held_from, sinks))
-                });
-                let first = first.clone();
+                // They move up. A view of the room will not do, since the room would be copied whole when it is assigned to.
+                let first = Tensor::zeros([rows, heads, sinks, width], (&new.device(), new.dtype()));
+                let first = first.slice_assign([0..rows, 0..heads, 0..sinks, 0..width], room.clone().narrow(2, held_from, sinks));
                 room = room.slice_assign([0..rows, 0..heads, start..start + sinks, 0..width], first);
             }
             room = room.slice_assign([0..rows, 0..heads, end - added..end, 0..width], new);
-            return Self { room, start, length, first };
+            return Self { room, start, length };
         }
         // Half as much again: what is copied over all steps grows with their number and not with its square.
         let spare = if in_place { (length / 2).min(capacity - length.min(capacity)) } else { 0 };
         let spare = (spare > 0).then(|| Tensor::zeros([rows, heads, spare, width], (&new.device(), new.dtype())));
         let held = [(held_from, sinks), (start + sinks, kept)].into_iter().filter(|(_, count)| *count > 0);
         let held = held.map(|(from, count)| room.clone().narrow(2, from, count));
-        Self { room: Tensor::cat(held.chain([new]).chain(spare).collect(), 2), start: 0, length, first }
+        Self { room: Tensor::cat(held.chain([new]).chain(spare).collect(), 2), start: 0, length }
     }
 }
 
@@ -169,8 +164,7 @@ impl KeyValueState {
         }
         self.progress.select(rows);
         for remembered in [&mut self.keys, &mut self.values].into_iter().flatten() {
-            let Remembered { room, first, .. } = remembered;
-            first.iter_mut().chain([room]).for_each(|numbers| *numbers = selected(numbers, rows));
+            remembered.room = selected(&remembered.room, rows);
         }
     }
 
@@ -185,8 +179,7 @@ impl KeyValueState {
 
     /// Bytes that the state holds, room for more included, at 4 bytes a number.
     pub fn bytes(&self) -> usize {
-        let tensors = self.remembered().flat_map(|remembered| remembered.first.iter().chain([&remembered.room]));
-        tensors.map(|numbers| numbers.dims().iter().product::<usize>() * 4).sum()
+        self.remembered().map(|Remembered { room, .. }| room.dims().iter().product::<usize>() * 4).sum()
     }
 
     fn remembered(&self) -> impl Iterator<Item = &Remembered> {
