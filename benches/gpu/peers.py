@@ -392,6 +392,8 @@ def decode(bench: Bench) -> None:
 
     @torch.inference_mode()
     def measure(dtype: torch.dtype, length: int, batch: int) -> Point:
+        # cuDNN's attention, which is PyTorch's first choice on Hopper, is prepared for each number of keys anew.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         model = LanguageModel(options, length).to(bench.device, dtype).eval()
         shape = (batch, options.heads, length, options.d_model // options.heads)
         caches = [Cache(shape, model.norm.weight) for _ in model.blocks]

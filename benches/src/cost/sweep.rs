@@ -178,23 +178,29 @@ impl Sweep {
     }
 
     /// Why the next length would take too much time or memory, judged by the lengths before: as a power of the length, of their last exponent. A single length
-    /// before has none: there the exponent is 2, or 1 if longer sequences are fewer.
+    /// before has none: there the exponent is 2, or 1 if longer sequences are fewer. Memory that pools reserve has none either: they grow by whole pages, which
+    /// the mechanisms that run later use as well.
     fn too_much(&self, shorter: &[&Point], length: usize) -> Option<String> {
         if let Some(left_out) = shorter.iter().find_map(|point| point.missing.clone()) {
             return Some(left_out);
         }
         let unknown = if self.tokens.is_some() { 1.0 } else { 2.0 };
-        let expected = |value: &dyn Fn(&Point) -> Option<f64>| {
+        let expected = |has_exponent: bool, value: &dyn Fn(&Point) -> Option<f64>| {
             let values: Vec<(f64, f64)> = shorter.iter().filter_map(|point| Some((point.length as f64, value(point)?))).collect();
             let &(last_length, last) = values.last()?;
-            let slope = if values.len() >= 2 { exponent(&values[values.len() - 2..]).unwrap_or(unknown).clamp(0.0, 2.5) } else { unknown };
+            let slope = if has_exponent && values.len() >= 2 {
+                exponent(&values[values.len() - 2..]).unwrap_or(unknown).clamp(0.0, 2.5)
+            } else {
+                unknown
+            };
             Some(last * (length as f64 / last_length).powf(slope))
         };
-        let seconds = expected(&|point| point.median());
+        let seconds = expected(true, &|point| point.median());
         if let Some(seconds) = seconds.filter(|&seconds| seconds > self.seconds) {
             return Some(format!("left out: about {} s for a run at {length}, and {} s are allowed", significant(seconds), self.seconds));
         }
-        let bytes = expected(&|point| point.peak_bytes.map(|bytes| bytes as f64));
+        let is_allocated = shorter.iter().all(|point| point.measure != Some(Measure::Reserved));
+        let bytes = expected(is_allocated, &|point| point.peak_bytes.map(|bytes| bytes as f64));
         let gibibytes = |bytes: f64| significant(bytes / f64::from(1 << 30));
         bytes.filter(|&bytes| bytes > self.bytes as f64).map(|bytes| {
             format!("left out: about {} GiB at {length}, and {} GiB are allowed", gibibytes(bytes), gibibytes(self.bytes as f64))
@@ -311,5 +317,21 @@ mod tests {
         assert_eq!(Sweep { tokens: Some(64), ..sweep.clone() }.too_much(&alone, 32), None);
         let small = Sweep { bytes: 100, ..sweep };
         assert!(small.too_much(&[&point(16, 1e-3), &point(64, 1e-3)], 128).unwrap().contains("GiB"));
+    }
+
+    #[test]
+    fn the_growth_of_a_pool_is_no_exponent_of_memory() {
+        let sweep = Sweep { bytes: 100, tokens: Some(256), ..sweep(&["dot-product"]) };
+        let point = |length: usize, peak_bytes: u64, measure: Measure| Point {
+            seconds: vec![1e-3],
+            peak_bytes: Some(peak_bytes),
+            measure: Some(measure),
+            ..Point::new("cuda", "dot-product", Pass::Forward, length)
+        };
+        let left_out = |measure: Measure| sweep.too_much(&[&point(64, 1, measure), &point(128, 40, measure)], 256);
+        assert!(left_out(Measure::Allocated).is_some());
+        assert_eq!(left_out(Measure::Reserved), None);
+        // What is reserved already counts.
+        assert!(sweep.too_much(&[&point(128, 60, Measure::Reserved)], 256).is_some());
     }
 }
