@@ -387,12 +387,12 @@ def step(bench: Bench) -> None:
 
 
 def decode(bench: Bench) -> None:
-    """Greedy decoding of a whole sequence from its first token, each token fed back on the device, with a cache of keys and values."""
+    """Greedy decoding of a whole sequence from its first token, each token fed back on the device, with a cache of keys and values; without cuDNN's attention."""
     options = bench.options
 
     @torch.inference_mode()
     def measure(dtype: torch.dtype, length: int, batch: int) -> Point:
-        # cuDNN's attention, which is PyTorch's first choice on Hopper, is prepared for each number of keys anew.
+        # With it, lengths not seen before took 38 ms a token on an H200 and others 2.9 ms: it seems to be prepared for each number of keys.
         torch.backends.cuda.enable_cudnn_sdp(False)
         model = LanguageModel(options, length).to(bench.device, dtype).eval()
         shape = (batch, options.heads, length, options.d_model // options.heads)
