@@ -276,7 +276,7 @@ impl ModelSettings {
             depth,
             initialisation,
             tying,
-            seed: None,
+            ..Seq2SeqConfig::default()
         }
     }
 

@@ -215,9 +215,9 @@ impl Seq2SeqConfig {
         let of_stack = |stack: StackConfig| stack.parameters(|placement| self.attention.at(placement));
         let (encoder, decoder) = (of_stack(self.encoder_stack())?, of_stack(self.decoder_stack())?);
         let count = ParameterCount { fixed: encoder.fixed.saturating_add(decoder.fixed), ..plus(encoder, decoder.trained) };
-        let target = if self.tying == Tying::ThreeWay { 0 } else { self.embedding(self.target_vocabulary).parameters() };
+        let target = if self.tying == Tying::ThreeWay { 0 } else { self.target_embedding().parameters() };
         let output = if self.tying == Tying::None { matrix(self.block.d_model, self.target_vocabulary) } else { 0 };
-        Some([self.embedding(self.source_vocabulary).parameters(), target, output].into_iter().fold(count, plus))
+        Some([self.source_embedding().parameters(), target, output].into_iter().fold(count, plus))
     }
 
     /// The same with feed-forward networks of so many hidden units, at least 1, that the model has as nearly as possible so many trained parameters: for a

@@ -219,7 +219,9 @@ mod tests {
     use heedful_attention::registry::AnyMechanism;
 
     use crate::block::BlockConfig;
+    use crate::depth::{DepthConfig, SharedConfig};
     use crate::layout::{AttentionLayout, CrossAttention, CrossLayout, LayerAttention};
+    use crate::position::PositionConfig;
 
     fn tiny(attention: AttentionLayout) -> Seq2SeqConfig {
         Seq2SeqConfig {
@@ -363,6 +365,34 @@ mod tests {
         let matrix = 11 * 8;
         assert_eq!(count(Tying::Output), count(Tying::ThreeWay) + matrix);
         assert_eq!(count(Tying::None), count(Tying::ThreeWay) + 2 * matrix);
+    }
+
+    #[test]
+    fn a_source_has_positions_of_its_own_where_it_needs_others() {
+        let config = |positions, depth| Seq2SeqConfig {
+            source_positions: positions,
+            tying: Tying::Output,
+            depth,
+            ..tiny(AttentionLayout::default())
+        };
+        for depth in [DepthConfig::Stacked, DepthConfig::Shared(SharedConfig::default())] {
+            // Whether another order of the source, or of the target, leaves the last logits as they are.
+            let reads_no_order = |positions| {
+                let config = config(positions, depth);
+                config.validate().unwrap();
+                let model = config.init(&RandomKey::from_seed(5), &Device::flex());
+                assert_eq!(config.parameters().unwrap().trained, model.num_params() as u128);
+                let last = |from, to| logits(&model, source([from], &[3]), tokens([to])).narrow(1, 2, 1);
+                let difference = |from, to| largest_difference(last(from, to), last([5, 7, 1], [2, 6, 3]));
+                [difference([7, 5, 1], [2, 6, 3]) < 1e-5, difference([5, 7, 1], [6, 2, 3]) < 1e-5]
+            };
+            assert_eq!(reads_no_order(None), [false, false], "{depth:?}");
+            assert_eq!(reads_no_order(Some(PositionConfig::None)), [true, false], "{depth:?}");
+            assert_eq!(reads_no_order(Some(PositionConfig::Learned)), [false, false], "{depth:?}");
+        }
+        let shared = Seq2SeqConfig { tying: Tying::ThreeWay, ..config(Some(PositionConfig::None), DepthConfig::Stacked) };
+        let message = shared.validate().unwrap_err().to_string();
+        assert!(message.contains("source_positions") && message.contains("tying"), "{message}");
     }
 
     #[test]

@@ -126,14 +126,18 @@ impl ImageOptions {
         config.with_classes(classes)
     }
 
-    /// An encoder of the small image, in which every value may see every other, and a decoder (Image Transformer, section 3.2 and 5.3).
+    /// An encoder of the small image, in which every value may see every other, and a decoder (Image Transformer, section 3.2 and 5.3). A grid of positions is
+    /// that of the small image in the encoder.
     pub(super) fn sharpening_model(&self, settings: &ModelSettings, images: &Images, attention: &Attention) -> Seq2SeqConfig {
         let AttentionLayout { encoder, decoder, cross } = &attention.layout;
-        let small_row = row(images) / self.data.factor;
-        let layout = AttentionLayout { encoder: for_row(encoder, small_row), decoder: for_row(decoder, row(images)), cross: cross.clone() };
+        let Images { height, width, .. } = *images;
+        let small = Images { height: height / self.data.factor, width: width / self.data.factor, ..images.without_images() };
+        let layout =
+            AttentionLayout { encoder: for_row(encoder, row(&small)), decoder: for_row(decoder, row(images)), cross: cross.clone() };
         let tying = if self.tied { Tying::Output } else { Tying::None };
-        let config = fitted(settings, images, decoder).encoder_decoder(images.levels + 1, layout, tying);
-        Seq2SeqConfig { source_vocabulary: images.levels, ..config }
+        let settings = fitted(settings, images, decoder);
+        let source_positions = Some(fitted(&settings, &small, encoder).positions);
+        Seq2SeqConfig { source_vocabulary: images.levels, source_positions, ..settings.encoder_decoder(images.levels + 1, layout, tying) }
     }
 }
 
@@ -172,4 +176,23 @@ pub(super) fn for_row(attention: &LayerAttention, row: usize) -> LayerAttention 
 pub(super) fn blocks(attention: &LayerAttention, row: usize) -> Option<BlockRaster> {
     let local = attention.mechanisms().iter().find_map(AnyMechanism::get::<LocalTwoDConfig>)?;
     Some(BlockRaster { width: row, block: local.query_block })
+}
+
+#[cfg(test)]
+mod tests {
+    use heedful_attention::random::RandomKey;
+
+    use super::*;
+    use crate::data::generate;
+
+    #[test]
+    fn encoder_and_decoder_have_the_grid_of_their_own_image() {
+        let images = generate::images(&RandomKey::from_seed(1), SHAPE, Sizes { train: 1, valid: 1, test: 1 }).unwrap();
+        let settings = ImageConfig::default().model;
+        let model = ImageOptions::default().sharpening_model(&settings, &images, &Attention::new(AnyMechanism::default()));
+        model.validate().unwrap();
+        let grid = |rows, columns| PositionConfig::Grid(GridConfig { rows, columns, channels: 1, join: Join::Sum });
+        // A small image has three rows of three values. The grid has room for as many positions as the decoder's.
+        assert_eq!((model.source_positions, model.positions), (Some(grid(48, 3)), grid(12, 12)));
+    }
 }

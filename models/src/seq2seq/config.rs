@@ -64,6 +64,9 @@ pub struct Seq2SeqConfig {
     pub block: BlockConfig,
     /// Position vectors (default: sinusoidal).
     pub positions: PositionConfig,
+    /// Position vectors of the source, where it needs others than the target: a small image that becomes a large one has a grid of its own (default: the same).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_positions: Option<PositionConfig>,
     /// By what embedded tokens are multiplied (default: the root of the width).
     pub embedding_scale: EmbeddingScale,
     /// Whether the sum of embedded tokens and positions is normalised (default: no).
@@ -89,6 +92,7 @@ impl Default for Seq2SeqConfig {
             decoder_layers: 6,
             block: BlockConfig::default(),
             positions: PositionConfig::default(),
+            source_positions: None,
             embedding_scale: EmbeddingScale::default(),
             embedding_norm: false,
             depth: DepthConfig::default(),
@@ -154,6 +158,12 @@ impl Seq2SeqConfig {
         self
     }
 
+    /// Sets the position vectors of the source (default: those of the target).
+    pub fn with_source_positions(mut self, positions: PositionConfig) -> Self {
+        self.source_positions = Some(positions);
+        self
+    }
+
     /// Sets which matrices are one.
     pub fn with_tying(mut self, tying: Tying) -> Self {
         self.tying = tying;
@@ -178,8 +188,15 @@ impl Seq2SeqConfig {
         check.at_least_one("encoder_layers", self.encoder_layers)?;
         check.at_least_one("decoder_layers", self.decoder_layers)?;
         self.block.validate(&check)?;
-        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block, self.positions)?;
+        if self.tying == Tying::ThreeWay && self.source_positions.is_some() {
+            let remedy =
+                "source and target share one embedding, which adds one kind of position vectors: leave it out, or give tying = \"output\"";
+            return Err(check.wrong("source_positions", "given", remedy));
+        }
+        for positions in [self.positions, self.positions_of_source()] {
+            positions.validate(&check, self.block.d_model, self.block.max_length)?;
+            self.depth.validate(&check, &self.block, positions)?;
+        }
         self.initialisation.validate(&check, self.tying != Tying::None)?;
         if self.depth.blocks(self.decoder_layers) < self.decoder_layers && matches!(self.attention.cross, CrossLayout::Last(_)) {
             return Err(check.wrong("attention.cross", "last", "give it to all layers: one block serves them all"));
@@ -191,9 +208,13 @@ impl Seq2SeqConfig {
         Ok(())
     }
 
+    fn positions_of_source(&self) -> PositionConfig {
+        self.source_positions.unwrap_or(self.positions)
+    }
+
     pub(crate) fn encoder_stack(&self) -> StackConfig {
-        let Self { block, encoder_layers: layers, depth, positions, .. } = *self;
-        StackConfig::new(Role::Encoder, block, layers, depth, positions)
+        let Self { block, encoder_layers: layers, depth, .. } = *self;
+        StackConfig::new(Role::Encoder, block, layers, depth, self.positions_of_source())
     }
 
     pub(crate) fn decoder_stack(&self) -> StackConfig {
@@ -202,13 +223,21 @@ impl Seq2SeqConfig {
         StackConfig { cross_heads, ..StackConfig::new(Role::Decoder, block, layers, depth, positions) }
     }
 
-    pub(crate) fn embedding(&self, vocabulary: usize) -> TokenEmbeddingConfig {
+    pub(crate) fn source_embedding(&self) -> TokenEmbeddingConfig {
+        self.embedding(self.source_vocabulary, self.positions_of_source())
+    }
+
+    pub(crate) fn target_embedding(&self) -> TokenEmbeddingConfig {
+        self.embedding(self.target_vocabulary, self.positions)
+    }
+
+    fn embedding(&self, vocabulary: usize, positions: PositionConfig) -> TokenEmbeddingConfig {
         let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
         TokenEmbeddingConfig {
             vocabulary,
             d_model,
             max_length,
-            positions: self.depth.embedded_positions(self.positions),
+            positions: self.depth.embedded_positions(positions),
             position_offset,
             segments: 0,
             scale: self.embedding_scale,
@@ -236,10 +265,9 @@ impl Seq2SeqConfig {
         device: &Device,
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> Seq2SeqTransformer<A> {
-        let embedding = |name, vocabulary| self.embedding(vocabulary).init(&key.named(name), device);
         let model = Seq2SeqTransformer {
-            source: embedding("source", self.source_vocabulary),
-            target: (self.tying != Tying::ThreeWay).then(|| embedding("target", self.target_vocabulary)),
+            source: self.source_embedding().init(&key.named("source"), device),
+            target: (self.tying != Tying::ThreeWay).then(|| self.target_embedding().init(&key.named("target"), device)),
             encoder: self.encoder_stack().init_with(&key.named("encoder"), device, &build),
             decoder: self.decoder_stack().init_with(&key.named("decoder"), device, &build),
             output: (self.tying == Tying::None)
