@@ -3,7 +3,7 @@
 //! A page is what the mechanism's file says: its documentation, the options of its configuration, its card, and its abilities; beside it the picture, the
 //! measured times of `benches/results` and the scores of recorded runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
@@ -328,14 +328,11 @@ type Score = (String, Vec<f64>);
 /// Scores in the folders with runs of the mechanism, beside those of the default one.
 fn results(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Error>> {
     write!(page, "\n## Results here\n\n")?;
-    let mut folders = fs::read_dir(root().join("experiments/results"))?.collect::<Result<Vec<_>, _>>()?;
-    folders.sort_by_key(fs::DirEntry::file_name);
     let mut rows = String::new();
-    for folder in folders {
-        let Ok(records) = fs::read_to_string(folder.path().join("results.json")) else { continue };
+    for folder in recorded("")?.into_iter().chain(recorded("claims/")?) {
+        let Ok(records) = fs::read_to_string(root().join("experiments/results").join(&folder).join("results.json")) else { continue };
         let records: serde_json::Value = serde_json::from_str(&records)?;
         let scores = scores(&records);
-        let folder = folder.file_name().to_string_lossy().into_owned();
         for ((data, name), score) in &scores {
             if !name.parse::<AnyMechanism>().is_ok_and(|run| run.family() == mechanism.family()) {
                 continue;
@@ -354,11 +351,18 @@ fn results(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Er
     } else {
         write!(
             page,
-            "Scores of recorded runs, means where there are several seeds. The folders say how they were made and how far they scatter.\n\n"
+            "Scores of recorded runs, means where there are several seeds. The folders say how they were made and how far they scatter; those of the \
+             [claims](../claims.md) are the blocks of runs of published claims.\n\n"
         )?;
         write!(page, "| run | data | attention | metric | score | dot-product |\n| --- | --- | --- | --- | ---: | ---: |\n{rows}")?;
     }
     Ok(())
+}
+
+/// Folders of results whose names begin so, in order.
+fn recorded(parent: &str) -> Result<BTreeSet<String>, Box<dyn Error>> {
+    let entries = fs::read_dir(root().join("experiments/results").join(parent))?;
+    entries.map(|entry| Ok(format!("{parent}{}", entry?.file_name().to_string_lossy()))).collect()
 }
 
 /// The main score of each run, by data and attention: the first column of its report that was measured and not counted.
