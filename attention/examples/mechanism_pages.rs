@@ -351,8 +351,8 @@ fn results(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Er
     } else {
         write!(
             page,
-            "Scores of recorded runs, means where there are several seeds. The folders say how they were made and how far they scatter; those of the \
-             [claims](../claims.md) are the blocks of runs of published claims.\n\n"
+            "Scores of recorded runs, means where there are several seeds. The folders say how they were made and how far they scatter; folders of \
+             `claims` hold the runs that test [published claims](../claims.md).\n\n"
         )?;
         write!(page, "| run | data | attention | metric | score | dot-product |\n| --- | --- | --- | --- | ---: | ---: |\n{rows}")?;
     }

@@ -22,7 +22,7 @@ pub(super) struct Card {
     pub(super) sentence: String,
     pub(super) source: String,
     pub(super) verdict: String,
-    /// The kind of verdict, for its colour: `reproduced`, `contradicted`, `inconclusive`, `void`, `not-run` or `mixed`.
+    /// The kind of verdict, for its colour: `reproduced`, `contradicted`, `inconclusive`, `mixed`, `partly-run`, `void` or `not-run`.
     pub(super) kind: String,
     pub(super) tests: Vec<TestRow>,
     pub(super) described: Vec<[String; 2]>,
@@ -69,7 +69,7 @@ impl Card {
             }
         }
         let name = verdict.verdict.name();
-        let is_decided = ["reproduced", "contradicted", "inconclusive", "mixed"].iter().any(|kind| name.starts_with(kind));
+        let is_decided = ["reproduced", "contradicted", "inconclusive", "mixed", "partly run"].iter().any(|kind| name.starts_with(kind));
         Ok(Self {
             name: claim.name.clone(),
             sentence: claim.sentence.clone(),

@@ -42,7 +42,7 @@ impl ClaimsReport {
     /// A picture that cannot be drawn.
     pub fn of(ledger: &Ledger, verdicts: &Verdicts) -> Result<Self, ExperimentError> {
         let cards = cards(ledger, verdicts)?;
-        let kinds = ["reproduced", "contradicted", "inconclusive", "mixed", "void", "not-run"];
+        let kinds = ["reproduced", "contradicted", "inconclusive", "mixed", "partly-run", "void", "not-run"];
         let counts = kinds.map(|kind| (cards.iter().filter(|card| card.kind == kind).count(), kind));
         let counts: Vec<String> =
             counts.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {}", kind.replace('-', " "))).collect();
@@ -192,7 +192,7 @@ fn section(card: &Card) -> String {
         .map(|test| [&test.name, &test.rule, &test.decision, &test.value, &test.p, &test.why].map(|cell| markdown(cell)).to_vec());
     let _ = write!(text, "\n{}", markdown_table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), "---"));
     if !card.contenders.is_empty() {
-        let head = ["contender", "mean", "by seed", "parameters"].map(str::to_owned).to_vec();
+        let head = ["contender", "mean", "by seed or round", "parameters"].map(str::to_owned).to_vec();
         let rows = card.contenders.iter().map(|row| row.clone().map(|cell| markdown(&cell)).to_vec());
         let _ = write!(text, "\n{}", markdown_table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), "---"));
     }

@@ -36,8 +36,10 @@ pub enum Decision {
 pub enum Verdict {
     /// What became of its only test, or of all of them alike.
     All(Decision),
-    /// Its tests differ.
+    /// Its tests differ: how many have each decision.
     Mixed(String),
+    /// Some of its tests have not been run: how many have each decision.
+    PartlyRun(String),
 }
 
 /// A test with its outcome.
@@ -224,7 +226,8 @@ fn together(tests: &[TestVerdict]) -> Verdict {
             let counts = kinds.map(|kind| (names.iter().filter(|name| **name == kind).count(), kind));
             let counts: Vec<String> =
                 counts.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
-            Verdict::Mixed(counts.join(", "))
+            let counts = counts.join(", ");
+            if names.contains(&"not run") { Verdict::PartlyRun(counts) } else { Verdict::Mixed(counts) }
         }
     }
 }
@@ -251,11 +254,12 @@ impl Decision {
 }
 
 impl Verdict {
-    /// The decision's name, or `mixed` with the number of each.
+    /// The decision's name, or `mixed` or `partly run` with the number of each.
     pub fn name(&self) -> String {
         match self {
             Self::All(decision) => decision.name().to_owned(),
             Self::Mixed(counts) => format!("mixed: {counts}"),
+            Self::PartlyRun(counts) => format!("partly run: {counts}"),
         }
     }
 }
