@@ -49,6 +49,7 @@ pub use self::released::{bert_base, gemma_2_2b, gpt2, llama_3_8b, mistral_7b, qw
 use crate::block::BlockConfig;
 use crate::classifier::ClassifierConfig;
 use crate::depth::{DepthConfig, SharedConfig};
+use crate::embedding::EmbeddingScale;
 use crate::error::ConfigError;
 use crate::feed_forward::Activation;
 use crate::gate::{GateConfig, GateKind};
@@ -373,6 +374,8 @@ pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
         layers: size.of(12, 2),
         block: BlockConfig { norm_order: NormOrder::Post, max_length: length, ..block },
         positions: PositionConfig::Grid(GridConfig { rows, columns: columns * 3, channels: 1, join: Join::Concatenated }),
+        // Released code multiplies values and positions by the root of the width. Without it they are of one size as well.
+        embedding_scale: EmbeddingScale::None,
         ..LanguageModelConfig::default()
     };
     of_paper("Parmar et al. 2018, section 5.1 and released configuration", size, model, length, 0, None)

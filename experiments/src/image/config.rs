@@ -6,6 +6,7 @@ use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::registry::AnyMechanism;
+use heedful_models::embedding::EmbeddingScale;
 use heedful_models::generation::Sampling;
 use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::layout::{AttentionLayout, LayerAttention};
@@ -92,6 +93,8 @@ impl Default for ImageData {
 pub(super) fn defaults<E>(config: &mut Config<E>) {
     config.run.attention =
         ["dot-product", "local-1d", "local-2d", "sparse-strided", "sparse-fixed", "lsh", "synthesizer-random"].map(str::to_owned).to_vec();
+    // Values and places are told by vectors of one size, as in both papers (Parmar et al. 2018, released code; Child et al. 2019, section 6).
+    config.model.embedding_scale = EmbeddingScale::None;
     config.model.positions = PositionConfig::Grid(GridConfig { rows: 12, columns: 12, channels: 1, join: Join::Sum });
     config.model.max_length = 144;
     config.model.dropout = 0.0;

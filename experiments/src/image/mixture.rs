@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_models::embedding::EmbeddingScale;
 use heedful_models::loss::with_auxiliary;
 use heedful_models::pixels::{PixelDecoder, PixelDecoderConfig};
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,7 @@ impl Experiment for ImageMixtures {
 
     fn defaults(config: &mut Config<Self>) {
         config::defaults(config);
+        config.model.embedding_scale = EmbeddingScale::default();
         config.training.learning_rate = 2e-3;
     }
 

@@ -4,6 +4,10 @@
 //! `column = (p / channels) mod columns` and `row = p / (columns channels)`, and for each a vector from a table of its own: rows, columns and colour channels of images
 //! (Parmar et al. 2018; Child et al. 2019, section 5.1). A long text is read as a grid whose rows are as long as the stride of its attention (Child et al. 2019),
 //! or of any two sizes with the length as product (axial positions of the Reformer's released code, which put the vectors side by side).
+//!
+//! In these sources vectors of positions are about as large as those of tokens. Here they are with
+//! [`EmbeddingScale::None`](crate::embedding::EmbeddingScale::None). With the default, tokens alone are multiplied by the root of the width, and models learn to
+//! use positions late.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
