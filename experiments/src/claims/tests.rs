@@ -205,7 +205,7 @@ fn every_file_of_the_ledger_is_in_the_program_and_fits_the_others() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("claims");
     let ledger = Ledger::built_in().unwrap();
     ledger.check().unwrap();
-    assert_eq!(Ledger::read(&folder).unwrap(), ledger, "a file is not in the list of the program");
+    assert!(Ledger::read(&folder).unwrap() == ledger, "a file is not in the list of the program");
     assert_eq!((ledger.claims.len(), ledger.blocks.len(), ledger.adjusted_tests()), (36, 29, 46));
     let names: Vec<String> = (1..=36).map(|number| format!("C{number:02}")).collect();
     assert_eq!(ledger.claims.iter().map(|claim| claim.name.clone()).collect::<Vec<_>>(), names);
