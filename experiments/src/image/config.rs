@@ -93,7 +93,7 @@ impl Default for ImageData {
 pub(super) fn defaults<E>(config: &mut Config<E>) {
     config.run.attention =
         ["dot-product", "local-1d", "local-2d", "sparse-strided", "sparse-fixed", "lsh", "synthesizer-random"].map(str::to_owned).to_vec();
-    // Values and places are told by vectors of one size, as in both papers (Parmar et al. 2018, released code; Child et al. 2019, section 6).
+    // Vectors of values are as large as those of positions, as in Parmar et al. 2018 (released code) and Child et al. 2019 (section 6).
     config.model.embedding_scale = EmbeddingScale::None;
     config.model.positions = PositionConfig::Grid(GridConfig { rows: 12, columns: 12, channels: 1, join: Join::Sum });
     config.model.max_length = 144;
