@@ -206,6 +206,15 @@ impl<T: Configuration> Settings<T> {
         Self::laid(base, self.file.clone(), self.assignments.clone())
     }
 
+    /// The same file and the other assignments, without those that set the field `path`.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read), if the rest means something impossible by itself.
+    pub(crate) fn without(&self, path: &[&str]) -> Result<Self, SettingsError> {
+        let rest = self.assignments.iter().filter(|assignment| assignment.path != path).cloned();
+        Self::laid(Table::new(), self.file.clone(), rest.collect())
+    }
+
     /// A configuration of which no file and no option says anything.
     pub(crate) fn of(value: T) -> Self {
         Self { value, file: None, assignments: Vec::new() }

@@ -329,6 +329,8 @@ pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
             ..size.block(1024, 8, 4096, rows * columns, 0.2)
         },
         positions: PositionConfig::Grid(GridConfig { rows, columns, channels: 1, join: Join::Concatenated }),
+        // In the released code tokens and positions both begin with deviation 1.
+        embedding_scale: EmbeddingScale::None,
         depth: DepthConfig::Reversible,
         ..LanguageModelConfig::default()
     };

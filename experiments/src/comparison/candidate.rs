@@ -51,6 +51,7 @@ pub(crate) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>, memo
         let name = given.name().map_err(|problem| settings.refuse("model.attention", problem))?;
         settings.value.run.attention = vec![name];
     }
+    settings.value.run.models = defined(settings)?;
     let config = &settings.value;
     let attentions = config.run.attention.iter().map(|name| attention::<E>(config, name)).collect::<Result<Vec<_>, _>>()?;
     let models = config.run.models.iter().enumerate().map(|(index, model)| named_model::<E>(settings, index, model, memory));
@@ -68,6 +69,29 @@ pub(crate) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>, memo
     config.run.check(settings, &names, &Backend::ALL.map(Backend::name))?;
     settings.value.run.models = resolved;
     Ok(candidates)
+}
+
+/// The models of the command. One that an option only names is that of this name in the configuration file, if there is one.
+fn defined<E: Experiment>(settings: &Settings<Config<E>>) -> Result<Vec<ModelRun>, ExperimentError> {
+    const MODELS: [&str; 2] = ["run", "models"];
+    let models = settings.value.run.models.clone();
+    if !settings.assigned().any(|path| path == MODELS) {
+        return Ok(models);
+    }
+    let of_file = settings.without(&MODELS)?.value.run.models;
+    let of_experiment = E::MODELS.iter().map(|known| known.name).filter(|name| of_file.iter().all(|own| own.name != *name));
+    let known: Vec<&str> = of_file.iter().map(|own| own.name.as_str()).chain(of_experiment).collect();
+    let defined = |model: ModelRun| {
+        if model != (ModelRun { name: model.name.clone(), ..ModelRun::default() }) {
+            return Ok(model);
+        }
+        match of_file.iter().find(|own| own.name == model.name) {
+            Some(own) => Ok(own.clone()),
+            None if of_file.is_empty() || known.contains(&model.name.as_str()) => Ok(model),
+            None => Err(unknown("model", &model.name, &known, &format!("known are {}", known.join(", ")))),
+        }
+    };
+    models.into_iter().map(defined).collect()
 }
 
 /// Refuses weights of what is not trained by the same command.
@@ -417,6 +441,33 @@ mod tests {
         let (_, of_layers) = of::<Language>(&["[local-1d,dot-product]"], &["model.layers=2"]);
         let families: Vec<_> = Language::attentions(&of_layers[0].attention).iter().map(|(_, mechanism)| mechanism.family()).collect();
         assert_eq!(families, ["local-1d", "dot-product"]);
+    }
+
+    #[test]
+    fn a_model_that_an_option_names_is_that_of_the_configuration_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "[[run.models]]\nname = 'wide'\nattention = 'relative'\nset = { model = { d_model = 64 } }\n
+                    [[run.models]]\nname = 'transformer'\nattention = 'uniform'\nset = { model = { layers = 3 } }";
+        std::fs::write(file.path(), text).unwrap();
+        let of = |name: &str| {
+            let options = CommonOptions { config: Some(file.path().to_owned()), ..CommonOptions::default() };
+            let mut settings = Settings::read(options.config.as_deref(), model_assignments(&[name.to_owned()], &options)).unwrap();
+            candidates::<Language>(&mut settings, Memory::here()).map(|candidates| {
+                assert_eq!((candidates.len(), settings.value.run.models.len()), (1, 1), "{name}");
+                let Candidate { attention, config, .. } = &candidates[0];
+                (attention.layout.decoder.at(0).name(), config.model.d_model, config.model.layers)
+            })
+        };
+        let default = Config::<Language>::default().model;
+        assert_eq!(of("wide").unwrap(), ("relative".to_owned(), 64, default.layers));
+        // It comes before one of the same name that the experiment knows.
+        assert_eq!(of("transformer").unwrap(), ("uniform".to_owned(), default.d_model, 3));
+        // Others of the experiment can be named as well.
+        assert_eq!(of("llama-3").unwrap().0, "rotary");
+        let error = of("wid").unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let words = error.to_string();
+        assert!(words.contains("did you mean `wide`?") && words.contains("wide, transformer, "), "{words}");
     }
 
     #[test]

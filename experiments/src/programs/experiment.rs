@@ -17,7 +17,8 @@ struct Program {
     #[command(subcommand)]
     tool: Option<Tool>,
 
-    /// Whole models to train and compare instead of attention mechanisms, or beside those of --attention, separated by commas (--list shows all)
+    /// Whole models to train and compare instead of attention mechanisms, or beside those of --attention, separated by commas:
+    /// those of the configuration file, or others (--list shows them)
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
     model: Vec<String>,
 

@@ -17,7 +17,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "lm", version, after_help = examples("lm"))]
 struct Options {
-    /// Whole models to train and compare instead of attention mechanisms, or beside those of --attention, separated by commas (--list shows all)
+    /// Whole models to train and compare instead of attention mechanisms, or beside those of --attention, separated by commas:
+    /// those of the configuration file, or others (--list shows them)
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
     model: Vec<String>,
 

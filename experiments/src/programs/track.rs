@@ -23,7 +23,7 @@ struct Options {
     #[arg(long, value_name = "NAME", value_parser = SequenceTask::TRACK)]
     task: Option<String>,
 
-    /// Models to train and compare, separated by commas (--list shows all)
+    /// Models to train and compare, separated by commas: those of the configuration file, or others (--list shows them)
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
     model: Vec<String>,
 

@@ -5,9 +5,9 @@
 //! (Parmar et al. 2018; Child et al. 2019, section 5.1). A long text is read as a grid whose rows are as long as the stride of its attention (Child et al. 2019),
 //! or of any two sizes with the length as product (axial positions of the Reformer's released code, which put the vectors side by side).
 //!
-//! In Parmar et al. (released code) and Child et al. (section 6) vectors of positions are about as large as those of tokens. Here they are with
-//! [`EmbeddingScale::None`](crate::embedding::EmbeddingScale::None) or [`Initialisation::Scaled`](crate::initialisation::Initialisation::Scaled). With the
-//! defaults, tokens alone are multiplied by the root of the width.
+//! In the released code of Parmar et al. and of the Reformer, and in Child et al. (section 6), vectors of positions are about as large as those of tokens. Here
+//! they are with [`EmbeddingScale::None`](crate::embedding::EmbeddingScale::None) or
+//! [`Initialisation::Scaled`](crate::initialisation::Initialisation::Scaled). With the defaults, tokens alone are multiplied by the root of the width.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
