@@ -5,6 +5,7 @@
 
 use heedful_attention::error::ConfigError;
 use heedful_attention::registry::AnyMechanism;
+use heedful_models::block::FeedForwardIn;
 use heedful_models::layout::AttentionLayout;
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -186,9 +187,28 @@ fn field<'t>(table: &'t Table, path: &str) -> Option<&'t Value> {
     }
 }
 
-/// Refuses options of mechanisms that the command sets and that no candidate has a use for.
+/// Options of feed-forward networks.
+const FEED_FORWARD: [&str; 7] = [
+    "d_ff",
+    "activation",
+    "gated_feed_forward",
+    "feed_forward_bias",
+    "feed_forward_chunk",
+    "separable_feed_forward",
+    "feed_forward_dropout",
+];
+
+/// Refuses options of mechanisms and of feed-forward networks that the command sets and that no candidate has a use for.
 pub(super) fn check_effects<E: Experiment>(settings: &Settings<Config<E>>, candidates: &[Candidate<E>]) -> Result<(), ExperimentError> {
+    let has_none = candidates.iter().all(|candidate| candidate.config.model.feed_forward_in == FeedForwardIn::None);
     for path in settings.assigned() {
+        if let [table, option] = path
+            && table == "model"
+            && FEED_FORWARD.contains(&option.as_str())
+        {
+            let problem = "no model of this command has feed-forward networks; leave it out, or give model.feed_forward_in";
+            settings.require(&path.join("."), !has_none, problem)?;
+        }
         let [table, family, options @ ..] = path else { continue };
         if table != MECHANISMS {
             continue;
@@ -601,6 +621,22 @@ mod tests {
             assert_eq!(refusal::<Translation>(names, option), None);
         }
         assert!(refusal::<Language>(&["gaussian"], "mechanisms.gaussian.length_ratio=1.5").is_some());
+    }
+
+    #[test]
+    fn options_of_feed_forward_networks_are_refused_where_no_model_has_them() {
+        let refusal = |options: &[&str]| {
+            let (settings, candidates) = of::<Language>(&["dot-product"], options);
+            check_effects::<Language>(&settings, &candidates).err().map(|error| error.to_string())
+        };
+        for option in ["model.d_ff=64", "model.activation=gelu", "model.feed_forward_dropout=0.1"] {
+            let message = refusal(&["model.feed_forward_in=none", option]).unwrap_or_else(|| panic!("{option} is accepted"));
+            assert!(message.starts_with(&format!("`--set {option}`")) && message.contains("model.feed_forward_in"), "{message}");
+            assert_eq!(refusal(&[option]), None);
+        }
+        // One of two models has them.
+        let other = "run.models=[{name='a', attention='uniform', set={model={feed_forward_in='all'}}}]";
+        assert_eq!(refusal(&["model.feed_forward_in=none", "model.d_ff=64", other]), None);
     }
 
     #[test]
