@@ -32,6 +32,82 @@ pub fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// The share of the time of the processors above which other programs disturb a measurement.
+const DISTURBANCE: f64 = 0.05;
+
+/// Other programs on the processors that this process may run on, from some time on.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherPrograms {
+    begun: ProcessorTime,
+}
+
+impl OtherPrograms {
+    /// They are watched from now on; none where the system does not tell (anything but Linux).
+    pub fn watch() -> Option<Self> {
+        Some(Self { begun: ProcessorTime::now()? })
+    }
+
+    /// Whether they have had so much of these processors since then that times and speeds of this process mean nothing: more than a twentieth.
+    pub fn disturb(&self) -> bool {
+        self.share().is_some_and(|share| share > DISTURBANCE)
+    }
+
+    /// The share of the time of these processors, from 0 to 1, that other programs have had since then; none if that is too short to tell.
+    pub fn share(&self) -> Option<f64> {
+        ProcessorTime::now()?.of_others_since(&self.begun)
+    }
+}
+
+/// Time of the processors that this process may run on, in ticks of the clock of the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProcessorTime {
+    all: u64,
+    idle: u64,
+    /// That of this process and of those that it started and waited for.
+    own: u64,
+}
+
+impl ProcessorTime {
+    fn now() -> Option<Self> {
+        let file = |name: &str| fs::read_to_string(format!("/proc/{name}")).ok();
+        Self::read(&file("stat")?, &file("self/stat")?, &file("self/status")?)
+    }
+
+    /// From `/proc/stat`, and `stat` and `status` of the process (proc(5)).
+    fn read(processors: &str, process: &str, status: &str) -> Option<Self> {
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        let (mut all, mut idle) = (0, 0);
+        for line in processors.lines() {
+            let mut fields = line.split_whitespace();
+            let number = fields.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
+            if number.is_some_and(|number| is_in_list(number, allowed)) {
+                // User, nice, system, idle, waiting for input and output, two kinds of interrupts, and what other virtual machines had.
+                let ticks = fields.take(8).map(|field| field.parse().ok()).collect::<Option<Vec<u64>>>()?;
+                all += ticks.iter().sum::<u64>();
+                idle += ticks.get(3..5)?.iter().sum::<u64>();
+            }
+        }
+        // After the name of the program, in parentheses, come the 3rd field and the following; the 14th to 17th are times.
+        let fields = process.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+        let own = fields.map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
+        Some(Self { all, idle, own })
+    }
+
+    fn of_others_since(&self, begun: &Self) -> Option<f64> {
+        let all = self.all.saturating_sub(begun.all);
+        let others = all.saturating_sub(self.idle.saturating_sub(begun.idle)).saturating_sub(self.own.saturating_sub(begun.own));
+        (all > 0).then(|| others as f64 / all as f64)
+    }
+}
+
+/// Whether a list such as `0-3,8` has a number.
+fn is_in_list(number: usize, list: &str) -> bool {
+    list.trim().split(',').any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        matches!((first.parse(), last.parse()), (Ok(first), Ok(last)) if (first..=last).contains(&number))
+    })
+}
+
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
     line.split_once(':').map(|(_, model)| model.trim()).filter(|model| !model.is_empty())
@@ -58,6 +134,9 @@ pub fn reset_peak_memory() -> bool {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
+    use std::{process::Command, time::Duration};
+
     use super::*;
 
     #[test]
@@ -73,6 +152,36 @@ mod tests {
         let block = std::hint::black_box(vec![1u8; 64 << 20]);
         assert!(peak_memory_bytes().unwrap() >= before.max(64 << 20));
         drop(block);
+    }
+
+    #[test]
+    fn the_time_of_others_is_that_of_the_allowed_processors_without_the_own() {
+        let process = "7 (a) b) R 1 1 1 0 -1 4194304 100 0 0 0 30 10 3 1 20 0 1 0 1561701\n";
+        let status = "Name:\tmt\nCpus_allowed_list:\t0,2-3\n";
+        let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 4 5 6 7 8 9 9\ncpu1 50 0 0 0 0 0 0 0 0 0\ncpu2 10 0 0 20 0 0 0 0 0 0\ncpu3 0 0 0 1 0 0 0 0 0 0\nintr 5\n";
+        let begun = ProcessorTime::read(stat, process, status).unwrap();
+        assert_eq!(begun, ProcessorTime { all: 36 + 30 + 1, idle: 9 + 20 + 1, own: 44 });
+        let later = |all, idle, own| ProcessorTime { all: begun.all + all, idle: begun.idle + idle, own: begun.own + own };
+        assert_eq!(later(100, 40, 50).of_others_since(&begun), Some(0.1));
+        // Ticks of the processes and of the processors are not counted at the same moment.
+        assert_eq!(later(100, 40, 61).of_others_since(&begun), Some(0.0));
+        assert_eq!(begun.of_others_since(&begun), None);
+        assert_eq!(ProcessorTime::read(stat, process, "Name:\tmt\n"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_program_beside_this_one_is_noticed() {
+        let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let mut others: Vec<_> = (0..Machine::here().cores).map(|_| busy()).collect();
+        let watched = OtherPrograms::watch().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        let (share, disturb) = (watched.share().unwrap(), watched.disturb());
+        for other in &mut others {
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+        assert!(disturb && share > 0.2 && share <= 1.0, "{share}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
+use heedful_host::machine::OtherPrograms;
 
 use super::overview::Overview;
 use super::preparation::Preparation;
@@ -179,7 +180,7 @@ impl<'a, E: Experiment> Session<'a, E> {
     /// Scores the model that another run has trained, with the configuration of this one.
     fn score_again(&self, run: &Run<'_, E>, source: &str, paths: &RunPaths, overview: &Overview) -> Result<RunEnd, ExperimentError> {
         let Run { dataset, candidate: Candidate { attention, config, .. }, seed, .. } = run;
-        let begun = Instant::now();
+        let (begun, others) = (Instant::now(), OtherPrograms::watch());
         let config = &E::of_seed(config, *seed);
         let setup = Setup { config, data: dataset, attention };
         let mut record = self.record(run, config);
@@ -204,6 +205,7 @@ impl<'a, E: Experiment> Session<'a, E> {
         (record.steps, record.parameters) = (trained.steps, trained.parameters);
         record.parameters_by_part.clone_from(&trained.parameters_by_part);
         record.wall_seconds = begun.elapsed().as_secs_f64();
+        record.disturbed |= others.is_some_and(|others| others.disturb());
         record.notes.push(format!("the weights are those of {source}; nothing was trained"));
         finish::<E>(record, scores, paths)?;
         overview.finish(&count);
@@ -261,6 +263,7 @@ impl<'a, E: Experiment> Session<'a, E> {
                 record.steps = trained.steps;
                 record.tokens_per_second = Some(trained.tokens_per_second);
                 record.wall_seconds = trained.wall_seconds;
+                record.disturbed |= trained.disturbed;
                 record.score(STEPS_PER_SECOND, trained.steps as f64 / trained.training_seconds.max(f64::MIN_POSITIVE));
                 let mut scores = E::score(setup, &task, &trained.model, paths, &self.interrupt)?;
                 if let Some(scores) = &mut scores {

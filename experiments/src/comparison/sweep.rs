@@ -48,17 +48,19 @@ pub(super) struct Sweep<M> {
     /// Number of the best training and what it made.
     best: Option<(usize, TrainedModel<M>)>,
     wall_seconds: f64,
+    disturbed: bool,
 }
 
 impl<M> Sweep<M> {
     pub(super) fn new(selection: Selection) -> Self {
-        Self { selection, tried: Vec::new(), best: None, wall_seconds: 0.0 }
+        Self { selection, tried: Vec::new(), best: None, wall_seconds: 0.0, disturbed: false }
     }
 
     /// A training was finished.
     pub(super) fn finished(&mut self, learning_rate: f64, trained: TrainedModel<M>) {
         let score = trained.metrics.iter().find(|metric| metric.name == self.selection.metric).map(|metric| metric.value);
         self.wall_seconds += trained.wall_seconds;
+        self.disturbed |= trained.disturbed;
         let best = self.best.as_ref().and_then(|(index, _)| self.tried[*index].1).filter(|best| !best.is_nan());
         if self.best.is_none() || score.is_some_and(|score| self.selection.improves(score, best)) {
             self.best = Some((self.tried.len(), trained));
@@ -81,6 +83,7 @@ impl<M> Sweep<M> {
         let Some((index, _)) = self.best() else { return };
         let (best_rate, best) = self.tried[index];
         record.wall_seconds = self.wall_seconds;
+        record.disturbed |= self.disturbed;
         record.score(LEARNING_RATE, best_rate);
         record.score(RATES_TRIED, self.tried.len() as f64);
         let is_near = |score: f64| match best {
@@ -136,6 +139,7 @@ mod tests {
             tokens_per_second: 1.0,
             wall_seconds: 2.0,
             training_seconds: 1.0,
+            disturbed: score == 0.5,
         }
     }
 
@@ -159,9 +163,13 @@ mod tests {
         sweep.record(&mut record);
         let metric = |name: &str| record.metrics[name].unwrap();
         assert_eq!((metric(LEARNING_RATE), metric(RATES_TRIED), metric(RATES_NEAR_BEST), record.wall_seconds), (1e-2, 4.0, 2.0, 6.0));
+        assert!(record.disturbed, "one of the trainings was");
         assert!(record.notes[0].contains("4 learning rates") && record.notes[0].contains("0.03: diverged"), "{:?}", record.notes);
         assert_eq!(swept(Selection::lowest("score"), &scores).best().unwrap().0, 0);
         assert!(swept(Selection::highest("score"), &[(1.0, None)]).best().is_none());
+        let mut record = ResultRecord::default();
+        swept(Selection::highest("score"), &scores[1..]).record(&mut record);
+        assert!(!record.disturbed);
         // The first of equal ones, and a score that is no number only where there is no other.
         assert_eq!(swept(Selection::highest("score"), &[(1.0, Some(f64::NAN)), (2.0, Some(0.1)), (3.0, Some(0.1))]).best().unwrap().0, 1);
     }

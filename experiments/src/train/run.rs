@@ -7,6 +7,7 @@ use burn::module::Module;
 use burn::optim::ModuleOptimizer;
 use heedful_attention::constraints;
 use heedful_attention::read::is_queued;
+use heedful_host::machine::OtherPrograms;
 use heedful_models::precision::Precision;
 
 use super::average::average;
@@ -106,6 +107,9 @@ pub(super) struct Run<'a, T: Task> {
     pub(super) last_saved: Option<u64>,
     clock: Instant,
     wall_seconds_before: f64,
+    /// None where nothing is known of them, where ranks of the same run are among them, and where nothing is left to train.
+    others: Option<OtherPrograms>,
+    disturbed_before: bool,
     /// Whether the numbers of steps stay on the device until they are looked at.
     pub(super) is_deferred: bool,
     pub(super) unread: Vec<StepNumbers>,
@@ -155,8 +159,9 @@ impl<'a, T: Task> Run<'a, T> {
         trainer.ranks.agree_on_weights(&model)?;
         let label = trainer.folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let progress = Progress::new(&trainer.watcher, &label, state.step, trainer.config.steps, trainer.count.clone());
-        let wall_seconds_before = state.wall_seconds;
+        let (wall_seconds_before, disturbed_before) = (state.wall_seconds, state.disturbed);
         let clock = Instant::now();
+        let others = if trainer.ranks.size() == 1 && !state.finished { OtherPrograms::watch() } else { None };
         // The scale of 16-bit losses, and other processes, wait for the numbers of every step.
         let is_deferred = is_queued && trainer.config.precision != Precision::F16 && trainer.ranks.size() == 1;
         let run = Self {
@@ -170,6 +175,8 @@ impl<'a, T: Task> Run<'a, T> {
             last_saved,
             clock,
             wall_seconds_before,
+            others,
+            disturbed_before,
             is_deferred,
             unread: Vec::new(),
             gradient_norm: f64::NAN,
@@ -332,6 +339,7 @@ impl<'a, T: Task> Run<'a, T> {
         self.trainer.ranks.agree_on_weights(model)?;
         if let Some(log) = &self.log {
             self.state.wall_seconds = self.wall_seconds();
+            self.state.disturbed = self.is_disturbed();
             log.sync()?;
             let files = to_files(model, &self.optimiser, self.trainer.task.save(&self.carried));
             self.trainer.checkpoints.save(&self.state, &files)?;
@@ -367,7 +375,12 @@ impl<'a, T: Task> Run<'a, T> {
             tokens_per_second: self.state.tokens as f64 / self.state.training_seconds.max(f64::MIN_POSITIVE),
             wall_seconds: self.wall_seconds(),
             training_seconds: self.state.training_seconds,
+            disturbed: self.is_disturbed(),
         }))
+    }
+
+    fn is_disturbed(&self) -> bool {
+        self.disturbed_before || self.others.is_some_and(|others| others.disturb())
     }
 
     fn wall_seconds(&self) -> f64 {

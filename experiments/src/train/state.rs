@@ -46,6 +46,9 @@ pub struct TrainingState {
     pub wall_seconds: f64,
     /// Seconds of those spent in training steps.
     pub training_seconds: f64,
+    /// Whether other programs took a share of the processors that makes these times meaningless.
+    #[serde(default)]
+    pub disturbed: bool,
     /// Sum of the losses since the last line of the log.
     #[serde(with = "exact")]
     pub logged_loss: f64,

@@ -212,4 +212,6 @@ pub struct TrainedModel<M> {
     pub wall_seconds: f64,
     /// Seconds of those spent in training steps.
     pub training_seconds: f64,
+    /// Whether other programs used the same processors meanwhile, so that these times and speeds mean nothing. Known on Linux alone.
+    pub disturbed: bool,
 }

@@ -535,6 +535,20 @@ fn a_finished_run_resumes_to_its_result_without_training() {
 }
 
 #[test]
+fn a_checkpoint_remembers_whether_the_run_was_disturbed() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config();
+    run(&Points::new(), &config, folder.path());
+    let path = folder.path().join("checkpoint/step-000000009/state.json");
+    // Tests beside this one may have disturbed it.
+    let text = fs::read_to_string(&path).unwrap().replace("\"disturbed\": true", "\"disturbed\": false");
+    for disturbed in [false, true] {
+        fs::write(&path, text.replace("\"disturbed\": false", &format!("\"disturbed\": {disturbed}"))).unwrap();
+        assert_eq!(finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(1))).disturbed, disturbed);
+    }
+}
+
+#[test]
 fn without_resume_a_run_starts_afresh() {
     let folder = tempfile::tempdir().unwrap();
     let long = TrainingConfig { keep: 9, ..config() };
