@@ -1,6 +1,7 @@
 //! Language modelling: the experiment `lm`.
 
 mod adaptive;
+mod blocks;
 mod change;
 mod config;
 mod last_words;

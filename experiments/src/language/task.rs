@@ -1,7 +1,7 @@
 //! Training and scoring.
 
 use std::borrow::Cow;
-use std::f64::consts::LN_2;
+use std::ops::Range;
 
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -16,9 +16,10 @@ use rand::RngExt;
 use crate::batch::{EvaluationWindow, evaluation_windows};
 use crate::comparison::scoring_bar;
 use crate::experiment::{Pass, Scores, Selection, Split};
-use crate::metrics::{Combination, ItemScore, ItemTable, LikelihoodTotal};
+use crate::metrics::{Combination, ItemScore, LikelihoodTotal};
 use crate::train::{Interrupt, Task};
 
+use super::blocks::TextBlocks;
 use super::positions::PositionLosses;
 use super::spans;
 use super::{Language, LanguageConfig, LanguageData, LanguageDataset};
@@ -111,13 +112,13 @@ impl<'a> LanguageTask<'a> {
             add_perplexity(&mut scores, "perplexity", &self.likelihood(model, &self.dataset.valid, Details::default(), interrupt)?);
             return Some(scores);
         }
-        let mut blocks = ItemTable::new("test", &["nats", "bits", "units"]);
+        let mut blocks = TextBlocks::new(self.dataset.test.len() - 1);
         let test = self.likelihood(model, &self.dataset.test, Details { blocks: Some(&mut blocks), positions }, interrupt)?;
         add_perplexity(&mut scores, "perplexity", &test);
         scores.push("bits per unit", test.bits_per_unit().unwrap_or(f64::NAN), signature(&test));
         scores.push_items("perplexity", ItemScore::new("test", "blocks", Combination::ExpRatio, &["nats", "units"]));
         scores.push_items("bits per unit", ItemScore::new("test", "blocks", Combination::Ratio, &["bits", "units"]));
-        scores.items.push(blocks);
+        scores.items.push(blocks.table());
         add_perplexity(&mut scores, "valid perplexity", &self.likelihood(model, &self.dataset.valid, Details::default(), interrupt)?);
         spans::add(&mut scores, model, &self.dataset.test, data.context);
         if let Some(auxiliary) = &model.auxiliary {
@@ -203,8 +204,8 @@ impl<'a> LanguageTask<'a> {
 /// What is kept of a text that is scored beside its likelihood.
 #[derive(Debug, Default)]
 struct Details<'d> {
-    /// The table of its items: what is scored at once is a block of the text.
-    blocks: Option<&'d mut ItemTable>,
+    /// Its blocks.
+    blocks: Option<&'d mut TextBlocks>,
     /// Losses by position.
     positions: Option<&'d mut PositionLosses>,
 }
@@ -221,13 +222,22 @@ fn record(
     if let Some(positions) = &mut details.positions {
         positions.add(model, &hidden, &targets, columns);
     }
-    let identity = details.blocks.is_some().then(|| targets.clone());
-    let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [count]), &hidden.device());
-    let nll = model.cross_entropy(hidden, targets, None, 0.0).negative_log_likelihood;
-    let nats = f64::from(nll.into_scalar::<f32>());
+    let nats_of = |part: Range<usize>| {
+        let part_targets = Tensor::<1, Int>::from_data(TensorData::new(targets[part.clone()].to_vec(), [part.len()]), &hidden.device());
+        let nll = model.cross_entropy(hidden.clone().slice(part), part_targets, None, 0.0).negative_log_likelihood;
+        f64::from(nll.into_scalar::<f32>())
+    };
+    let nats = nats_of(0..count);
     total.record(nats, count as u64);
-    if let Some((blocks, identity)) = details.blocks.as_deref_mut().zip(identity) {
-        blocks.push_tokens(identity.into_iter().map(i64::from), &[nats, nats / LN_2, count as f64]);
+    if let Some(blocks) = &mut details.blocks {
+        // The last part has what the others leave, so that the blocks add up to the score.
+        let (mut begun, mut rest) = (0, nats);
+        for length in blocks.parts(count) {
+            let part = begun..begun + length;
+            let nats = if part.end == count { rest } else { nats_of(part.clone()) };
+            blocks.add(&targets[part], nats);
+            (begun, rest) = (begun + length, rest - nats);
+        }
     }
 }
 
@@ -405,6 +415,26 @@ mod tests {
                 assert_eq!(counts(position), count, "position {position} with a memory of {memory}");
             }
         }
+    }
+
+    #[test]
+    fn items_are_the_same_with_and_without_a_memory_and_at_any_stride() {
+        let dataset = dataset();
+        let found = [(0, 4), (0, 16), (16, 16)].map(|(memory, stride)| {
+            let mut config = config(16, memory);
+            config.own.data.stride = stride;
+            let model = model(&config, &dataset, "dot-product", &Device::flex());
+            let mut blocks = TextBlocks::new(dataset.test.len() - 1);
+            let details = Details { blocks: Some(&mut blocks), positions: None };
+            let total = LanguageTask::new(&config, &dataset).likelihood(&model, &dataset.test, details, &Interrupt::new()).unwrap();
+            let table = blocks.table();
+            let terms = table.terms(&ItemScore::new("test", "blocks", Combination::Ratio, &["bits", "units"])).unwrap();
+            let [bits, units] = terms.total()[..] else { panic!("a ratio has two terms") };
+            assert!(units == total.units as f64 && (bits / units / total.bits_per_unit().unwrap() - 1.0).abs() < 1e-12);
+            (table.identity().to_owned(), table.to_json())
+        });
+        assert!(found.iter().all(|(identity, _)| *identity == found[0].0));
+        assert_ne!(found[0].1, found[1].1);
     }
 
     #[test]
