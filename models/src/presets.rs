@@ -329,7 +329,7 @@ pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
             ..size.block(1024, 8, 4096, rows * columns, 0.2)
         },
         positions: PositionConfig::Grid(GridConfig { rows, columns, channels: 1, join: Join::Concatenated }),
-        // In the released code tokens and positions both begin with deviation 1.
+        // In the released code the vectors of tokens and of positions both have deviation 1 at first. Without the factor they are of one size here too.
         embedding_scale: EmbeddingScale::None,
         depth: DepthConfig::Reversible,
         ..LanguageModelConfig::default()

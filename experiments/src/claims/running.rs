@@ -165,8 +165,8 @@ pub(super) fn is_interrupted(status: ExitStatus) -> bool {
     status.code() == Some(i32::from(INTERRUPTED_EXIT))
 }
 
-/// Waits until hardly anything runs on the machine, a little less than a measurement may find, since its start adds to the load; `false` if that takes too long,
-/// or the system does not tell.
+/// Waits until hardly anything runs on the machine; `false` if that takes too long, or the system does not tell. The load must be a little less than what a
+/// measurement may find, since the start of the measurement adds to it.
 pub(super) fn until_idle(interrupt: &Interrupt) -> bool {
     let begun = Instant::now();
     loop {

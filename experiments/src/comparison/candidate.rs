@@ -72,7 +72,7 @@ pub(crate) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>, memo
     Ok(candidates)
 }
 
-/// The models of the command. One that an option only names is that of this name in the configuration file, if there is one.
+/// The models of the command. Where an option gives only a name, it means the model of this name in the configuration file, if the file has one.
 fn defined<E: Experiment>(settings: &Settings<Config<E>>) -> Result<Vec<ModelRun>, ExperimentError> {
     const MODELS: [&str; 2] = ["run", "models"];
     let models = settings.value.run.models.clone();
@@ -82,7 +82,7 @@ fn defined<E: Experiment>(settings: &Settings<Config<E>>) -> Result<Vec<ModelRun
     let of_file = settings.without(&MODELS)?.value.run.models;
     let of_experiment = E::MODELS.iter().map(|known| known.name).filter(|name| of_file.iter().all(|own| own.name != *name));
     let known: Vec<&str> = of_file.iter().map(|own| own.name.as_str()).chain(of_experiment).collect();
-    let defined = |model: ModelRun| {
+    let of_name = |model: ModelRun| {
         if model != (ModelRun { name: model.name.clone(), ..ModelRun::default() }) {
             return Ok(model);
         }
@@ -92,7 +92,7 @@ fn defined<E: Experiment>(settings: &Settings<Config<E>>) -> Result<Vec<ModelRun
             None => Err(unknown("model", &model.name, &known, &format!("known are {}", known.join(", ")))),
         }
     };
-    models.into_iter().map(defined).collect()
+    models.into_iter().map(of_name).collect()
 }
 
 /// Refuses weights of what is not trained by the same command.

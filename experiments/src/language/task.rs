@@ -1,7 +1,6 @@
 //! Training and scoring.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -222,20 +221,21 @@ fn record(
     if let Some(positions) = &mut details.positions {
         positions.add(model, &hidden, &targets, columns);
     }
-    let nats_of = |part: Range<usize>| {
-        let part_targets = Tensor::<1, Int>::from_data(TensorData::new(targets[part.clone()].to_vec(), [part.len()]), &hidden.device());
-        let nll = model.cross_entropy(hidden.clone().slice(part), part_targets, None, 0.0).negative_log_likelihood;
+    let nats_of = |hidden: Tensor<2>, targets: &[i32]| {
+        let targets = Tensor::<1, Int>::from_data(TensorData::new(targets.to_vec(), [targets.len()]), &hidden.device());
+        let nll = model.cross_entropy(hidden, targets, None, 0.0).negative_log_likelihood;
         f64::from(nll.into_scalar::<f32>())
     };
-    let nats = nats_of(0..count);
+    let nats = nats_of(hidden.clone(), &targets);
     total.record(nats, count as u64);
     if let Some(blocks) = &mut details.blocks {
         // The last part has what the others leave, so that the blocks add up to the score.
         let (mut begun, mut rest) = (0, nats);
         for length in blocks.parts(count) {
             let part = begun..begun + length;
-            let nats = if part.end == count { rest } else { nats_of(part.clone()) };
-            blocks.add(&targets[part], nats);
+            let tokens = &targets[part.clone()];
+            let nats = if part.end == count { rest } else { nats_of(hidden.clone().slice(part), tokens) };
+            blocks.add(tokens, nats);
             (begun, rest) = (begun + length, rest - nats);
         }
     }
