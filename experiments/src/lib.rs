@@ -59,6 +59,7 @@ pub mod swap;
 pub mod text_classification;
 pub mod text_generation;
 pub mod text_to_text;
+mod token_losses;
 pub mod tokenise;
 pub mod train;
 pub mod translation;

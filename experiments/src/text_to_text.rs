@@ -5,10 +5,11 @@ pub(crate) mod models;
 use std::fmt;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_attention::contract::Losses;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search};
-use heedful_models::loss::{real_states, with_auxiliary};
+use heedful_models::loss::{CrossEntropy, real_states, with_auxiliary};
 use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,7 @@ use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
 use crate::experiment::{Pass, Reading, Scores, Selection, Split, check_length};
 use crate::metrics::{LikelihoodTotal, TextUnit};
+use crate::token_losses::token_losses;
 use crate::tokenise::{BEGIN, END, PAD, Tokeniser};
 use crate::train::{Interrupt, Task};
 
@@ -96,6 +98,12 @@ fn tensor(batch: &PaddedBatch, device: &Device) -> Tensor<2, Int> {
     Tensor::from_data(TensorData::new(batch.ids.clone(), [batch.rows, batch.width]), device)
 }
 
+fn cross_entropy(model: &Seq2SeqTransformer, states: Tensor<2>, targets: Vec<i32>, smoothing: f64) -> CrossEntropy {
+    let count = targets.len();
+    let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [count]), &states.device());
+    model.cross_entropy(states, targets, None, smoothing)
+}
+
 impl TextToTextTask<'_> {
     /// Pairs as a batch.
     pub(crate) fn pad<'p>(pairs: impl Iterator<Item = &'p TokenPair> + Clone) -> TextToTextBatch {
@@ -107,36 +115,45 @@ impl TextToTextTask<'_> {
         }
     }
 
-    /// Loss with label smoothing and auxiliary losses, and negative log-likelihood, both summed over the target tokens.
-    pub(crate) fn losses(
-        &self,
+    /// Hidden states `[N, C]` of the target tokens of a batch, pair by pair and without padding, those tokens `[N]`, and the losses of the layers.
+    fn hidden(
         model: &Seq2SeqTransformer,
         batch: &TextToTextBatch,
-        smoothing: f64,
         key: Option<RandomKey>,
         probe: &mut Probe,
-    ) -> (Tensor<1>, Tensor<1>) {
+    ) -> (Tensor<2>, Vec<i32>, Losses) {
         let device = model.source.tokens.weight.device();
         let padded = |batch| Padded { tokens: tensor(batch, &device), lengths: &batch.lengths };
         let hidden = model.hidden(padded(&batch.source), padded(&batch.input), key, probe);
         let states = real_states(hidden.states, &batch.output.lengths);
         let rows = batch.output.ids.chunks(batch.output.width).zip(&batch.output.lengths);
-        let targets: Vec<i32> = rows.flat_map(|(row, &real)| &row[..real]).copied().collect();
-        let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [self.units(batch)]), &device);
-        let cross_entropy = model.cross_entropy(states, targets, None, smoothing);
-        (with_auxiliary(cross_entropy.loss, &hidden.losses, self.units(batch)), cross_entropy.negative_log_likelihood)
+        let targets = rows.flat_map(|(row, &real)| &row[..real]).copied().collect();
+        (states, targets, hidden.losses)
+    }
+
+    /// Loss with label smoothing and auxiliary losses, summed over the target tokens.
+    pub(crate) fn loss_of(
+        model: &Seq2SeqTransformer,
+        batch: &TextToTextBatch,
+        smoothing: f64,
+        key: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> Tensor<1> {
+        let (states, targets, losses) = Self::hidden(model, batch, key, probe);
+        let count = targets.len();
+        with_auxiliary(cross_entropy(model, states, targets, smoothing).loss, &losses, count)
     }
 
     /// Perplexity of the validation set, per token of the vocabulary and without label smoothing.
     pub fn perplexity(&self, model: &Seq2SeqTransformer, interrupt: &Interrupt) -> Option<f64> {
-        self.perplexity_of_batches(model, &mut |_, _, _| {}, interrupt)
+        self.perplexity_of_pairs(model, None, interrupt)
     }
 
-    /// [`perplexity`](Self::perplexity), where `add` is given the pairs, nats and target tokens of each batch.
-    pub(crate) fn perplexity_of_batches(
+    /// [`perplexity`](Self::perplexity), where `add` is given each pair with the losses of its target tokens.
+    pub(crate) fn perplexity_of_pairs(
         &self,
         model: &Seq2SeqTransformer,
-        add: &mut dyn FnMut(&[&TokenPair], f64, usize),
+        mut add: Option<&mut dyn FnMut(&TokenPair, &[f32])>,
         interrupt: &Interrupt,
     ) -> Option<f64> {
         let lengths: Vec<_> = self.valid.iter().map(|pair| (pair.source.len(), pair.target.len() + 1)).collect();
@@ -147,10 +164,17 @@ impl TextToTextTask<'_> {
             }
             let pairs: Vec<&TokenPair> = items.iter().map(|&item| &self.valid[item]).collect();
             let batch = Self::pad(pairs.iter().copied());
-            let (_, nll) = self.losses(model, &batch, 0.0, None, &mut Probe::off());
-            let (nats, units) = (f64::from(nll.into_scalar::<f32>()), self.units(&batch));
-            total.record(nats, units as u64);
-            add(&pairs, nats, units);
+            let (states, targets, _) = Self::hidden(model, &batch, None, &mut Probe::off());
+            if let Some(add) = &mut add {
+                let losses = token_losses(&states, &targets, |states| model.project(states));
+                let mut rest = &losses[..];
+                for (pair, &count) in pairs.iter().zip(&batch.output.lengths) {
+                    add(pair, rest.split_off(..count).expect("each target token has a loss"));
+                }
+            }
+            let units = targets.len() as u64;
+            let nats = cross_entropy(model, states, targets, 0.0).negative_log_likelihood;
+            total.record(f64::from(nats.into_scalar::<f32>()), units);
         }
         Some(total.perplexity().unwrap_or(f64::NAN))
     }
@@ -172,7 +196,7 @@ impl TextToTextTask<'_> {
         };
         check_length(text, target.len() + 1, most)?;
         let pair = TokenPair { source, target };
-        self.losses(model, &Self::pad(std::iter::once(&pair)), 0.0, None, probe);
+        Self::hidden(model, &Self::pad(std::iter::once(&pair)), None, probe);
         let decoder: Vec<u32> = std::iter::once(BEGIN).chain(pair.target).collect();
         let [encoder, decoder] = [&pair.source, &decoder].map(|tokens| self.tokeniser.words(tokens));
         Ok(Reading { encoder, decoder, ..Reading::default() })
@@ -231,7 +255,7 @@ impl Task for TextToTextTask<'_> {
     }
 
     fn loss(&self, model: &Seq2SeqTransformer, batch: &TextToTextBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
-        self.losses(model, batch, self.label_smoothing, Some(pass.key), probe).0
+        Self::loss_of(model, batch, self.label_smoothing, Some(pass.key), probe)
     }
 
     /// The perplexity of the validation set, whatever the split: test sets are scored by what is generated, which goes into files.

@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use heedful_models::embedding::EmbeddingScale;
 use heedful_models::loss::with_auxiliary;
 use heedful_models::pixels::{PixelDecoder, PixelDecoderConfig};
@@ -287,7 +288,7 @@ impl Task for PixelTask<'_> {
                 0 => 0.0,
                 _ => f64::from(nats.clone().narrow(1, first, count).sum().into_scalar::<f32>()),
             };
-            tally.add(items, [of(0, upper), of(upper, length - upper)]);
+            tally.add(items, [of(0, upper), of(upper, length - upper)], || read(nats.clone()).iter::<f32>().collect());
             bar.inc(1);
         }
         bar.finish_and_clear();

@@ -3,12 +3,13 @@
 use std::f64::consts::LN_2;
 
 use burn::tensor::{Device, Tensor};
+use heedful_attention::contract::Losses;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use heedful_models::generation::{Prompts, sample};
 use heedful_models::layout::{AttentionLayout, CrossLayout};
-use heedful_models::loss::with_auxiliary;
+use heedful_models::loss::{CrossEntropy, with_auxiliary};
 use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,7 @@ use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
+use crate::token_losses::token_losses;
 use crate::train::{Interrupt, Task};
 
 /// The comparison of attentions on super-resolution. A name or a list is the self-attention of the decoder, and all others are dot-product attention; a layout
@@ -133,7 +135,7 @@ impl Experiment for SuperResolution {
         let data = ImageDataset { name: String::new(), images: alone, description: String::new() };
         let task = Self::task(Setup { config, data: &data, attention });
         let batch = task.assemble([&task.small.test, &data.images.test], &[0]);
-        task.losses(model, &batch, None, probe);
+        SharpeningTask::hidden(model, &batch, None, probe);
         let encoder = places(&task.small, task.small.test.image(0), task.small_order.indices());
         Ok(Reading { encoder, decoder: shown(images, &image, task.order.before_last()), ..Reading::default() })
     }
@@ -167,22 +169,20 @@ impl SharpeningTask<'_> {
         SharpeningBatch { sources, inputs, targets, rows: items.len() }
     }
 
-    fn losses(
-        &self,
-        model: &Seq2SeqTransformer,
-        batch: &SharpeningBatch,
-        key: Option<RandomKey>,
-        probe: &mut Probe,
-    ) -> (Tensor<1>, Tensor<1>) {
+    /// Hidden states of the values of the large images, one image after the other, `[N, C]`, with the losses of the layers.
+    fn hidden(model: &Seq2SeqTransformer, batch: &SharpeningBatch, key: Option<RandomKey>, probe: &mut Probe) -> (Tensor<2>, Losses) {
         let device = model.source.tokens.weight.device();
         let (rows, count) = (batch.rows, batch.targets.len());
         let lengths = [batch.sources.len() / rows, count / rows].map(|length| vec![length; rows]);
         let padded = |values: &[i32], lengths| Padded { tokens: integers(values.to_vec(), [rows, values.len() / rows], &device), lengths };
         let hidden = model.hidden(padded(&batch.sources, &lengths[0]), padded(&batch.inputs, &lengths[1]), key, probe);
         let [_, _, width] = hidden.states.dims();
-        let targets = integers(batch.targets.clone(), [count], &device);
-        let found = model.cross_entropy(hidden.states.reshape([count, width]), targets, None, 0.0);
-        (with_auxiliary(found.loss, &hidden.losses, count), found.negative_log_likelihood)
+        (hidden.states.reshape([count, width]), hidden.losses)
+    }
+
+    fn cross_entropy(model: &Seq2SeqTransformer, states: Tensor<2>, batch: &SharpeningBatch) -> CrossEntropy {
+        let targets = integers(batch.targets.clone(), [batch.targets.len()], &states.device());
+        model.cross_entropy(states, targets, None, 0.0)
     }
 
     /// Writes `samples.png`: what is given of test images, two images that the model made of it, and the test images. `None` if the interrupt was raised
@@ -237,7 +237,8 @@ impl Task for SharpeningTask<'_> {
     }
 
     fn loss(&self, model: &Seq2SeqTransformer, batch: &SharpeningBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
-        self.losses(model, batch, Some(pass.key), probe).0
+        let (states, losses) = Self::hidden(model, batch, Some(pass.key), probe);
+        with_auxiliary(Self::cross_entropy(model, states, batch).loss, &losses, batch.targets.len())
     }
 
     fn evaluate(&self, model: &Seq2SeqTransformer, split: Split, interrupt: &Interrupt) -> Option<Scores> {
@@ -255,11 +256,14 @@ impl Task for SharpeningTask<'_> {
                 return None;
             }
             let batch = self.assemble([small, large], items);
-            let nats = f64::from(self.losses(model, &batch, None, &mut Probe::off()).1.into_scalar::<f32>());
-            total += nats;
+            let (states, _) = Self::hidden(model, &batch, None, &mut Probe::off());
+            total += f64::from(Self::cross_entropy(model, states.clone(), &batch).negative_log_likelihood.into_scalar::<f32>());
             if split == Split::Test {
-                let values = items.iter().flat_map(|&item| large.image(item)).map(|&value| i64::from(value));
-                table.push_tokens(values, &[nats / LN_2, batch.targets.len() as f64]);
+                let losses = token_losses(&states, &batch.targets, |states| model.project(states));
+                for (&item, losses) in items.iter().zip(losses.chunks(self.images.size())) {
+                    let bits = losses.iter().map(|&nats| f64::from(nats)).sum::<f64>() / LN_2;
+                    table.push_tokens(large.image(item).iter().map(|&value| i64::from(value)), &[bits, losses.len() as f64]);
+                }
             }
             bar.inc(1);
         }
@@ -268,7 +272,7 @@ impl Task for SharpeningTask<'_> {
         let signature = format!("{}, categorical, {given}, {} {name} images", shape(self.images), large.len());
         let mut scores = Scores::of(BITS, total / large.pixels.len() as f64 / LN_2, signature);
         if split == Split::Test {
-            scores.push_items(BITS, ItemScore::new(name, "batches of images", Combination::Ratio, &["bits", "values"]));
+            scores.push_items(BITS, ItemScore::new(name, "images", Combination::Ratio, &["bits", "values"]));
             scores.items.push(table);
         }
         Some(scores)

@@ -22,6 +22,7 @@ use crate::error::ExperimentError;
 use crate::experiment::{Pass, Scores, Selection, Split};
 use crate::metrics::{Combination, ItemScore, ItemTable};
 use crate::run_folder::RunPaths;
+use crate::token_losses::token_losses;
 use crate::train::{Interrupt, Task};
 
 /// Name of the bits per dimension.
@@ -288,7 +289,10 @@ impl Task for ImageTask<'_> {
                 let found = model.cross_entropy(states, targets, None, 0.0).negative_log_likelihood;
                 *nats = f64::from(found.into_scalar::<f32>());
             }
-            tally.add(items, nats);
+            tally.add(items, nats, || {
+                let states = hidden.states.reshape([rows * length, width]);
+                token_losses(&states, &batch.targets, |states| model.project(states))
+            });
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -327,15 +331,20 @@ impl<'a> Tally<'a> {
         Self { name, set, split, length: images.size(), upper, totals: [0.0; 2], table }
     }
 
-    /// Adds the nats of both halves of a batch.
-    pub(super) fn add(&mut self, items: &[usize], nats: [f64; 2]) {
+    /// Adds the nats of both halves of a batch. `losses` are those of each step of generation, image by image, and are asked for where images are items.
+    pub(super) fn add(&mut self, items: &[usize], nats: [f64; 2], losses: impl FnOnce() -> Vec<f32>) {
         self.totals.iter_mut().zip(nats).for_each(|(total, nats)| *total += nats);
-        if self.split == Split::Test {
-            let values = [items.len() * self.length, items.len() * (self.length - self.upper)].map(|count| count as f64);
-            self.table.push_tokens(
-                items.iter().flat_map(|&item| self.set.image(item)).map(|&value| i64::from(value)),
-                &[(nats[0] + nats[1]) / LN_2, values[0], nats[1] / LN_2, values[1]],
-            );
+        if self.split != Split::Test {
+            return;
+        }
+        let losses = losses();
+        let steps = losses.len() / items.len();
+        let [values, lower] = [self.length, self.length - self.upper].map(|count| count as f64);
+        for (&item, losses) in items.iter().zip(losses.chunks(steps)) {
+            let halves = losses.split_at(steps * self.upper / self.length);
+            let bits = [halves.0, halves.1].map(|half| half.iter().map(|&nats| f64::from(nats)).sum::<f64>() / LN_2);
+            self.table
+                .push_tokens(self.set.image(item).iter().map(|&value| i64::from(value)), &[bits[0] + bits[1], values, bits[1], lower]);
         }
     }
 
@@ -348,7 +357,7 @@ impl<'a> Tally<'a> {
         let mut scores = Scores::of(BITS, (totals[0] + totals[1]) / values, signature.clone());
         scores.push(LOWER_HALF, totals[1] / lower, signature);
         if split == Split::Test {
-            let of = |statistics: &[&str]| ItemScore::new(name, "batches of images", Combination::Ratio, statistics);
+            let of = |statistics: &[&str]| ItemScore::new(name, "images", Combination::Ratio, statistics);
             scores.push_items(BITS, of(&["bits", "values"]));
             scores.push_items(LOWER_HALF, of(&["bits of the lower half", "values of the lower half"]));
             scores.items.push(table);

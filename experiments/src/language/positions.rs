@@ -2,22 +2,18 @@
 
 use std::fmt::Write;
 
-use burn::tensor::activation::log_softmax;
-use burn::tensor::{FloatDType, Int, Tensor, TensorData};
-use heedful_attention::read::read;
+use burn::tensor::Tensor;
 use heedful_models::language_model::LanguageModel;
 
 use crate::error::ExperimentError;
 use crate::plot::{Axis, Curve, CurvePoint, PlotError, curves, picture};
 use crate::run_folder::{RunPaths, write_atomically};
+use crate::token_losses::token_losses;
 
 /// The table in the folder of a run.
 const TABLE: &str = "positions.csv";
 /// The picture beside it.
 pub(super) const PICTURE: &str = "positions.svg";
-
-/// Tokens whose logits exist at once.
-const CHUNK: usize = 512;
 
 /// Sums of losses by position, the first position of a window being 1. Where there is a memory, a window is what is read at once after it.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,16 +30,11 @@ impl PositionLosses {
 
     /// Adds the losses of the `targets` that follow hidden states `[N, C]`, which stand at the indices `columns` of their windows.
     pub(super) fn add(&mut self, model: &LanguageModel, hidden: &Tensor<2>, targets: &[i32], columns: &[usize]) {
-        debug_assert_eq!((hidden.dims()[0], targets.len()), (columns.len(), columns.len()));
-        for (chunk, (targets, columns)) in targets.chunks(CHUNK).zip(columns.chunks(CHUNK)).enumerate() {
-            let count = targets.len();
-            let logits = model.project(hidden.clone().narrow(0, chunk * CHUNK, count)).cast(FloatDType::F32);
-            let targets = Tensor::<2, Int>::from_data(TensorData::new(targets.to_vec(), [count, 1]), &logits.device());
-            let nats = read(log_softmax(logits, 1).gather(1, targets).neg());
-            for (column, nats) in columns.iter().zip(nats.iter::<f32>()) {
-                self.sums[*column].0 += f64::from(nats);
-                self.sums[*column].1 += 1;
-            }
+        debug_assert_eq!(targets.len(), columns.len());
+        let losses = token_losses(hidden, targets, |hidden| model.project(hidden));
+        for (column, nats) in columns.iter().zip(losses) {
+            self.sums[*column].0 += f64::from(nats);
+            self.sums[*column].1 += 1;
         }
     }
 
@@ -87,7 +78,7 @@ impl PositionLosses {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
+    use burn::tensor::{Device, TensorData};
     use heedful_attention::init::Init;
     use heedful_attention::random::RandomKey;
     use heedful_attention::registry::AnyMechanism;
@@ -95,6 +86,7 @@ mod tests {
     use super::*;
     use crate::model::ModelSettings;
     use crate::run_folder::RunFolder;
+    use crate::token_losses::CHUNK;
 
     #[test]
     fn losses_are_those_of_the_cross_entropy_and_stand_at_their_positions() {

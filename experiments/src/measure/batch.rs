@@ -130,7 +130,7 @@ fn bytes(model: &Reloaded<Translation>, pairs: &[&TokenPair], round: usize) -> R
     let before = peak_memory_bytes().ok_or_else(untold)?;
     let key = RandomKey::from_seed(round as u64);
     let model = Translation::model(setup, &key, &Device::flex().autodiff())?;
-    let (loss, _) = Translation::task(setup).losses(&model, &batch, config.own.label_smoothing, Some(key), &mut Probe::off());
+    let loss = TextToTextTask::loss_of(&model, &batch, config.own.label_smoothing, Some(key), &mut Probe::off());
     let gradients = GradientsParams::from_grads(loss.backward(), &model);
     let peak = peak_memory_bytes().ok_or_else(untold)?;
     drop(gradients);

@@ -20,6 +20,7 @@ use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Scor
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
+use crate::token_losses::token_losses;
 use crate::tokenise::{CLASSIFY, SEPARATE};
 use crate::train::{Interrupt, Task};
 
@@ -168,6 +169,21 @@ impl MaskedTask<'_> {
     }
 }
 
+/// Adds each sequence of a batch to the items, with the losses of its hidden tokens and whether they were found.
+fn push_sequences(table: &mut ItemTable, batch: &MaskedBatch, losses: &[f32], right: &[bool]) {
+    let width = batch.tokens.len() / batch.rows;
+    let mut first = 0;
+    for (row, tokens) in batch.tokens.chunks(width).enumerate() {
+        let hidden = batch.positions[first..].iter().take_while(|&&position| position as usize / width == row).count();
+        let own = first..first + hidden;
+        let nats: f64 = losses[own.clone()].iter().map(|&nats| f64::from(nats)).sum();
+        let found = right[own.clone()].iter().filter(|&&right| right).count();
+        let identity = tokens.iter().chain(&batch.targets[own]).map(|&token| i64::from(token));
+        table.push_tokens(identity, &[nats, found as f64, hidden as f64]);
+        first += hidden;
+    }
+}
+
 impl Task for MaskedTask<'_> {
     type Model = Classifier;
     type Batch = MaskedBatch;
@@ -211,15 +227,14 @@ impl Task for MaskedTask<'_> {
             let batch = self.assemble(text, starts, |row| key.numbered((number * rows + row) as u64));
             let (_, states, targets) = Self::hidden(model, &batch, None, &mut Probe::off());
             let loss = model.masked_cross_entropy(states.clone(), targets.clone()).negative_log_likelihood;
-            let chosen = model.masked_logits(states).argmax(1).squeeze_dim::<1>(1);
-            let (own, found) =
-                (f64::from(loss.into_scalar::<f32>()), read(chosen.equal(targets)).iter::<bool>().filter(|&right| right).count());
-            nats += own;
-            right += found;
+            let chosen = model.masked_logits(states.clone()).argmax(1).squeeze_dim::<1>(1);
+            let chosen: Vec<bool> = read(chosen.equal(targets)).iter::<bool>().collect();
+            nats += f64::from(loss.into_scalar::<f32>());
+            right += chosen.iter().filter(|&&right| right).count();
             count += batch.targets.len();
             if split == Split::Test {
-                let identity = batch.tokens.iter().chain(&batch.targets).map(|&token| i64::from(token));
-                table.push_tokens(identity, &[own, found as f64, batch.targets.len() as f64]);
+                let losses = token_losses(&states, &batch.targets, |states| model.masked_logits(states));
+                push_sequences(&mut table, &batch, &losses, &chosen);
             }
             bar.inc(starts.len() as u64);
         }
@@ -228,7 +243,7 @@ impl Task for MaskedTask<'_> {
         let mut scores = Scores::of(LOG_PERPLEXITY, nats / count as f64, signature.clone());
         scores.push("accuracy", right as f64 / count as f64, signature);
         if split == Split::Test {
-            let of = |part| ItemScore::new(name, "batches of sequences", Combination::Ratio, &[part, "tokens"]);
+            let of = |part| ItemScore::new(name, "sequences", Combination::Ratio, &[part, "tokens"]);
             scores.push_items(LOG_PERPLEXITY, of("nats"));
             scores.push_items("accuracy", of("right"));
             scores.items.push(table);

@@ -170,14 +170,16 @@ impl Task for SpanTask<'_> {
             spans.mean_span
         );
         let mut table = ItemTable::new(name, &["nats", "tokens"]);
-        let mut add = |pairs: &[&TokenPair], nats: f64, tokens: usize| {
-            let identity = pairs.iter().flat_map(|pair| pair.source.iter().chain(&pair.target)).map(|&token| i64::from(token));
-            table.push_tokens(identity, &[nats, tokens as f64]);
+        let mut add = |pair: &TokenPair, losses: &[f32]| {
+            let identity = pair.source.iter().chain(&pair.target).map(|&token| i64::from(token));
+            let nats = losses.iter().map(|&nats| f64::from(nats)).sum();
+            table.push_tokens(identity, &[nats, losses.len() as f64]);
         };
-        let perplexity = self.pairs(pairs).perplexity_of_batches(model, &mut add, interrupt)?;
+        let add: Option<&mut dyn FnMut(&TokenPair, &[f32])> = (split == Split::Test).then_some(&mut add);
+        let perplexity = self.pairs(pairs).perplexity_of_pairs(model, add, interrupt)?;
         let mut scores = Scores::of(LOG_PERPLEXITY, perplexity.ln(), signature);
         if split == Split::Test {
-            scores.push_items(LOG_PERPLEXITY, ItemScore::new(name, "batches of sequences", Combination::Ratio, &["nats", "tokens"]));
+            scores.push_items(LOG_PERPLEXITY, ItemScore::new(name, "sequences", Combination::Ratio, &["nats", "tokens"]));
             scores.items.push(table);
             let mean = |length: fn(&TokenPair) -> usize| pairs.iter().map(length).sum::<usize>().div_ceil(pairs.len());
             let (source, target, batch) = (mean(|pair| pair.source.len()), mean(|pair| pair.target.len()), data.batch);
