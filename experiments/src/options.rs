@@ -244,7 +244,7 @@ pub struct ModelRun {
     /// Its attention. One that the experiment knows has its own.
     pub attention: Option<String>,
     /// The fields in which it differs from the rest of the configuration. One that the experiment knows has its own, which the rest of the configuration and
-    /// the command can change; what stands here nothing changes.
+    /// the command can change; what stands here nothing changes. Without an `attention`, it is added to the fields of the model that the experiment knows.
     #[serde(deserialize_with = "layer")]
     pub set: Option<toml::Table>,
     /// Another model of the list, or an attention: this one has its weights and is not trained, but scored with what it sets.

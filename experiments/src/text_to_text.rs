@@ -153,7 +153,7 @@ impl TextToTextTask<'_> {
     pub(crate) fn perplexity_of_pairs(
         &self,
         model: &Seq2SeqTransformer,
-        mut add: Option<&mut dyn FnMut(&TokenPair, &[f32])>,
+        mut add: Option<&mut dyn FnMut(&TokenPair, &[f64])>,
         interrupt: &Interrupt,
     ) -> Option<f64> {
         let lengths: Vec<_> = self.valid.iter().map(|pair| (pair.source.len(), pair.target.len() + 1)).collect();

@@ -122,40 +122,41 @@ fn named_model<E: Experiment>(
 ) -> Result<(ModelRun, Candidate<E>), ExperimentError> {
     let ModelRun { name, .. } = model;
     let place = format!("run.models.{index}");
-    let (mut own, attention_name) = match (&model.set, &model.attention) {
-        (Some(set), Some(attention)) => (settings.with(set, &format!("{place}.set"))?, attention.as_str()),
-        (Some(_), None) => return Err(settings.refuse(&place, "a model that sets fields names its attention as well").into()),
-        (None, attention) => {
+    let place_of_set = format!("{place}.set");
+    let given = model.set.clone().unwrap_or_default();
+    if let Some(table) = RUN_TABLES.into_iter().find(|table| given.contains_key(*table)) {
+        let problem = "it says which runs there are or where, for all models; leave it out";
+        return Err(settings.refuse(&format!("{place_of_set}.{table}"), problem).into());
+    }
+    let (own, attention_name) = match (&model.set, &model.attention) {
+        // What is written down is complete already.
+        (Some(_), Some(attention)) => (settings.with(&given, &place_of_set)?, attention.as_str()),
+        (set, attention) => {
             let Some(known) = E::MODELS.iter().find(|known| known.name == name) else {
                 if E::MODELS.is_empty() {
                     let problem = format!("`{}` knows no models; give `{name}` an attention and what it sets", E::NAME);
                     return Err(settings.refuse(&place, problem).into());
                 }
                 let known: Vec<_> = E::MODELS.iter().map(|model| model.name).collect();
-                return Err(unknown("model", name, &known, "--list shows all"));
+                let remedy = if set.is_some() { "a model of your own names its attention as well" } else { "--list shows all" };
+                return Err(unknown("model", name, &known, remedy));
             };
-            (settings.over(known.settings)?, attention.as_deref().unwrap_or(known.attention))
+            let mut own = settings.over(known.settings)?;
+            let attention_name = attention.as_deref().unwrap_or(known.attention);
+            let attention = self::attention::<E>(&own.value, attention_name)?;
+            E::fit_model(name, &settings.value, &mut own.value, &attention)?;
+            (own.with(&given, &place_of_set)?, attention_name)
         }
     };
-    if let Some(table) = RUN_TABLES.into_iter().find(|table| model.set.as_ref().is_some_and(|set| set.contains_key(*table))) {
-        return Err(settings
-            .refuse(&format!("{place}.set.{table}"), "it says which runs there are or where, for all models; leave it out")
-            .into());
-    }
     if own.value.model.attention.is_some() {
-        return Err(settings
-            .refuse(&format!("{place}.set.model.attention"), "the attention of a model is its `attention`; leave this out")
-            .into());
+        let problem = "the attention of a model is its `attention`; leave this out";
+        return Err(settings.refuse(&format!("{place_of_set}.model.attention"), problem).into());
     }
     let attention = attention::<E>(&own.value, attention_name)?;
-    // What is written down is complete already.
-    if model.set.is_none() {
-        E::fit_model(name, &settings.value, &mut own.value, &attention)?;
-    }
     let set = settings::changes(&settings.value, &own.value, &RUN_TABLES)?;
     if let Some(data) = E::DATA.iter().find(|path| field(&set, path).is_some()) {
         let problem = "it says what the data are, which all that are compared share; set it outside of the model";
-        return Err(settings.refuse(&format!("{place}.set.{data}"), problem).into());
+        return Err(settings.refuse(&format!("{place_of_set}.{data}"), problem).into());
     }
     let weights_of = model.weights_of.clone();
     let resolved = ModelRun { name: name.clone(), attention: Some(attention.name.clone()), set: Some(set), weights_of: weights_of.clone() };
@@ -415,6 +416,7 @@ mod tests {
     use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
     use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
     use heedful_attention::placement::Role;
+    use heedful_models::residual::NormOrder;
 
     use super::*;
     use crate::image::SuperResolution;
@@ -488,6 +490,28 @@ mod tests {
         assert_eq!(error.exit_code(), 2);
         let words = error.to_string();
         assert!(words.contains("did you mean `wide`?") && words.contains("wide, transformer, "), "{words}");
+    }
+
+    #[test]
+    fn what_a_known_model_sets_stands_above_its_own_fields() {
+        let of = |models: &str| {
+            let mut settings = Settings::read(None, vec![Assignment::parse(&format!("run.models=[{models}]")).unwrap()]).unwrap();
+            candidates::<Language>(&mut settings, Memory::here()).map(|mut candidates| candidates.remove(0))
+        };
+        let known = of("{name='transformer-xl'}").unwrap();
+        let changed = of("{name='transformer-xl', set={training={learning_rate=0.5}, model={norm_order='pre'}}}").unwrap();
+        assert_eq!(changed.attention.layout, known.attention.layout);
+        assert_eq!((changed.config.training.learning_rate, changed.config.model.norm_order), (0.5, NormOrder::Pre));
+        assert_ne!(known.config.model.norm_order, NormOrder::Pre);
+        let mut rest = changed.config;
+        rest.training.learning_rate = known.config.training.learning_rate;
+        rest.model.norm_order = known.config.model.norm_order;
+        assert_eq!(settings::complete(&rest).unwrap(), settings::complete(&known.config).unwrap());
+        // With an attention it is a model of one's own.
+        let own = of("{name='transformer-xl', attention='uniform', set={}}").unwrap();
+        assert_eq!(own.config.model, Config::<Language>::default().model);
+        let error = of("{name='transformer-x', set={}}").err().unwrap().to_string();
+        assert!(error.contains("did you mean `transformer-xl`?") && error.contains("names its attention as well"), "{error}");
     }
 
     #[test]

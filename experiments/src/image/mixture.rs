@@ -288,7 +288,7 @@ impl Task for PixelTask<'_> {
                 0 => 0.0,
                 _ => f64::from(nats.clone().narrow(1, first, count).sum().into_scalar::<f32>()),
             };
-            tally.add(items, [of(0, upper), of(upper, length - upper)], || read(nats.clone()).iter::<f32>().collect());
+            tally.add(items, [of(0, upper), of(upper, length - upper)], || read(nats.clone()).iter::<f64>().collect());
             bar.inc(1);
         }
         bar.finish_and_clear();

@@ -261,7 +261,7 @@ impl Task for SharpeningTask<'_> {
             if split == Split::Test {
                 let losses = token_losses(&states, &batch.targets, |states| model.project(states));
                 for (&item, losses) in items.iter().zip(losses.chunks(self.images.size())) {
-                    let bits = losses.iter().map(|&nats| f64::from(nats)).sum::<f64>() / LN_2;
+                    let bits = losses.iter().sum::<f64>() / LN_2;
                     table.push_tokens(large.image(item).iter().map(|&value| i64::from(value)), &[bits, losses.len() as f64]);
                 }
             }

@@ -332,7 +332,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Adds the nats of both halves of a batch. `losses` are those of each step of generation, image by image, and are asked for where images are items.
-    pub(super) fn add(&mut self, items: &[usize], nats: [f64; 2], losses: impl FnOnce() -> Vec<f32>) {
+    pub(super) fn add(&mut self, items: &[usize], nats: [f64; 2], losses: impl FnOnce() -> Vec<f64>) {
         self.totals.iter_mut().zip(nats).for_each(|(total, nats)| *total += nats);
         if self.split != Split::Test {
             return;
@@ -341,10 +341,10 @@ impl<'a> Tally<'a> {
         let steps = losses.len() / items.len();
         let [values, lower] = [self.length, self.length - self.upper].map(|count| count as f64);
         for (&item, losses) in items.iter().zip(losses.chunks(steps)) {
-            let halves = losses.split_at(steps * self.upper / self.length);
-            let bits = [halves.0, halves.1].map(|half| half.iter().map(|&nats| f64::from(nats)).sum::<f64>() / LN_2);
-            self.table
-                .push_tokens(self.set.image(item).iter().map(|&value| i64::from(value)), &[bits[0] + bits[1], values, bits[1], lower]);
+            let (upper_half, lower_half) = losses.split_at(steps * self.upper / self.length);
+            let [upper_bits, lower_bits] = [upper_half, lower_half].map(|half| half.iter().sum::<f64>() / LN_2);
+            let image = self.set.image(item).iter().map(|&value| i64::from(value));
+            self.table.push_tokens(image, &[upper_bits + lower_bits, values, lower_bits, lower]);
         }
     }
 

@@ -33,7 +33,7 @@ impl PositionLosses {
         debug_assert_eq!(targets.len(), columns.len());
         let losses = token_losses(hidden, targets, |hidden| model.project(hidden));
         for (column, nats) in columns.iter().zip(losses) {
-            self.sums[*column].0 += f64::from(nats);
+            self.sums[*column].0 += nats;
             self.sums[*column].1 += 1;
         }
     }

@@ -170,13 +170,13 @@ impl MaskedTask<'_> {
 }
 
 /// Adds each sequence of a batch to the items, with the losses of its hidden tokens and whether they were found.
-fn push_sequences(table: &mut ItemTable, batch: &MaskedBatch, losses: &[f32], right: &[bool]) {
+fn push_sequences(table: &mut ItemTable, batch: &MaskedBatch, losses: &[f64], right: &[bool]) {
     let width = batch.tokens.len() / batch.rows;
     let mut first = 0;
     for (row, tokens) in batch.tokens.chunks(width).enumerate() {
         let hidden = batch.positions[first..].iter().take_while(|&&position| position as usize / width == row).count();
         let own = first..first + hidden;
-        let nats: f64 = losses[own.clone()].iter().map(|&nats| f64::from(nats)).sum();
+        let nats = losses[own.clone()].iter().sum();
         let found = right[own.clone()].iter().filter(|&&right| right).count();
         let identity = tokens.iter().chain(&batch.targets[own]).map(|&token| i64::from(token));
         table.push_tokens(identity, &[nats, found as f64, hidden as f64]);
@@ -228,13 +228,13 @@ impl Task for MaskedTask<'_> {
             let (_, states, targets) = Self::hidden(model, &batch, None, &mut Probe::off());
             let loss = model.masked_cross_entropy(states.clone(), targets.clone()).negative_log_likelihood;
             let chosen = model.masked_logits(states.clone()).argmax(1).squeeze_dim::<1>(1);
-            let chosen: Vec<bool> = read(chosen.equal(targets)).iter::<bool>().collect();
+            let found: Vec<bool> = read(chosen.equal(targets)).iter::<bool>().collect();
             nats += f64::from(loss.into_scalar::<f32>());
-            right += chosen.iter().filter(|&&right| right).count();
+            right += found.iter().filter(|&&found| found).count();
             count += batch.targets.len();
             if split == Split::Test {
                 let losses = token_losses(&states, &batch.targets, |states| model.masked_logits(states));
-                push_sequences(&mut table, &batch, &losses, &chosen);
+                push_sequences(&mut table, &batch, &losses, &found);
             }
             bar.inc(starts.len() as u64);
         }

@@ -170,12 +170,11 @@ impl Task for SpanTask<'_> {
             spans.mean_span
         );
         let mut table = ItemTable::new(name, &["nats", "tokens"]);
-        let mut add = |pair: &TokenPair, losses: &[f32]| {
+        let mut add = |pair: &TokenPair, losses: &[f64]| {
             let identity = pair.source.iter().chain(&pair.target).map(|&token| i64::from(token));
-            let nats = losses.iter().map(|&nats| f64::from(nats)).sum();
-            table.push_tokens(identity, &[nats, losses.len() as f64]);
+            table.push_tokens(identity, &[losses.iter().sum(), losses.len() as f64]);
         };
-        let add: Option<&mut dyn FnMut(&TokenPair, &[f32])> = (split == Split::Test).then_some(&mut add);
+        let add: Option<&mut dyn FnMut(&TokenPair, &[f64])> = (split == Split::Test).then_some(&mut add);
         let perplexity = self.pairs(pairs).perplexity_of_pairs(model, add, interrupt)?;
         let mut scores = Scores::of(LOG_PERPLEXITY, perplexity.ln(), signature);
         if split == Split::Test {
