@@ -496,7 +496,7 @@ mod tests {
     fn what_a_known_model_sets_stands_above_its_own_fields() {
         let of = |models: &str| {
             let mut settings = Settings::read(None, vec![Assignment::parse(&format!("run.models=[{models}]")).unwrap()]).unwrap();
-            candidates::<Language>(&mut settings, Memory::here()).map(|mut candidates| candidates.remove(0))
+            candidates::<Language>(&mut settings, Memory::here()).map(|mut candidates| candidates.pop().unwrap())
         };
         let known = of("{name='transformer-xl'}").unwrap();
         let changed = of("{name='transformer-xl', set={training={learning_rate=0.5}, model={norm_order='pre'}}}").unwrap();
