@@ -506,7 +506,7 @@ mod tests {
         let mut rest = changed.config;
         rest.training.learning_rate = known.config.training.learning_rate;
         rest.model.norm_order = known.config.model.norm_order;
-        assert_eq!(settings::complete(&rest).unwrap(), settings::complete(&known.config).unwrap());
+        assert_eq!(settings::digest(&rest, &RUN_TABLES).unwrap(), settings::digest(&known.config, &RUN_TABLES).unwrap());
         // With an attention it is a model of one's own.
         let own = of("{name='transformer-xl', attention='uniform', set={}}").unwrap();
         assert_eq!(own.config.model, Config::<Language>::default().model);
