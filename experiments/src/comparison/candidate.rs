@@ -133,13 +133,12 @@ fn named_model<E: Experiment>(
         (Some(_), Some(attention)) => (settings.with(&given, &place_of_set)?, attention.as_str()),
         (set, attention) => {
             let Some(known) = E::MODELS.iter().find(|known| known.name == name) else {
-                if E::MODELS.is_empty() {
-                    let problem = format!("`{}` knows no models; give `{name}` an attention and what it sets", E::NAME);
+                if E::MODELS.is_empty() || set.is_some() {
+                    let problem = format!("`{}` knows no model `{name}`; give it an attention and what it sets", E::NAME);
                     return Err(settings.refuse(&place, problem).into());
                 }
                 let known: Vec<_> = E::MODELS.iter().map(|model| model.name).collect();
-                let remedy = if set.is_some() { "a model of your own names its attention as well" } else { "--list shows all" };
-                return Err(unknown("model", name, &known, remedy));
+                return Err(unknown("model", name, &known, "--list shows all"));
             };
             let mut own = settings.over(known.settings)?;
             let attention_name = attention.as_deref().unwrap_or(known.attention);
@@ -511,7 +510,7 @@ mod tests {
         let own = of("{name='transformer-xl', attention='uniform', set={}}").unwrap();
         assert_eq!(own.config.model, Config::<Language>::default().model);
         let error = of("{name='transformer-x', set={}}").err().unwrap().to_string();
-        assert!(error.contains("did you mean `transformer-xl`?") && error.contains("names its attention as well"), "{error}");
+        assert!(error.contains("run.models.0") && error.contains("`lm` knows no model `transformer-x`"), "{error}");
     }
 
     #[test]

@@ -134,11 +134,11 @@ fn impossible_models_are_refused() {
     refuse(&["--model", "gtrxl", "--set", "model.norm_order=post"], &["norm_order", "gate"]);
     refuse(&["--model", "gtrxl,gtrxl"], &["gtrxl", "twice"]);
     refuse(&["--model", "gtrxl", "--set", "data.batch=100"], &["data.context", "100 streams"]);
-    refuse(&["--set", "run.models=[{name = 'mine', set = {}}]"], &["run.models.0", "attention"]);
+    refuse(&["--set", "run.models=[{name = 'mine', set = {}}]"], &["run.models.0", "`lm` knows no model `mine`", "attention"]);
     refuse(&["--set", "run.models=[{name = 'mine', attention = 'relative', set = {modle = 1}}]"], &["modle", "model"]);
     let mut classification = binary("classify");
     classification.args(["--set", "run.models=[{name = 'universal'}]"]).arg("--out").arg(out.path().join("classify"));
-    refused(&classification.output().unwrap(), 2, &["run.models.0", "`classify` knows no models"]);
+    refused(&classification.output().unwrap(), 2, &["run.models.0", "`classify` knows no model `universal`"]);
 }
 
 #[test]
