@@ -33,6 +33,9 @@ pub struct TokenPair {
     pub target: Vec<u32>,
 }
 
+/// Takes a pair with the losses of its target tokens.
+pub(crate) type AddPair<'a> = dyn FnMut(&TokenPair, &[f64]) + 'a;
+
 /// How targets are searched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -153,7 +156,7 @@ impl TextToTextTask<'_> {
     pub(crate) fn perplexity_of_pairs(
         &self,
         model: &Seq2SeqTransformer,
-        mut add: Option<&mut dyn FnMut(&TokenPair, &[f64])>,
+        mut add: Option<&mut AddPair<'_>>,
         interrupt: &Interrupt,
     ) -> Option<f64> {
         let lengths: Vec<_> = self.valid.iter().map(|pair| (pair.source.len(), pair.target.len() + 1)).collect();

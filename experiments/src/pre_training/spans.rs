@@ -16,7 +16,7 @@ use crate::experiment::{Attention, Card, Config, Experiment, Pass, Scores, Selec
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
-use crate::text_to_text::{TextToTextBatch, TextToTextTask, TokenPair};
+use crate::text_to_text::{AddPair, TextToTextBatch, TextToTextTask, TokenPair};
 use crate::train::{Interrupt, Task};
 
 /// The comparison of attentions on filling gaps.
@@ -174,7 +174,7 @@ impl Task for SpanTask<'_> {
             let identity = pair.source.iter().chain(&pair.target).map(|&token| i64::from(token));
             table.push_tokens(identity, &[losses.iter().sum(), losses.len() as f64]);
         };
-        let add: Option<&mut dyn FnMut(&TokenPair, &[f64])> = (split == Split::Test).then_some(&mut add);
+        let add: Option<&mut AddPair<'_>> = (split == Split::Test).then_some(&mut add);
         let perplexity = self.pairs(pairs).perplexity_of_pairs(model, add, interrupt)?;
         let mut scores = Scores::of(LOG_PERPLEXITY, perplexity.ln(), signature);
         if split == Split::Test {
