@@ -129,7 +129,7 @@ fn named_model<E: Experiment>(
         return Err(settings.refuse(&format!("{place_of_set}.{table}"), problem).into());
     }
     let (own, attention_name) = match (&model.set, &model.attention) {
-        // What is written down is complete already.
+        // A configuration that was written down has both, and needs nothing of a known model.
         (Some(_), Some(attention)) => (settings.with(&given, &place_of_set)?, attention.as_str()),
         (set, attention) => {
             let Some(known) = E::MODELS.iter().find(|known| known.name == name) else {
