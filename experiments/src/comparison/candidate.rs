@@ -5,6 +5,7 @@
 
 use heedful_attention::error::ConfigError;
 use heedful_attention::registry::AnyMechanism;
+use heedful_host::names::nearest;
 use heedful_models::block::FeedForwardIn;
 use heedful_models::layout::AttentionLayout;
 use serde::Deserialize;
@@ -133,11 +134,12 @@ fn named_model<E: Experiment>(
         (Some(_), Some(attention)) => (settings.with(&given, &place_of_set)?, attention.as_str()),
         (set, attention) => {
             let Some(known) = E::MODELS.iter().find(|known| known.name == name) else {
-                if E::MODELS.is_empty() || set.is_some() {
-                    let problem = format!("`{}` knows no model `{name}`; give it an attention and what it sets", E::NAME);
+                let known: Vec<_> = E::MODELS.iter().map(|model| model.name).collect();
+                if known.is_empty() || set.is_some() {
+                    let near = nearest(name, known).map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default();
+                    let problem = format!("`{}` knows no model `{name}`{near}; give it an attention and what it sets", E::NAME);
                     return Err(settings.refuse(&place, problem).into());
                 }
-                let known: Vec<_> = E::MODELS.iter().map(|model| model.name).collect();
                 return Err(unknown("model", name, &known, "--list shows all"));
             };
             let mut own = settings.over(known.settings)?;
@@ -510,7 +512,8 @@ mod tests {
         let own = of("{name='transformer-xl', attention='uniform', set={}}").unwrap();
         assert_eq!(own.config.model, Config::<Language>::default().model);
         let error = of("{name='transformer-x', set={}}").err().unwrap().to_string();
-        assert!(error.contains("run.models.0") && error.contains("`lm` knows no model `transformer-x`"), "{error}");
+        let problem = "`lm` knows no model `transformer-x` (did you mean `transformer-xl`?); give it an attention";
+        assert!(error.contains("run.models.0") && error.contains(problem), "{error}");
     }
 
     #[test]
