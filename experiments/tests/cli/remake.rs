@@ -70,6 +70,18 @@ fn recorded_runs_are_repeated_compared_and_replaced() {
         assert!(!text.contains(&*folder.path().to_string_lossy()), "{file} holds a path of this machine");
     }
     succeeded(&remake(&place("last"), &given));
+
+    // What the first of many records says is read without waiting for the others.
+    let mut many = records(&kept);
+    many.extend((3..1000).map(|seed| {
+        let mut record = recorded[0].clone();
+        record["seed"] = Value::from(seed);
+        record
+    }));
+    fs::write(kept.join("results.json"), serde_json::to_string_pretty(&many).unwrap()).unwrap();
+    let among = remake(&place("last"), &[&given[..], &["--resume"]].concat());
+    succeeded(&among);
+    assert!(stdout(&among).contains("2 of the 999 runs were repeated."), "{}", stdout(&among));
 }
 
 /// Twice as far as another order of the same sums moved the scores of this run at most. Nine were tried, on ndarray, on wgpu, with its blocks computed again,
