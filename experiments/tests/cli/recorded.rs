@@ -65,7 +65,19 @@ fn the_first_table_of_the_readme_is_that_of_the_records() {
 }
 
 #[test]
-fn recorded_reports_name_the_commits_of_their_records_or_say_that_they_are_unknown() {
+fn recorded_results_name_the_commits_that_computed_them() {
+    let folders = folders();
+    assert!(folders.len() > 60, "{folders:?}");
+    for folder in folders {
+        for record in records(&folder) {
+            let is_known = record.provenance.as_ref().is_some_and(|code| code.commit.len() == 40 && code.is_clean == Some(true));
+            assert!(is_known, "{}: {}, seed {}: {:?}", folder.display(), record.attention, record.seed, record.provenance);
+        }
+    }
+}
+
+#[test]
+fn recorded_reports_name_the_commits_of_their_records() {
     let folders = folders_with_reports();
     assert!(folders.len() > 20, "{folders:?}");
     for folder in folders {
