@@ -101,7 +101,7 @@ impl Experiment {
             if stopped.exists() {
                 fs::remove_dir_all(&stopped).unwrap();
             }
-            let child = self.command(&stopped).spawn().unwrap();
+            let child = with_hangups(self.command(&stopped)).spawn().unwrap();
             let begun = Instant::now();
             while !latest.exists() {
                 assert!(begun.elapsed() < Duration::from_secs(120), "{}: no checkpoint appears", self.name);
@@ -124,6 +124,20 @@ impl Experiment {
         #[cfg(unix)]
         self.can_be_interrupted(&["INT"]);
     }
+}
+
+/// The command with what SIGHUP does by default. It would otherwise ignore it where the tests do, as under `nohup`.
+#[cfg(unix)]
+fn with_hangups(mut command: Command) -> Command {
+    #[allow(unsafe_code, reason = "what a signal does has to be set between fork and exec")]
+    // SAFETY: `signal` may be called there, and SIG_DFL runs no code of ours.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    command
 }
 
 #[cfg(unix)]
