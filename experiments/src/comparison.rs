@@ -45,7 +45,7 @@ use crate::train::{CheckpointFolder, Interrupt, Ranks, Watcher, load_model};
 
 pub use self::candidate::model_assignments;
 pub(crate) use self::candidate::{attention, candidates};
-use self::candidate::{check_effects, twins, with_earlier};
+use self::candidate::{check_effects, check_overridden, twins, with_earlier};
 use self::identity::other_data;
 use self::plan::Plan;
 pub use self::preparation::Preparation;
@@ -105,6 +105,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         CommonOptions { merge: true, .. } => Memory::of_finished(),
         _ => Memory::here(),
     };
+    check_overridden::<E>(&settings)?;
     let candidates = candidates::<E>(&mut settings, memory)?;
     check_effects::<E>(&settings, &candidates)?;
     let backend: Backend = settings.value.run.backend.parse().map_err(ExperimentError::usage)?;

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use clap::{Command, FromArgMatches, Parser};
 use clap_complete::Shell;
 use heedful_host::names::listed;
-pub use heedful_host::names::nearest;
+use heedful_host::names::suggestion;
 use indicatif::MultiProgress;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
@@ -317,8 +317,7 @@ pub fn examples(binary: &str) -> String {
 
 /// The usage error for an unknown name: ``unknown attention `x`; did you mean `y`? (--list shows all)``.
 pub fn unknown(what: &str, name: &str, known: &[&str], remedy: &str) -> ExperimentError {
-    let suggestion = nearest(name, known.iter().copied()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    ExperimentError::usage(format!("unknown {what} `{name}`{suggestion} ({remedy})"))
+    ExperimentError::usage(format!("unknown {what} `{name}`{} ({remedy})", suggestion(name, known.iter().copied())))
 }
 
 /// The place of every progress bar of the process, on standard error; log lines are written between its redraws.

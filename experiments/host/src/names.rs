@@ -49,6 +49,11 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     })
 }
 
+/// ``; did you mean `NAME`?`` with the [nearest] known name, to be appended to an error; nothing if none is near.
+pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(name, known).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
+}
+
 /// The words of a hyphenated or underscored name in alphabetical order.
 fn words(name: &str) -> Vec<&str> {
     let mut words: Vec<&str> = name.split(['-', '_', ' ']).filter(|word| !word.is_empty()).collect();

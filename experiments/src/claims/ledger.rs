@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use heedful_host::names::suggestion;
 use serde::de::DeserializeOwned;
 
 use super::block::Block;
@@ -12,7 +13,6 @@ use super::claim::{Claim, Pitfall, Test};
 use super::error::LedgerError;
 use super::sum::Sum;
 use crate::comparison::RunList;
-use crate::options::nearest;
 
 /// Files of the ledger that the program has, by their names below its folder.
 macro_rules! files {
@@ -299,10 +299,6 @@ pub(super) fn integer(table: &toml::Table, path: &str) -> Option<i64> {
         None => table.get(path)?.as_integer(),
         Some((name, rest)) => integer(table.get(name)?.as_table()?, rest),
     }
-}
-
-fn suggestion<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
-    nearest(name, known).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
 }
 
 fn stem(file: &str) -> String {

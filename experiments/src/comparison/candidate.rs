@@ -5,7 +5,7 @@
 
 use heedful_attention::error::ConfigError;
 use heedful_attention::registry::AnyMechanism;
-use heedful_host::names::nearest;
+use heedful_host::names::suggestion;
 use heedful_models::block::FeedForwardIn;
 use heedful_models::layout::AttentionLayout;
 use serde::Deserialize;
@@ -96,6 +96,27 @@ fn defined<E: Experiment>(settings: &Settings<Config<E>>) -> Result<Vec<ModelRun
     models.into_iter().map(of_name).collect()
 }
 
+/// Refuses fields that the command sets and that each of its models sets to a value of its own. Call it before [`candidates`], which adds to what models set.
+pub(super) fn check_overridden<E: Experiment>(settings: &Settings<Config<E>>) -> Result<(), ExperimentError> {
+    let models = defined(settings)?;
+    if !settings.value.run.attention.is_empty() || models.is_empty() {
+        return Ok(());
+    }
+    let complete = settings::complete(&settings.value)?;
+    for path in settings.assigned() {
+        let path = path.join(".");
+        // A table may have further fields, which no model sets.
+        if field(&complete, &path).is_some_and(Value::is_table) {
+            continue;
+        }
+        let is_own = |model: &ModelRun| model.set.as_ref().is_some_and(|set| field(set, &path).is_some());
+        let problem =
+            "it would change no model of this command, since each has a value of its own in run.models; change these, or leave it out";
+        settings.require(&path, !models.iter().all(is_own), problem)?;
+    }
+    Ok(())
+}
+
 /// Refuses weights of what is not trained by the same command.
 fn check_sources<E: Experiment>(settings: &Settings<Config<E>>, candidates: &[Candidate<E>]) -> Result<(), ExperimentError> {
     for (index, ModelRun { name, weights_of, .. }) in settings.value.run.models.iter().enumerate() {
@@ -136,8 +157,8 @@ fn named_model<E: Experiment>(
             let Some(known) = E::MODELS.iter().find(|known| known.name == name) else {
                 let known: Vec<_> = E::MODELS.iter().map(|model| model.name).collect();
                 if known.is_empty() || set.is_some() {
-                    let near = nearest(name, known).map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default();
-                    let problem = format!("`{}` knows no model `{name}`{near}; give it an attention and what it sets", E::NAME);
+                    let near = suggestion(name, known);
+                    let problem = format!("`{}` knows no model `{name}`; give it an attention and what it sets{near}", E::NAME);
                     return Err(settings.refuse(&place, problem).into());
                 }
                 return Err(unknown("model", name, &known, "--list shows all"));
@@ -494,6 +515,23 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_each_model_sets_itself_are_refused() {
+        let of = |models: &[&str], attention: &str, option: &str| {
+            let models = format!("run.models=[{}]", models.join(", "));
+            let options = [&models, &format!("run.attention={attention}"), option].map(|text| Assignment::parse(text).unwrap());
+            check_overridden::<Language>(&Settings::read(None, options.into()).unwrap()).map_err(|error| error.to_string())
+        };
+        let own = "{name='a', attention='uniform', set={training={steps=7}}}";
+        let error = of(&[own, &own.replace("'a'", "'b'")], "[]", "training.steps=50").unwrap_err();
+        assert!(error.contains("`--set training.steps=50`") && error.contains("run.models"), "{error}");
+        // It counts where one model has no value of its own. Of a table each field would have to be one that the models set.
+        let other = "{name='c', attention='uniform', set={training={learning_rate=0.5}}}";
+        assert_eq!(of(&[own, other], "[]", "training.steps=50"), Ok(()));
+        assert_eq!(of(&[own], "['uniform']", "training.steps=50"), Ok(()));
+        assert_eq!(of(&[own], "[]", "training={steps=50}"), Ok(()));
+    }
+
+    #[test]
     fn what_a_known_model_sets_stands_above_its_own_fields() {
         let of = |models: &str| {
             let mut settings = Settings::read(None, vec![Assignment::parse(&format!("run.models=[{models}]")).unwrap()]).unwrap();
@@ -512,7 +550,7 @@ mod tests {
         let own = of("{name='transformer-xl', attention='uniform', set={}}").unwrap();
         assert_eq!(own.config.model, Config::<Language>::default().model);
         let error = of("{name='transformer-x', set={}}").err().unwrap().to_string();
-        let problem = "`lm` knows no model `transformer-x` (did you mean `transformer-xl`?); give it an attention";
+        let problem = "`lm` knows no model `transformer-x`; give it an attention and what it sets; did you mean `transformer-xl`?";
         assert!(error.contains("run.models.0") && error.contains(problem), "{error}");
     }
 

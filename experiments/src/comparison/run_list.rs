@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::candidate::{candidates, check_effects};
+use super::candidate::{candidates, check_effects, check_overridden};
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Candidate, Config, Experiment};
 use crate::footprint::Memory;
@@ -75,8 +75,11 @@ fn recipe_of<E: Experiment>(table: &Table, name: &str) -> Result<Option<Table>, 
 
 fn contenders<E: Experiment>(table: &Table, is_given: bool) -> Result<Vec<(String, Table)>, ExperimentError> {
     let mut settings = Settings::<Config<E>>::read(None, assignments(table))?;
-    let candidates = candidates::<E>(&mut settings, Memory::of_finished())?;
     // A complete configuration has fields that nobody gave.
+    if is_given {
+        check_overridden::<E>(&settings)?;
+    }
+    let candidates = candidates::<E>(&mut settings, Memory::of_finished())?;
     if is_given {
         check_effects::<E>(&settings, &candidates)?;
     }

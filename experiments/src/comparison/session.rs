@@ -93,7 +93,7 @@ impl<'a, E: Experiment> Session<'a, E> {
         match left.first() {
             // Who relies on the command's end must not take the results for complete.
             Some(first) => Err(ExperimentError::failure(format!(
-                "{} of the runs were left to other commands, the first being {first}; when they have ended, go on with --resume",
+                "runs left to other commands: {}, the first being {first}; when they have ended, go on with --resume",
                 left.len()
             ))),
             None => Ok(Completion::Finished),

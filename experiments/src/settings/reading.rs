@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use heedful_host::names::nearest;
+use heedful_host::names::suggestion;
 use serde::de::{self, Deserializer, IntoDeserializer, Unexpected, Visitor};
 use toml::{Table, Value};
 
@@ -54,10 +54,7 @@ impl Problem {
             (None, false) => format!("`{path}`: {}", self.words),
         };
         if let (Some(name), Some(known)) = (self.words.split('`').nth(1), &self.known) {
-            if let Some(near) = nearest(name, known.iter().copied()) {
-                text.push_str(&format!("; did you mean `{near}`?"));
-            }
-            text.push_str(&format!(" (known: {})", known.join(", ")));
+            text.push_str(&format!("{} (known: {})", suggestion(name, known.iter().copied()), known.join(", ")));
         }
         text
     }

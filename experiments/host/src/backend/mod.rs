@@ -21,7 +21,7 @@ mod wgpu;
 
 #[cfg(any(test, feature = "cuda", feature = "rocm"))]
 use crate::device_failure::{caught, one_line};
-use crate::names::nearest;
+use crate::names::suggestion;
 
 /// A backend that can be chosen at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,11 +154,10 @@ impl FromStr for Backend {
     type Err = BackendError;
 
     fn from_str(name: &str) -> Result<Self, BackendError> {
-        Self::ALL.into_iter().find(|backend| backend.name() == name).ok_or_else(|| {
-            let nearest = nearest(name, Self::ALL.map(Self::name));
-            let suggestion = nearest.map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"));
-            BackendError::Unknown { name: name.to_owned(), suggestion }
-        })
+        Self::ALL
+            .into_iter()
+            .find(|backend| backend.name() == name)
+            .ok_or_else(|| BackendError::Unknown { name: name.to_owned(), suggestion: suggestion(name, Self::ALL.map(Self::name)) })
     }
 }
 
