@@ -19,7 +19,8 @@ pub struct Provenance {
     pub features: Vec<String>,
     /// The instruction set for which kernels that are compiled for several of them were chosen.
     pub instruction_set: String,
-    /// What libraries of matrix products choose their kernels by, as far as the processor has it.
+    /// What libraries of matrix products and of sums choose their kernels by, as far as the processor has it. Burn's flex sums rows with AVX-512 where
+    /// `instruction_set`, that of other kernels, is `x86-64-v3`.
     pub cpu_features: Vec<String>,
     /// Kind and size of each cache of a core, which libraries of matrix products divide their sums by; unknown where the system does not tell, and of runs of
     /// earlier versions.
@@ -52,10 +53,20 @@ impl Provenance {
         }
     }
 
-    /// Whether compiler, instruction set, processor features and caches are the same: then equal code gives the same digits on a CPU, on any number of threads.
-    pub fn computes_like(&self, other: &Self) -> bool {
-        let numerics = |it: &Self| (it.compiler.clone(), it.instruction_set.clone(), it.cpu_features.clone(), it.caches.clone());
-        numerics(self) == numerics(other)
+    /// What digits depend on beside the code and is not the same in `later`: compiler, instruction set, processor features and caches, such as
+    /// `processor features: avx2, now avx2 avx512f`. Where there is none, equal code gives the same digits on a CPU, on any number of threads.
+    pub fn other_numerics(&self, later: &Self) -> Vec<String> {
+        let named = |it: &Self| {
+            [
+                ("compiler", it.compiler.clone()),
+                ("instruction set", it.instruction_set.clone()),
+                ("processor features", it.cpu_features.join(" ")),
+                ("caches", it.caches.join(", ")),
+            ]
+        };
+        let known = |words: String| if words.is_empty() { "unknown".to_owned() } else { words };
+        let pairs = named(self).into_iter().zip(named(later)).filter(|(own, other)| own != other);
+        pairs.map(|((what, own), (_, other))| format!("{what}: {}, now {}", known(own), known(other))).collect()
     }
 
     /// The code in a few letters: `0123456789ab`, `0123456789ab with changes`, `unknown`.
@@ -155,11 +166,19 @@ mod tests {
     fn digits_depend_on_compiler_and_instructions_and_not_on_commit_and_threads() {
         let here = here();
         let other = Provenance { commit: "0123".into(), is_clean: None, threads: here.threads + 1, features: Vec::new(), ..here.clone() };
-        assert!(here.computes_like(&other));
-        assert!(!here.computes_like(&Provenance { compiler: "rustc 1.0.0".into(), ..here.clone() }));
-        assert!(!here.computes_like(&Provenance { instruction_set: "scalar?".into(), ..here.clone() }));
-        assert!(!here.computes_like(&Provenance { cpu_features: vec!["none".into()], ..here.clone() }));
-        assert!(!here.computes_like(&Provenance { caches: vec!["L1 Data 1K".into()], ..here.clone() }));
+        assert_eq!(here.other_numerics(&other), [""; 0]);
+        let later = Provenance {
+            compiler: "rustc 1.0.0".into(),
+            instruction_set: "scalar?".into(),
+            cpu_features: vec!["none".into()],
+            caches: Vec::new(),
+            ..here.clone()
+        };
+        let told = here.other_numerics(&later);
+        assert_eq!(told.len(), if here.caches.is_empty() { 3 } else { 4 }, "{told:?}");
+        assert_eq!(told[0], format!("compiler: {}, now rustc 1.0.0", here.compiler));
+        assert!(told[2].starts_with("processor features: ") && told[2].ends_with(", now none"), "{told:?}");
+        assert!(here.caches.is_empty() || told[3].ends_with(", now unknown"), "{told:?}");
     }
 
     #[test]

@@ -11,12 +11,14 @@ use super::runs::RunSource;
 /// A failure if a run has other scores, or is not among the earlier ones.
 pub fn run(earlier: &RunSource, repeated: &RunSource) -> Result<Completion, ExperimentError> {
     let mut differing = 0;
-    let mut differing_builds = false;
+    let mut reasons: Vec<String> = Vec::new();
     for record in &repeated.records {
         let differences = match earlier.records.iter().find(|other| other.key() == record.key()) {
             Some(other) => {
                 let found = differences(other, record);
-                differing_builds |= !found.is_empty() && !are_built_alike(other, record);
+                if !found.is_empty() {
+                    reasons.extend(other_numerics(other, record));
+                }
                 found
             }
             None => vec![format!("is not in {}", earlier.path.display())],
@@ -37,19 +39,22 @@ pub fn run(earlier: &RunSource, repeated: &RunSource) -> Result<Completion, Expe
             print_line(format!("{compared} runs have the same scores, digit for digit."))?;
             Ok(Completion::Finished)
         }
-        _ if differing_builds => {
-            print_line(
-                "Compiler, instruction set, processor features or caches are others than recorded, or not recorded: digits may differ for that alone.",
-            )?;
+        _ => {
+            if !reasons.is_empty() {
+                let reasons = crate::display::distinct(reasons.into_iter()).join("; ");
+                print_line(format!("Digits may differ for what the code was compiled by and ran on: {reasons}."))?;
+            }
             Err(ExperimentError::failure(format!("{differing} of {compared} runs differ")))
         }
-        _ => Err(ExperimentError::failure(format!("{differing} of {compared} runs differ"))),
     }
 }
 
-/// Whether both are known to have computed with the same instructions, so that equal code gives equal digits.
-fn are_built_alike(earlier: &ResultRecord, repeated: &ResultRecord) -> bool {
-    earlier.provenance.as_ref().zip(repeated.provenance.as_ref()).is_some_and(|(earlier, repeated)| earlier.computes_like(repeated))
+/// Reasons for other digits of equal code.
+fn other_numerics(earlier: &ResultRecord, repeated: &ResultRecord) -> Vec<String> {
+    match (&earlier.provenance, &repeated.provenance) {
+        (Some(earlier), Some(repeated)) => earlier.other_numerics(repeated),
+        _ => vec!["compiler and processor features were not recorded".to_owned()],
+    }
 }
 
 /// What is not the same in two records of one run, without what it took.
@@ -120,12 +125,16 @@ mod tests {
     }
 
     #[test]
-    fn builds_are_alike_only_where_both_are_known() {
+    fn records_without_compiler_and_processor_features_are_named_as_such() {
         use crate::provenance::{self, Provenance};
         let by = |provenance| ResultRecord { provenance, ..record("dense", 1, &[]) };
         let here = provenance::here();
         let [known, elsewhere] = [here.clone(), Provenance { cpu_features: vec!["neon?".into()], ..here }].map(|it| by(Some(it)));
-        assert!(are_built_alike(&known, &known));
-        assert!(!are_built_alike(&known, &elsewhere) && !are_built_alike(&known, &by(None)) && !are_built_alike(&by(None), &by(None)));
+        assert_eq!(other_numerics(&known, &known), [""; 0]);
+        let told = other_numerics(&known, &elsewhere);
+        assert!(told.len() == 1 && told[0].starts_with("processor features: ") && told[0].ends_with(", now neon?"), "{told:?}");
+        for unknown in [[&known, &by(None)], [&by(None), &by(None)]] {
+            assert_eq!(other_numerics(unknown[0], unknown[1]), ["compiler and processor features were not recorded"]);
+        }
     }
 }
