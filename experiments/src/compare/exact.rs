@@ -42,7 +42,7 @@ pub fn run(earlier: &RunSource, repeated: &RunSource) -> Result<Completion, Expe
         _ => {
             if !reasons.is_empty() {
                 let reasons = crate::display::distinct(reasons.into_iter()).join("; ");
-                print_line(format!("Digits may differ for what the code was compiled by and ran on: {reasons}."))?;
+                print_line(format!("Digits may differ for these reasons alone: {reasons}."))?;
             }
             Err(ExperimentError::failure(format!("{differing} of {compared} runs differ")))
         }
