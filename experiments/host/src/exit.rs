@@ -87,6 +87,11 @@ pub fn main_with(run: impl FnOnce() -> Result<Completion, ProgramError>) -> Exit
     ExitCode::from(conclude(run(), &mut io::stderr()))
 }
 
+/// Writes the message of an error to standard error, as [`main_with`] does, and leaves its exit code. For errors that have to be told before the program ends.
+pub fn reported(error: ProgramError) -> ProgramError {
+    ProgramError::Reported(conclude(Err(error), &mut io::stderr()))
+}
+
 fn conclude(outcome: Result<Completion, ProgramError>, errors: &mut dyn Write) -> u8 {
     match outcome {
         Ok(Completion::Finished) => 0,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
-use heedful_host::exit::ProgramError;
+use heedful_host::exit::{ProgramError, reported};
 use serde::{Deserialize, Serialize};
 
 use super::sweep::attempts;
@@ -160,8 +160,15 @@ pub(super) fn conclude(ranks: &Ranks, outcome: Result<Completion, ExperimentErro
         }
         Err(error) => {
             let exit = ranks.failed_with().unwrap_or(error.exit_code());
-            ranks.fail(error.to_string(), exit);
-            if ranks.is_first() { Err(error) } else { Err(ProgramError::Reported(exit).into()) }
+            let reason = error.to_string();
+            // mpirun ends all ranks when one has ended with an error. The message has to be out before another rank can end.
+            let error = match ranks.size() {
+                1 => error,
+                _ if ranks.is_first() => reported(error.into()).into(),
+                _ => ProgramError::Reported(exit).into(),
+            };
+            ranks.fail(reason, exit);
+            Err(error)
         }
     }
 }
