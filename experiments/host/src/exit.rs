@@ -87,7 +87,8 @@ pub fn main_with(run: impl FnOnce() -> Result<Completion, ProgramError>) -> Exit
     ExitCode::from(conclude(run(), &mut io::stderr()))
 }
 
-/// Writes the message of an error to standard error, as [`main_with`] does, and leaves its exit code. For errors that have to be told before the program ends.
+/// Writes the message of an error to standard error, as [`main_with`] does, and returns an error that has only the exit code. For messages
+/// that have to be written before the program ends.
 pub fn reported(error: ProgramError) -> ProgramError {
     ProgramError::Reported(conclude(Err(error), &mut io::stderr()))
 }
