@@ -5,6 +5,7 @@
 //! from their checkpoints. Several commands may share a folder: each skips the runs that another process works on.
 
 mod array;
+mod attention_name;
 mod candidate;
 mod identity;
 mod overview;
@@ -43,8 +44,9 @@ use crate::settings::{self, Assignment, Settings};
 use crate::threads::among_workers;
 use crate::train::{CheckpointFolder, Interrupt, Ranks, Watcher, load_model};
 
+pub(crate) use self::attention_name::attention;
+pub(crate) use self::candidate::candidates;
 pub use self::candidate::model_assignments;
-pub(crate) use self::candidate::{attention, candidates};
 use self::candidate::{check_effects, check_overridden, twins, with_earlier};
 use self::identity::other_data;
 use self::plan::Plan;
@@ -75,7 +77,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
     }
     if options.list {
         print_line(mechanisms::list())?;
-        let layouts = candidate::layouts::<E>();
+        let layouts = attention_name::layouts::<E>();
         if !layouts.is_empty() {
             print_line(format!("Layouts of several mechanisms: {}", layouts.join(", ")))?;
         }
