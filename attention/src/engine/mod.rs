@@ -39,6 +39,7 @@ pub(crate) mod row_norm;
 pub(crate) mod sliding;
 mod soft_cap;
 mod softpick;
+mod transposed;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,3 +62,4 @@ pub(crate) use program::columns_from;
 use program::greatest_log_ratio;
 pub use program::{AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};
 pub use soft_cap::SoftCap;
+pub(crate) use transposed::transposed;

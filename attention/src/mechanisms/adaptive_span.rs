@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use super::learned_relative::LearnedRelativeConfig;
 use crate::conformance::formula::{self, Formula, Query, distribution, softmax};
 use crate::contract::{Losses, Positions};
-use crate::engine::{LogitTerms, Ramp, SoftSpan};
+use crate::engine::{LogitTerms, Ramp, SoftSpan, transposed};
 use crate::error::ConfigError;
 use crate::init::{self, Init};
 use crate::logits::{LogitFacts, Logits};
@@ -304,7 +304,7 @@ impl AdaptiveSpan {
     fn fractions(&self, query: &Tensor<3>) -> Tensor<3> {
         match (&self.span, &self.gate) {
             (Some(span), _) => span.val().reshape([1, self.heads, 1]),
-            (None, Some(gate)) => sigmoid(gate.forward(query.clone())).swap_dims(1, 2),
+            (None, Some(gate)) => transposed(sigmoid(gate.forward(query.clone()))),
             (None, None) => Tensor::full([1, self.heads, 1], self.fixed, (&query.device(), query.dtype())),
         }
     }

@@ -20,6 +20,7 @@ use crate::conformance::formula::Formula;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
 use crate::dropout::dropout;
 use crate::engine::recurrence::RecurrentState;
+use crate::engine::transposed;
 use crate::error::ConfigError;
 use crate::init::{self, Init};
 use crate::linear::linear;
@@ -187,7 +188,7 @@ impl BaseConv {
         let rows = weights.dims()[0];
         let weights = if rows == batch { weights } else { weights.expand([batch, width, span.queries, keys]) };
         let sums = weights.matmul(x.swap_dims(1, 2).unsqueeze_dim::<4>(3));
-        sums.squeeze_dim::<3>(3).swap_dims(1, 2)
+        transposed(sums.squeeze_dim::<3>(3))
     }
 
     /// Sums `[B, Q, C]`, gated by the elements of the queries.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query, dot, sigmoid};
 use crate::contract::Positions;
-use crate::engine::LogitTerms;
+use crate::engine::{LogitTerms, transposed};
 use crate::error::ConfigError;
 use crate::heads::{repeat_heads, split_heads};
 use crate::init;
@@ -280,7 +280,7 @@ impl Logits for Forgetting {
         if span.queries == 1 && dtype == DType::F32 {
             // All keys would be copied to put two numbers beside each. In 16 bits one number would have too few digits.
             let content = LogitTerms::content(queries, repeat_heads(keys.narrow(3, 0, width), self.heads));
-            return content.plus(LogitTerms::bias(sums.neg().swap_dims(2, 3)));
+            return content.plus(LogitTerms::bias(transposed(sums.neg())));
         }
         let of_queries = columns(sums.clone().narrow(2, first, span.queries), dtype);
         let of_keys = columns(sums.neg(), dtype);

@@ -14,6 +14,7 @@ use burn::tensor::Tensor;
 
 use super::inverse::inverse_of_unit_lower;
 use super::{Recurrence, RecurrentOutput, sweep};
+use crate::engine::transposed;
 
 /// Positions of a chunk.
 const CHUNK: usize = 64;
@@ -110,7 +111,7 @@ impl Recurrence {
         let pairs = products(queries.clone(), keys.clone(), decay.as_ref());
         let kept = decay.as_ref().map(|decay| decay.clone().cumsum(2).exp());
         let queries = multiplied(queries, kept.clone());
-        let behind = multiplied(keys.clone(), decay.as_ref().map(|decay| sums_behind(decay.clone()).exp())).swap_dims(2, 3);
+        let behind = transposed(multiplied(keys.clone(), decay.as_ref().map(|decay| sums_behind(decay.clone()).exp())));
         let state = state.reshape([rows, 1, width, value]);
         let (values, states) = match strengths {
             None => {
@@ -127,7 +128,7 @@ impl Recurrence {
                 let inverse = inverse_of_unit_lower(erased);
                 let values = inverse.clone().matmul(values * strengths.clone());
                 let erasing = inverse.matmul(multiplied(keys, kept) * strengths);
-                let decays = decay.map(|decay| decay.sum_dim(2).exp().swap_dims(2, 3));
+                let decays = decay.map(|decay| transposed(decay.sum_dim(2).exp()));
                 let writes = Writes { values, erasing, behind, decays };
                 if has_kernel { sweep::overwritten(state, writes) } else { overwritten(state, writes) }
             }

@@ -19,6 +19,8 @@ mod sweep;
 
 use burn::tensor::{DType, Tensor, TensorData};
 
+use crate::engine::transposed;
+
 pub use self::state::RecurrentState;
 
 /// One linear recurrence, ready to be executed.
@@ -115,7 +117,7 @@ impl Recurrence {
     pub fn written(self) -> Tensor<4> {
         self.assert_without_order();
         let values = if self.normalised { with_ones(self.values) } else { self.values };
-        self.keys.swap_dims(2, 3).matmul(values)
+        transposed(self.keys).matmul(values)
     }
 
     /// What queries `[B, H, Q, R]` read from a state, `[B, H, Q, D]`.
@@ -162,14 +164,14 @@ impl Recurrence {
         let mut contexts = Vec::with_capacity(length);
         for position in 0..length {
             if let Some(decay) = &log_decay {
-                state = state * at(decay, position).exp().swap_dims(2, 3);
+                state = state * transposed(at(decay, position).exp());
             }
             let (key, value) = (at(&keys, position), at(&values, position));
             let written = match &strengths {
                 Some(strengths) => (value - key.clone().matmul(state.clone())) * at(strengths, position),
                 None => value,
             };
-            state = state + key.swap_dims(2, 3).matmul(written);
+            state = state + transposed(key).matmul(written);
             contexts.push(at(&queries, position).matmul(state.clone()));
         }
         RecurrentOutput { context: Tensor::cat(contexts, 2), state }

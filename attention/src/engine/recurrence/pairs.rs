@@ -5,6 +5,7 @@ use burn::tensor::Tensor;
 use super::chunks::products;
 use super::inverse::inverse_of_unit_lower;
 use super::{Recurrence, without_zero};
+use crate::engine::transposed;
 use crate::probe::{Observation, Probe};
 use crate::visibility::Mask;
 
@@ -25,7 +26,7 @@ impl Recurrence {
             None => read,
             Some(strengths) => {
                 let erased = similarities(keys.clone()).tril(-1) * strengths.clone();
-                read.matmul(inverse_of_unit_lower(erased)) * strengths.swap_dims(2, 3)
+                read.matmul(inverse_of_unit_lower(erased)) * transposed(strengths)
             }
         };
         shown(weights, normalised, probe).matmul(values)
