@@ -13,7 +13,7 @@ use toml::{Table, Value};
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Config, Experiment};
 use crate::model::ModelSettings;
-use crate::settings::{self, Settings};
+use crate::settings::{self, MECHANISMS, Settings};
 use crate::tokenise::{Tokeniser, TokeniserConfig};
 
 /// Fields of the table `model` that decide which parameters a model has, or how its heads divide them.
@@ -80,7 +80,7 @@ pub(crate) fn configuration<'a>(
         ("tokeniser", table("kind", Value::String(TokeniserConfig::Pretrained {}.kind().to_owned()))),
         ("run", table("attention", Value::Array(vec![Value::String(attention)]))),
         ("model", Value::Table(settings::complete(model)?)),
-        ("mechanisms", Value::Table(mechanisms)),
+        (MECHANISMS, Value::Table(mechanisms)),
         ("training", Value::Table(training.parse().expect("this is TOML"))),
     ];
     Ok(fields.into_iter().chain(further).map(|(name, value)| (name.to_owned(), value)).collect())

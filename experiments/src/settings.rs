@@ -2,8 +2,8 @@
 //!
 //! A later layer replaces single fields of an earlier one; tables are merged field by field, arrays are replaced whole. A table that chooses one of
 //! several variants by its field `kind` (a schedule, an optimiser) is replaced whole when the later layer names another kind, because the fields of
-//! the earlier kind mean nothing there. An optional field without a value is written `"unset"`, so that a complete configuration shows every field and
-//! a default can be taken back (`--set training.patience=unset`).
+//! the earlier kind mean nothing there. In `[mechanisms.NAME]` a `kind` is an option like any other. An optional field without a value is written
+//! `"unset"`, so that a complete configuration shows every field and a default can be taken back (`--set training.patience=unset`).
 //!
 //! Whatever is refused is reported with the file and line, or the option, that said it, and with the nearest name that is known.
 
@@ -30,6 +30,8 @@ pub use self::schema::schema;
 pub const UNSET: &str = "unset";
 /// The field that chooses between the variants of a table.
 const KIND: &str = "kind";
+/// The table of the options of mechanisms in every configuration.
+pub(crate) const MECHANISMS: &str = "mechanisms";
 
 /// Why a configuration was refused.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +115,18 @@ impl Assignment {
             other => other.to_string(),
         };
         Self { path: path.split('.').map(String::from).collect(), value, origin: format!("{option} {shown}") }
+    }
+
+    /// The fields of a table that is given as a whole, each by itself; any other value is one field.
+    fn fields(self) -> Vec<Self> {
+        let Self { path, value, origin } = self;
+        match value {
+            Value::Table(table) if !table.is_empty() => table
+                .into_iter()
+                .flat_map(|(name, value)| Self { path: [&path[..], &[name]].concat(), value, origin: origin.clone() }.fields())
+                .collect(),
+            value => vec![Self { path, value, origin }],
+        }
     }
 }
 
@@ -211,7 +225,7 @@ impl<T: Configuration> Settings<T> {
     /// # Errors
     /// As for [`read`](Self::read), if the rest means something impossible by itself.
     pub(crate) fn without(&self, path: &[&str]) -> Result<Self, SettingsError> {
-        let rest = self.assignments.iter().filter(|assignment| assignment.path != path).cloned();
+        let rest = self.assignments.iter().cloned().flat_map(Assignment::fields).filter(|assignment| assignment.path != path);
         Self::laid(Table::new(), self.file.clone(), rest.collect())
     }
 
@@ -277,9 +291,9 @@ impl<T> Settings<T> {
         if condition { Ok(()) } else { Err(self.refuse(path, remedy)) }
     }
 
-    /// The paths of the fields that options of the command set.
-    pub(crate) fn assigned(&self) -> impl Iterator<Item = &[String]> {
-        self.assignments.iter().map(|assignment| assignment.path.as_slice())
+    /// The paths of the fields that options of the command set, by themselves or within a table.
+    pub(crate) fn assigned(&self) -> impl Iterator<Item = Vec<String>> {
+        self.assignments.iter().cloned().flat_map(Assignment::fields).map(|assignment| assignment.path)
     }
 
     fn place(&self, table: &[String], field: Option<&str>) -> String {
@@ -351,9 +365,14 @@ pub(crate) fn completed<T: Configuration>(table: &Table) -> Option<Table> {
 }
 
 fn merge(base: &mut Table, layer: Table) {
+    merge_within("", base, layer);
+}
+
+/// Lays `layer` over `base`, which both stand at the field `name`.
+fn merge_within(name: &str, base: &mut Table, layer: Table) {
     for (key, value) in layer {
         match (base.get_mut(&key), value) {
-            (Some(Value::Table(below)), Value::Table(above)) if same_kind(below, &above) => merge(below, above),
+            (Some(Value::Table(below)), Value::Table(above)) if same_variant(name, below, &above) => merge_within(&key, below, above),
             (_, value) => {
                 base.insert(key, value);
             }
@@ -361,9 +380,10 @@ fn merge(base: &mut Table, layer: Table) {
     }
 }
 
-fn same_kind(below: &Table, above: &Table) -> bool {
+/// Whether two tables at a field of the table `within` are one variant. A mechanism may have an option `kind` beside others, which all of its kinds have.
+fn same_variant(within: &str, below: &Table, above: &Table) -> bool {
     match (below.get(KIND), above.get(KIND)) {
-        (Some(below), Some(above)) => below == above,
+        (Some(below), Some(above)) => within == MECHANISMS || below == above,
         _ => true,
     }
 }
@@ -371,9 +391,7 @@ fn same_kind(below: &Table, above: &Table) -> bool {
 fn insert(table: &mut Table, path: &[String], value: Value) {
     match path {
         [] => {}
-        [field] => {
-            table.insert(field.clone(), value);
-        }
+        [field] => merge(table, Table::from_iter([(field.clone(), value)])),
         [name, rest @ ..] => {
             let inner = table.entry(name.clone()).or_insert_with(|| Value::Table(Table::new()));
             if !inner.is_table() {
@@ -494,6 +512,18 @@ mod tests {
         assert_eq!(set(&["training.schedule.factor=2.0", "training.schedule.warmup=40", kind]).training.schedule, noam);
         assert_eq!(set(&["training.schedule.kind=constant"]).training.schedule, Schedule::Constant);
         assert_eq!(set(&["training.schedule.warmup=3"]).training.schedule, Schedule::Linear { warmup: 3, end: Some(0.5) });
+    }
+
+    #[test]
+    fn tables_that_are_given_as_a_whole_count_field_by_field() {
+        let texts = ["training={steps=7}", "training={learning_rate=2, schedule={kind='constant'}}"];
+        let settings = Settings::<Experiment>::read(None, assignments(&texts)).unwrap();
+        let Training { steps, learning_rate, schedule, .. } = &settings.value.training;
+        assert_eq!((*steps, *learning_rate, schedule), (7, 2.0, &Schedule::Constant));
+        let paths: Vec<_> = settings.assigned().map(|path| path.join(".")).collect();
+        assert_eq!(paths, ["training.steps", "training.learning_rate", "training.schedule.kind"]);
+        let rest = settings.without(&["training", "steps"]).unwrap().value.training;
+        assert_eq!((rest.steps, rest.learning_rate), (Training::default().steps, 2.0));
     }
 
     #[test]

@@ -9,13 +9,11 @@ use crate::error::{Completion, ExperimentError, print_line};
 use crate::record::{LEARNING_RATE, ResultRecord};
 use crate::results::Results;
 use crate::run_folder::RunFolder;
+use crate::settings::MECHANISMS;
 use crate::train::Interrupt;
 
 /// The seed of pilots. Those of tests begin at 1 and never reach it.
 const SEED: i64 = 101;
-
-/// The table of options of mechanisms in configurations.
-const MECHANISMS: &str = "mechanisms";
 
 /// The folder of pilots below that of all blocks' runs.
 const FOLDER: &str = "pilots";

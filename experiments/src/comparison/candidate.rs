@@ -16,12 +16,9 @@ use crate::mechanisms;
 use crate::options::{CommonOptions, ModelRun, unknown};
 use crate::results::Results;
 use crate::run_folder::RUN_TABLES;
-use crate::settings::{self, Assignment, Settings};
+use crate::settings::{self, Assignment, MECHANISMS, Settings};
 
 use super::attention_name::attention;
-
-/// The table of options of mechanisms in every configuration.
-const MECHANISMS: &str = "mechanisms";
 
 /// The fields of the configuration that `--model` sets, in experiments that have it: of attentions and models those are compared that the command names.
 pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assignment> {
@@ -100,13 +97,8 @@ pub(super) fn check_overridden<E: Experiment>(settings: &Settings<Config<E>>) ->
     if !settings.value.run.attention.is_empty() || models.is_empty() {
         return Ok(());
     }
-    let complete = settings::complete(&settings.value)?;
     for path in settings.assigned() {
         let path = path.join(".");
-        // A table may have further fields, which no model sets.
-        if field(&complete, &path).is_some_and(Value::is_table) {
-            continue;
-        }
         let is_own = |model: &ModelRun| model.set.as_ref().is_some_and(|set| field(set, &path).is_some());
         let problem =
             "it would change no model of this command, since each has a value of its own in run.models; change these, or leave it out";
@@ -223,14 +215,14 @@ const FEED_FORWARD: [&str; 7] = [
 pub(super) fn check_effects<E: Experiment>(settings: &Settings<Config<E>>, candidates: &[Candidate<E>]) -> Result<(), ExperimentError> {
     let has_none = candidates.iter().all(|candidate| candidate.config.model.feed_forward_in == FeedForwardIn::None);
     for path in settings.assigned() {
-        if let [table, option] = path
+        if let [table, option] = path.as_slice()
             && table == "model"
             && FEED_FORWARD.contains(&option.as_str())
         {
             let problem = "no model of this command has feed-forward networks; leave it out, or give model.feed_forward_in";
             settings.require(&path.join("."), !has_none, problem)?;
         }
-        let [table, family, options @ ..] = path else { continue };
+        let [table, family, options @ ..] = path.as_slice() else { continue };
         if table != MECHANISMS {
             continue;
         }
@@ -284,6 +276,7 @@ pub(super) fn twins<E: Experiment>(candidates: &[Candidate<E>]) -> Result<Vec<St
 
 #[cfg(test)]
 mod tests {
+    use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind};
     use heedful_models::residual::NormOrder;
 
     use super::*;
@@ -345,11 +338,25 @@ mod tests {
         let own = "{name='a', attention='uniform', set={training={steps=7}}}";
         let error = of(&[own, &own.replace("'a'", "'b'")], "[]", "training.steps=50").unwrap_err();
         assert!(error.contains("`--set training.steps=50`") && error.contains("run.models"), "{error}");
-        // It counts where one model has no value of its own. Of a table each field would have to be one that the models set.
+        let error = of(&[own], "[]", "training={learning_rate=0.5, steps=50}").unwrap_err();
+        assert!(error.contains("`training.steps`"), "{error}");
+        // It counts where one model has no value of its own.
         let other = "{name='c', attention='uniform', set={training={learning_rate=0.5}}}";
         assert_eq!(of(&[own, other], "[]", "training.steps=50"), Ok(()));
         assert_eq!(of(&[own], "['uniform']", "training.steps=50"), Ok(()));
-        assert_eq!(of(&[own], "[]", "training={steps=50}"), Ok(()));
+        assert_eq!(of(&[own], "[]", "training={learning_rate=0.5}"), Ok(()));
+    }
+
+    #[test]
+    fn options_of_a_mechanism_stay_when_its_kind_changes() {
+        let models = "run.models=[{name='a', attention='adaptive-span', set={mechanisms={adaptive-span={kind='dynamic'}}}}]";
+        let options = [models, "run.attention=[]", "mechanisms.adaptive-span={max_span=64, kind='fixed', initial=0.5}"];
+        let mut settings = Settings::read(None, options.map(|text| Assignment::parse(text).unwrap()).into()).unwrap();
+        let candidate = candidates::<Language>(&mut settings, Memory::here()).unwrap().pop().unwrap();
+        let expected = AdaptiveSpanConfig::default().with_kind(SpanKind::Dynamic).with_max_span(64).with_initial(0.5);
+        assert_eq!(candidate.attention.layout.decoder.at(0).get::<AdaptiveSpanConfig>(), Some(&expected));
+        let changed = settings::changes(&settings.value, &candidate.config, &RUN_TABLES).unwrap();
+        assert_eq!(changed, "mechanisms.adaptive-span.kind = 'dynamic'".parse().unwrap());
     }
 
     #[test]

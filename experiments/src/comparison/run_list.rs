@@ -74,7 +74,8 @@ fn recipe_of<E: Experiment>(table: &Table, name: &str) -> Result<Option<Table>, 
 }
 
 fn contenders<E: Experiment>(table: &Table, is_given: bool) -> Result<Vec<(String, Table)>, ExperimentError> {
-    let mut settings = Settings::<Config<E>>::read(None, assignments(table))?;
+    let given = table.iter().map(|(name, value)| Assignment::option(&format!("{name} ="), name, value.clone()));
+    let mut settings = Settings::<Config<E>>::read(None, given.collect())?;
     // A complete configuration has fields that nobody gave.
     if is_given {
         check_overridden::<E>(&settings)?;
@@ -89,30 +90,6 @@ fn contenders<E: Experiment>(table: &Table, is_given: bool) -> Result<Vec<(Strin
         Ok((attention.name, table))
     };
     candidates.into_iter().map(contender).collect()
-}
-
-/// Every field as an option would give it; of mechanisms, every option.
-fn assignments(table: &Table) -> Vec<Assignment> {
-    let given = |path: &str, value: &Value| Assignment::option(&format!("{path} ="), path, value.clone());
-    let mut assignments = Vec::new();
-    for (name, value) in table {
-        match (name.as_str(), value) {
-            ("mechanisms", Value::Table(families)) => {
-                for (family, options) in families {
-                    let path = format!("mechanisms.{family}");
-                    match options {
-                        Value::Table(options) => {
-                            let option = |(name, value): (&String, &Value)| given(&format!("{path}.{name}"), value);
-                            assignments.extend(options.iter().map(option));
-                        }
-                        other => assignments.push(given(&path, other)),
-                    }
-                }
-            }
-            _ => assignments.push(given(name, value)),
-        }
-    }
-    assignments
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::definition::Experiment;
 use crate::mechanisms::MechanismOptions;
 use crate::model::ModelSettings;
 use crate::options::RunSettings;
-use crate::settings::{Configuration, Problem, Setting};
+use crate::settings::{Configuration, MECHANISMS, Problem, Setting};
 use crate::slurm::SlurmSettings;
 use crate::train::TrainingConfig;
 
@@ -62,7 +62,7 @@ struct Shared {
 impl<E: Experiment> Configuration for Config<E> {
     #[allow(private_interfaces, reason = "what is wrong with a field becomes a SettingsError")]
     fn from_table(table: Table) -> Result<Self, Problem> {
-        const SHARED: &[&str] = &["run", "model", "mechanisms", "training", "slurm"];
+        const SHARED: &[&str] = &["run", "model", MECHANISMS, "training", "slurm"];
         let (shared, own): (Table, Table) = table.into_iter().partition(|(name, _)| SHARED.contains(&name.as_str()));
         let own = E::deserialize(Setting(Value::Table(own))).map_err(|problem| problem.beside(SHARED))?;
         let Shared { run, model, mechanisms, training, slurm } = Shared::deserialize(Setting(Value::Table(shared)))?;

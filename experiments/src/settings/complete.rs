@@ -4,7 +4,7 @@ use heedful_host::checksum::sha256_hex;
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::{SettingsError, UNSET, same_kind};
+use super::{SettingsError, UNSET, same_variant};
 
 /// The configuration as a table with every field, optional fields without a value as [`UNSET`].
 ///
@@ -96,13 +96,16 @@ fn canonical(value: &Value) -> String {
 pub fn changes<T: Serialize>(base: &T, changed: &T, except: &[&str]) -> Result<Table, SettingsError> {
     let (base, mut changed) = (complete(base)?, complete(changed)?);
     changed.retain(|key, _| !except.contains(&key));
-    Ok(differing(&base, changed))
+    Ok(differing("", &base, changed))
 }
 
-fn differing(base: &Table, changed: Table) -> Table {
+fn differing(name: &str, base: &Table, changed: Table) -> Table {
     let field = |(key, value): (String, Value)| match (base.get(&key), value) {
         (Some(below), value) if *below == value => None,
-        (Some(Value::Table(below)), Value::Table(above)) if same_kind(below, &above) => Some((key, Value::Table(differing(below, above)))),
+        (Some(Value::Table(below)), Value::Table(above)) if same_variant(name, below, &above) => {
+            let inner = differing(&key, below, above);
+            Some((key, Value::Table(inner)))
+        }
         (_, value) => Some((key, value)),
     };
     changed.into_iter().filter_map(field).collect()
