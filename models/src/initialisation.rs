@@ -150,11 +150,11 @@ mod tests {
     use crate::block::BlockConfig;
     use crate::classifier::ClassifierConfig;
     use crate::language_model::{LanguageModel, LanguageModelConfig};
-    use crate::position::{GridConfig, Join, PositionConfig};
+    use crate::position::{GridConfig, PositionConfig};
 
     fn model(initialisation: Initialisation) -> LanguageModel {
         let block = BlockConfig { d_model: 64, heads: 2, d_ff: 256, max_length: 64, ..BlockConfig::default() };
-        let positions = PositionConfig::Grid(GridConfig { rows: 8, columns: 8, channels: 1, join: Join::Sum });
+        let positions = PositionConfig::Grid(GridConfig::new(8, 8));
         let config = LanguageModelConfig {
             vocabulary: 100,
             layers: 8,

@@ -313,7 +313,7 @@ mod tests {
         }
         let last_alone = AuxiliaryLossesConfig { intermediate_layers: false, targets: 3, ..AuxiliaryLossesConfig::default() };
         assert_counted(&LanguageModelConfig { auxiliary: Some(last_alone), ..base() });
-        let grid = |join| PositionConfig::Grid(GridConfig { rows: 4, columns: 5, channels: 3, join });
+        let grid = |join| PositionConfig::Grid(GridConfig { channels: 3, join, ..GridConfig::new(4, 5) });
         for positions in
             [PositionConfig::Learned, PositionConfig::PerLayer, PositionConfig::None, grid(Join::Sum), grid(Join::Concatenated)]
         {

@@ -305,7 +305,7 @@ pub fn sparse_enwik8(size: Size) -> Preset<LanguageModelConfig> {
         attention: AnyMechanism::from(SparseFixedConfig::default().with_stride(stride).with_summary(summary)).into(),
         layers: size.of(30, 2),
         block: BlockConfig { norm_order: NormOrder::Pre, activation: Activation::QuickGelu, ..size.block(512, 8, 2048, length, 0.4) },
-        positions: PositionConfig::Grid(GridConfig { rows: length / stride, columns: stride, channels: 1, join: Join::Sum }),
+        positions: PositionConfig::Grid(GridConfig::new(length / stride, stride)),
         initialisation: Initialisation::Scaled,
         tied: false,
         ..LanguageModelConfig::default()
@@ -328,7 +328,7 @@ pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
             feed_forward_chunk: Some(size.of(2048, 32)),
             ..size.block(1024, 8, 4096, rows * columns, 0.2)
         },
-        positions: PositionConfig::Grid(GridConfig { rows, columns, channels: 1, join: Join::Concatenated }),
+        positions: PositionConfig::Grid(GridConfig { join: Join::Concatenated, ..GridConfig::new(rows, columns) }),
         // In the released code the vectors of tokens and of positions both have deviation 1 at first. Without the factor they are of one size here too.
         embedding_scale: EmbeddingScale::None,
         depth: DepthConfig::Reversible,
@@ -375,7 +375,7 @@ pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
         attention: AnyMechanism::from(LocalOneDConfig::default().with_query_block(size.of(256, 8))).into(),
         layers: size.of(12, 2),
         block: BlockConfig { norm_order: NormOrder::Post, max_length: length, ..block },
-        positions: PositionConfig::Grid(GridConfig { rows, columns: columns * 3, channels: 1, join: Join::Concatenated }),
+        positions: PositionConfig::Grid(GridConfig { join: Join::Concatenated, ..GridConfig::new(rows, columns * 3) }),
         // Released code multiplies values and positions by the root of the width. Without it they are of one size as well.
         embedding_scale: EmbeddingScale::None,
         ..LanguageModelConfig::default()

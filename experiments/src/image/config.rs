@@ -10,7 +10,7 @@ use heedful_models::embedding::EmbeddingScale;
 use heedful_models::generation::Sampling;
 use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::layout::{AttentionLayout, LayerAttention};
-use heedful_models::position::{GridConfig, Join, PositionConfig};
+use heedful_models::position::{GridConfig, PositionConfig};
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +95,7 @@ pub(super) fn defaults<E>(config: &mut Config<E>) {
         ["dot-product", "local-1d", "local-2d", "sparse-strided", "sparse-fixed", "lsh", "synthesizer-random"].map(str::to_owned).to_vec();
     // Vectors of values are as large as those of positions, as in Parmar et al. 2018 (released code) and Child et al. 2019 (section 6).
     config.model.embedding_scale = EmbeddingScale::None;
-    config.model.positions = PositionConfig::Grid(GridConfig { rows: 12, columns: 12, channels: 1, join: Join::Sum });
+    config.model.positions = PositionConfig::Grid(GridConfig::new(12, 12));
     config.model.max_length = 144;
     config.model.dropout = 0.0;
     config.mechanisms.set(AnyMechanism::from(LocalOneDConfig::default().with_query_block(24)));
@@ -144,20 +144,18 @@ impl ImageOptions {
     }
 }
 
-/// The model's settings for sequences of the images' length. A grid of positions is that of the images, or one of blocks and places in them where the
-/// attention wants blocks one after the other.
+/// The model's settings for sequences of the images' length. A grid of positions is that of the images, read as the attention wants it, row by row or block by
+/// block.
 pub(super) fn fitted(settings: &ModelSettings, images: &Images, attention: &LayerAttention) -> ModelSettings {
     let max_length = settings.max_length.max(images.size());
-    let positions = match (settings.positions, blocks(attention, row(images))) {
-        (PositionConfig::Grid(grid), Some(BlockRaster { block, .. })) => {
-            let columns = block.iter().product();
-            PositionConfig::Grid(GridConfig { rows: max_length.div_ceil(columns), columns, channels: 1, ..grid })
-        }
-        (PositionConfig::Grid(grid), None) => {
+    let positions = match settings.positions {
+        PositionConfig::Grid(grid) => {
             let Images { width, channels, .. } = *images;
-            PositionConfig::Grid(GridConfig { rows: max_length.div_ceil(width * channels), columns: width, channels, ..grid })
+            let block = blocks(attention, row(images)).map(|order| order.block);
+            let rows = max_length.div_ceil(row(images)).next_multiple_of(block.map_or(1, |[rows, _]| rows));
+            PositionConfig::Grid(GridConfig { rows, columns: width, channels, block, ..grid })
         }
-        (other, _) => other,
+        other => other,
     };
     ModelSettings { max_length, positions, ..settings.clone() }
 }
@@ -194,8 +192,21 @@ mod tests {
         let settings = ImageConfig::default().model;
         let model = ImageOptions::default().sharpening_model(&settings, &images, &Attention::new(AnyMechanism::default()));
         model.validate().unwrap();
-        let grid = |rows, columns| PositionConfig::Grid(GridConfig { rows, columns, channels: 1, join: Join::Sum });
+        let grid = |rows, columns| PositionConfig::Grid(GridConfig::new(rows, columns));
         // A small image has three rows of three values. The grid has room for as many positions as the decoder's.
         assert_eq!((model.source_positions, model.positions), (Some(grid(48, 3)), grid(12, 12)));
+    }
+
+    #[test]
+    fn an_image_that_is_read_in_blocks_keeps_its_rows_columns_and_channels() {
+        let shape = ImageShape { channels: 3, ..SHAPE };
+        let images = generate::images(&RandomKey::from_seed(1), shape, Sizes { train: 1, valid: 1, test: 1 }).unwrap();
+        let settings = ModelSettings { max_length: 433, ..ImageConfig::default().model };
+        let positions = |attention: AnyMechanism| fitted(&settings, &images, &attention.into()).positions;
+        let in_blocks = AnyMechanism::from(LocalTwoDConfig::default().with_query_block([4, 6]));
+        // One position more than 12 rows have needs four rows more, since blocks have four.
+        let grid = GridConfig { channels: 3, block: Some([4, 6]), ..GridConfig::new(16, 12) };
+        assert_eq!(positions(in_blocks), PositionConfig::Grid(grid));
+        assert_eq!(positions(AnyMechanism::default()), PositionConfig::Grid(GridConfig { channels: 3, ..GridConfig::new(13, 12) }));
     }
 }

@@ -3,7 +3,8 @@
 //! Position `p` of a sequence that is a grid read row by row, its channels innermost, has the coordinates `channel = p mod channels`,
 //! `column = (p / channels) mod columns` and `row = p / (columns channels)`, and for each a vector from a table of its own: rows, columns and colour channels of images
 //! (Parmar et al. 2018; Child et al. 2019, section 5.1). A long text is read as a grid whose rows are as long as the stride of its attention (Child et al. 2019),
-//! or of any two sizes with the length as product (axial positions of the Reformer's released code, which put the vectors side by side).
+//! or of any two sizes with the length as product (axial positions of the Reformer's released code, which put the vectors side by side). Of a grid that is read
+//! block by block, positions have the row, column and channel of their cell (Parmar et al. 2018, section 3.3).
 //!
 //! In the released code of Parmar et al. and of the Reformer, and in Child et al. (section 6), vectors of positions are about as large as those of tokens. Here
 //! they are with [`EmbeddingScale::None`](crate::embedding::EmbeddingScale::None) or
@@ -12,6 +13,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::init::Init;
+use heedful_attention::mechanisms::local_2d::BlockRaster;
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +45,10 @@ pub struct GridConfig {
     /// How the vectors become one (default: their sum).
     #[serde(default)]
     pub join: Join,
+    /// Rows, and columns times channels, of the blocks that are read one after the other, each row by row, as by
+    /// [`LocalTwoDConfig::query_block`](heedful_attention::mechanisms::local_2d::LocalTwoDConfig::query_block) (default: none, the grid is read row by row).
+    #[serde(default)]
+    pub block: Option<[usize; 2]>,
 }
 
 fn one() -> usize {
@@ -50,9 +56,19 @@ fn one() -> usize {
 }
 
 impl GridConfig {
+    /// A grid of one channel, read row by row, with vectors that are added.
+    pub fn new(rows: usize, columns: usize) -> Self {
+        Self { rows, columns, channels: one(), join: Join::default(), block: None }
+    }
+
     /// How many positions the grid has.
     pub fn positions(&self) -> usize {
         self.rows * self.columns * self.channels
+    }
+
+    /// Positions in a row.
+    fn row(&self) -> usize {
+        self.columns * self.channels
     }
 
     pub(crate) fn validate(&self, check: &Check, d_model: usize, max_length: usize) -> Result<(), ConfigError> {
@@ -62,6 +78,12 @@ impl GridConfig {
         if self.positions() < max_length {
             let remedy = format!("give a grid of at least max_length = {max_length} positions; this one has {}", self.positions());
             return Err(check.wrong("positions.rows", self.rows, remedy));
+        }
+        if let Some(block @ [rows, columns]) = self.block
+            && !(self.rows.is_multiple_of(rows) && self.row().is_multiple_of(columns))
+        {
+            let remedy = format!("give divisors of {} rows and of {} columns times channels", self.rows, self.row());
+            return Err(check.wrong("positions.block", format!("{block:?}"), remedy));
         }
         let tables = self.sizes().count();
         if self.join == Join::Concatenated && d_model < tables {
@@ -117,11 +139,14 @@ pub struct GridEncoding {
 impl GridEncoding {
     /// The vectors of positions, `[positions, C]`.
     pub(super) fn vectors(&self, positions: &[usize]) -> Tensor<2> {
-        let GridConfig { columns, channels, join, .. } = self.config;
-        let coordinates: [&dyn Fn(usize) -> usize; 3] =
-            [&|position| position / (columns * channels), &|position| position / channels % columns, &|position| position % channels];
+        let GridConfig { channels, join, block, .. } = self.config;
+        let width = self.config.row();
+        let order = BlockRaster { width, block: block.unwrap_or([1, width]) };
+        let cells: Vec<[usize; 2]> = positions.iter().map(|&position| order.cell(position)).collect();
+        let coordinates: [fn(usize, [usize; 2]) -> usize; 3] =
+            [|_, [row, _]| row, |channels, [_, place]| place / channels, |channels, [_, place]| place % channels];
         let vectors = self.tables.iter().zip(coordinates).map(|(table, coordinate)| {
-            let rows: Vec<usize> = positions.iter().map(|&position| coordinate(position)).collect();
+            let rows: Vec<usize> = cells.iter().map(|&cell| coordinate(channels, cell)).collect();
             selected(table.val(), &rows)
         });
         match join {
@@ -155,7 +180,7 @@ mod tests {
 
     #[test]
     fn vectors_of_coordinates_are_added() {
-        let config = GridConfig { rows: 2, columns: 4, channels: 3, join: Join::Sum };
+        let config = GridConfig { channels: 3, ..GridConfig::new(2, 4) };
         let (found, tables) = (encoded(config, [1, 24, 6], &Positions::default()), tables(config, 6));
         for row in 0..2 {
             for column in 0..4 {
@@ -169,8 +194,21 @@ mod tests {
     }
 
     #[test]
+    fn positions_of_blocks_have_the_row_column_and_channel_of_their_cell() {
+        let config = GridConfig { channels: 2, block: Some([2, 4]), ..GridConfig::new(4, 6) };
+        let (found, tables) = (encoded(config, [1, 48, 6], &Positions::default()), tables(config, 6));
+        // Three blocks of two columns stand side by side.
+        let cells = (0..4).flat_map(|row| (0..12).map(move |place| (row, place)));
+        for (row, place) in cells {
+            let position = row / 2 * 24 + place / 4 * 8 + row % 2 * 4 + place % 4;
+            let wanted = (0..6).map(|at| tables[0][row][at] + tables[1][place / 2][at] + tables[2][place % 2][at]);
+            assert!(found[position].iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-6), "row {row}, place {place}");
+        }
+    }
+
+    #[test]
     fn vectors_of_coordinates_stand_side_by_side() {
-        let config = GridConfig { rows: 3, columns: 4, channels: 1, join: Join::Concatenated };
+        let config = GridConfig { join: Join::Concatenated, ..GridConfig::new(3, 4) };
         let (found, tables) = (encoded(config, [1, 12, 5], &Positions::default()), tables(config, 5));
         for (position, found) in found.iter().enumerate() {
             assert_eq!(*found, [tables[0][position / 4].clone(), tables[1][position % 4].clone()].concat());
@@ -180,7 +218,7 @@ mod tests {
 
     #[test]
     fn rows_padded_on_the_left_and_later_steps_have_positions_of_their_own() {
-        let config = GridConfig { rows: 3, columns: 2, channels: 1, join: Join::Sum };
+        let config = GridConfig::new(3, 2);
         let plain = encoded(config, [1, 6, 4], &Positions::default());
         let later = encoded(config, [1, 2, 4], &Positions::from_start(3));
         assert_eq!(later, plain[3..5]);
@@ -191,11 +229,14 @@ mod tests {
     #[test]
     fn impossible_grids_are_refused() {
         let check = Check("model");
-        let grid = GridConfig { rows: 4, columns: 4, channels: 1, join: Join::Concatenated };
+        let grid = GridConfig { join: Join::Concatenated, ..GridConfig::new(4, 4) };
         assert!(grid.validate(&check, 8, 16).is_ok());
         for (grid, d_model, option) in [
             (GridConfig { columns: 0, ..grid }, 8, "positions.columns"),
             (GridConfig { rows: 3, ..grid }, 8, "positions.rows"),
+            (GridConfig { block: Some([3, 2]), ..grid }, 8, "positions.block"),
+            (GridConfig { block: Some([2, 3]), ..grid }, 8, "positions.block"),
+            (GridConfig { block: Some([0, 2]), ..grid }, 8, "positions.block"),
             (grid, 1, "d_model"),
         ] {
             let error = grid.validate(&check, d_model, 16).unwrap_err().to_string();
