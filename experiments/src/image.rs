@@ -92,8 +92,8 @@ impl Experiment for ImageModelling {
                 "conditions = \"class\": the images of `{name}` have no classes; give MNIST or CIFAR, or leave it out"
             )));
         }
-        config.own.0.model(&config.model, images, attention).validate().map_err(ExperimentError::usage)?;
-        fits_blocks(&attention.layout.decoder, images.height, row(images))
+        fits_blocks(&attention.layout.decoder, images.height, row(images))?;
+        config.own.0.model(&config.model, images, attention).validate().map_err(ExperimentError::usage)
     }
 
     fn batch_tokens(config: &Config<Self>, data: &ImageDataset) -> usize {

@@ -124,8 +124,8 @@ impl Experiment for ImageMixtures {
                 shape(images)
             )));
         }
-        config.own.decoder(&config.model, images, attention).validate().map_err(ExperimentError::usage)?;
-        fits_blocks(&attention.layout.decoder, images.height, images.width)
+        fits_blocks(&attention.layout.decoder, images.height, images.width)?;
+        config.own.decoder(&config.model, images, attention).validate().map_err(ExperimentError::usage)
     }
 
     fn batch_tokens(config: &Config<Self>, data: &ImageDataset) -> usize {

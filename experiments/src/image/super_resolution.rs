@@ -81,9 +81,9 @@ impl Experiment for SuperResolution {
                 "data.factor = {factor} does not divide images of {height} by {width}; give a divisor with --set data.factor=N"
             )));
         }
-        config.own.0.sharpening_model(&config.model, images, attention).validate().map_err(ExperimentError::usage)?;
         fits_blocks(&attention.layout.encoder, height / factor, row(images) / factor)?;
-        fits_blocks(&attention.layout.decoder, *height, row(images))
+        fits_blocks(&attention.layout.decoder, *height, row(images))?;
+        config.own.0.sharpening_model(&config.model, images, attention).validate().map_err(ExperimentError::usage)
     }
 
     fn batch_tokens(config: &Config<Self>, data: &ImageDataset) -> usize {
