@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 /// The last two dimensions exchanged. A single row or column is given its new shape instead: with fusion, Burn 0.22.1 computes wrong outputs and gradients from
-/// a column that was swapped into a row, and the gradient of a row that was swapped into a column is swapped in this way.
+/// a column that was swapped into a row. The backward pass of a row that was swapped into a column swaps one as well.
 pub(crate) fn transposed<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let mut shape = x.dims();
     if !shape[D - 2..].contains(&1) {

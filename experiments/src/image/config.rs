@@ -26,7 +26,7 @@ use crate::train::{ScheduleConfig, TrainingConfig};
 pub type ImageConfig = Config<ImageModelling>;
 
 /// Options of the experiments on images. Beside them, the model's `max_length` is at least the number of values of an image, and the width of `local-2d`
-/// is that of the images.
+/// and the sizes of a grid of positions are those of the images.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImageOptions {
