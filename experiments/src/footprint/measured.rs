@@ -27,6 +27,8 @@ fn measure(name: &str, assignments: &[&str]) -> (u64, u64) {
     let given = [&[name], &TRAINING[..], assignments].concat().join("\n");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "footprint::measured::a_process_that_trains", "--nocapture"]).env(GIVEN, given);
+    // How much of what was freed glibc keeps for each thread differs from run to run, by up to 30 MiB here.
+    command.env("MALLOC_ARENA_MAX", "1");
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let result = text.lines().find_map(|line| line.split_once(RESULT)).unwrap_or_else(|| panic!("{name}, {assignments:?}: {output:?}")).1;

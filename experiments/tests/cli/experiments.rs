@@ -6,18 +6,11 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::command::{binary, final_weights, refused, stderr, stdout, succeeded, text_folder, tool};
-
-/// Settings of models that train in well under a second.
-const TINY: [&str; 4] = [
-    "--set",
-    "model={layers = 1, d_model = 16, heads = 2, d_ff = 32, max_length = 64}",
-    "--set",
-    "training={steps = 8, evaluate_every = 4, checkpoint_every = 2, log_every = 1}",
-];
+use crate::command::{binary, final_weights, refused, small_model, stderr, stdout, succeeded, text_folder, tool};
 
 fn run(name: &str, out: &Path, further: &[&str]) -> Output {
-    binary(name).args(TINY).arg("--out").arg(out).args(further).output().unwrap()
+    let training = "training={steps = 8, evaluate_every = 4, checkpoint_every = 2, log_every = 1}";
+    binary(name).args(["--set", small_model(name), "--set", training]).arg("--out").arg(out).args(further).output().unwrap()
 }
 
 fn records(out: &Path) -> Vec<Value> {

@@ -9,10 +9,9 @@ use heedful_attention::random::RandomKey;
 use rand::RngExt;
 use serde_json::{Map, Value};
 
-use crate::command::{binary, final_weights, parallel_folder, stderr, succeeded, text_folder, tool};
+use crate::command::{binary, final_weights, parallel_folder, small_model, stderr, succeeded, text_folder, tool};
 
 const KILLS: usize = 20;
-const SMALL: &str = "model={layers = 1, d_model = 16, heads = 2, d_ff = 32, max_length = 64}";
 
 /// All of a run that does not depend on how long it took.
 #[derive(PartialEq)]
@@ -40,7 +39,7 @@ impl Experiment {
         let mut command = binary(self.name);
         let Self { steps, .. } = self;
         let training = format!("training={{steps = {steps}, evaluate_every = {}, checkpoint_every = 5, log_every = 10}}", steps / 4);
-        command.args(["--set", SMALL, "--set", &training]).args(&self.further).arg("--resume").arg("--out").arg(out);
+        command.args(["--set", small_model(self.name), "--set", &training]).args(&self.further).arg("--resume").arg("--out").arg(out);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }
