@@ -260,7 +260,7 @@ impl<T: Configuration> Settings<T> {
         // All assignments form one layer, so that the order of `a.kind=...` and `a.other=...` does not matter.
         let mut layer = Table::new();
         for assignment in &assignments {
-            insert(&mut layer, &assignment.path, assignment.value.clone());
+            insert("", &mut layer, &assignment.path, assignment.value.clone());
         }
         merge(&mut merged, layer);
         match T::from_table(merged) {
@@ -388,17 +388,18 @@ fn same_variant(within: &str, below: &Table, above: &Table) -> bool {
     }
 }
 
-fn insert(table: &mut Table, path: &[String], value: Value) {
+/// Sets the field at a path within the table that stands at the field `within`.
+fn insert(within: &str, table: &mut Table, path: &[String], value: Value) {
     match path {
         [] => {}
-        [field] => merge(table, Table::from_iter([(field.clone(), value)])),
+        [field] => merge_within(within, table, Table::from_iter([(field.clone(), value)])),
         [name, rest @ ..] => {
             let inner = table.entry(name.clone()).or_insert_with(|| Value::Table(Table::new()));
             if !inner.is_table() {
                 *inner = Value::Table(Table::new());
             }
             if let Value::Table(inner) = inner {
-                insert(inner, rest, value);
+                insert(name, inner, rest, value);
             }
         }
     }

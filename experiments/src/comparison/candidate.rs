@@ -357,6 +357,10 @@ mod tests {
         assert_eq!(candidate.attention.layout.decoder.at(0).get::<AdaptiveSpanConfig>(), Some(&expected));
         let changed = settings::changes(&settings.value, &candidate.config, &RUN_TABLES).unwrap();
         assert_eq!(changed, "mechanisms.adaptive-span.kind = 'dynamic'".parse().unwrap());
+        // So they do where two options give the table of the mechanism.
+        let options = ["mechanisms.adaptive-span={max_span=64, kind='fixed', initial=0.5}", "mechanisms.adaptive-span={kind='dynamic'}"];
+        let (_, candidates) = of::<Language>(&["adaptive-span"], &options);
+        assert_eq!(candidates[0].attention.layout.decoder.at(0).get::<AdaptiveSpanConfig>(), Some(&expected));
     }
 
     #[test]
