@@ -14,6 +14,7 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::layout::LayerAttention;
+use heedful_models::position::{GridConfig, PositionConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::folder_name;
@@ -211,11 +212,15 @@ fn shape(images: &Images) -> String {
 }
 
 fn check<E>(settings: &Settings<Config<E>>, ImageOptions { data, sampling, .. }: &ImageOptions) -> Result<(), ExperimentError> {
-    check_data(settings, data)?;
+    check_images(settings, data)?;
     sampling.validate().map_err(ExperimentError::usage)
 }
 
-fn check_data<E>(settings: &Settings<Config<E>>, data: &ImageData) -> Result<(), ExperimentError> {
+fn check_images<E>(settings: &Settings<Config<E>>, data: &ImageData) -> Result<(), ExperimentError> {
+    if let PositionConfig::Grid(GridConfig { block: Some(_), .. }) = settings.value.model.positions {
+        let problem = "a grid of positions is read in the blocks of mechanisms.local-2d; leave it out";
+        return Err(settings.refuse("model.positions.grid.block", problem).into());
+    }
     let at_least_one = [
         ("data.batch", data.batch),
         ("data.valid", data.valid),

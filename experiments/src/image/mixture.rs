@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{self, Conditions, ImageData, row};
 use super::task::{BITS, Beginning, Order, Tally, draw};
-use super::{ImageDataset, ImageModelling, check_data, fits_blocks, open, read_values, shape, written};
+use super::{ImageDataset, ImageModelling, check_images, fits_blocks, open, read_values, shape, written};
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
 use crate::data::generate::images::ImageShape;
@@ -104,7 +104,7 @@ impl Experiment for ImageMixtures {
             !model.embedding_norm,
             "pixels are no tokens, and nothing normalises them; leave it out",
         )?;
-        check_data(settings, data)
+        check_images(settings, data)
     }
 
     fn open(config: &Config<Self>) -> Result<Vec<ImageDataset>, ExperimentError> {

@@ -141,6 +141,9 @@ fn images_are_drawn_completed_and_sharpened() {
     }
     let output = run("image", &folder.path().join("refused"), &[&small[..], &["--set", "mechanisms.local-2d.query_block=[5,4]"]].concat());
     refused(&output, 2, &["query_block", "12 rows"]);
+    let block = ["--set", "model.positions={grid={rows = 12, columns = 12, block = [4, 4]}}"];
+    let output = run("image", &folder.path().join("refused"), &[&small[..], &block].concat());
+    refused(&output, 2, &["model.positions.grid.block", "local-2d", "leave it out"]);
 }
 
 #[test]
