@@ -26,6 +26,7 @@ mod tests {
         Tensor::from_data(TensorData::new(numbers.collect(), Shape::from(shape)), device)
     }
 
+    /// Only a build with fusion tells a new shape from swapped dimensions.
     #[test]
     fn operations_on_rows_and_columns_are_those_in_main_memory() {
         for shape in [[3, 2, 8, 1], [3, 2, 1, 8], [3, 2, 4, 8], [1, 1, 1, 1]] {

@@ -27,7 +27,7 @@ fn measure(name: &str, assignments: &[&str]) -> (u64, u64) {
     let given = [&[name], &TRAINING[..], assignments].concat().join("\n");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "footprint::measured::a_process_that_trains", "--nocapture"]).env(GIVEN, given);
-    // How much of what was freed glibc keeps for each thread differs from run to run, by up to 30 MiB here.
+    // With an arena for each thread, glibc keeps more freed memory in some runs than in others, by nearly 30 MiB here.
     command.env("MALLOC_ARENA_MAX", "1");
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

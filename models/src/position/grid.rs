@@ -3,8 +3,8 @@
 //! Position `p` of a sequence that is a grid read row by row, its channels innermost, has the coordinates `channel = p mod channels`,
 //! `column = (p / channels) mod columns` and `row = p / (columns channels)`, and for each a vector from a table of its own: rows, columns and colour channels of images
 //! (Parmar et al. 2018; Child et al. 2019, section 5.1). A long text is read as a grid whose rows are as long as the stride of its attention (Child et al. 2019),
-//! or of any two sizes with the length as product (axial positions of the Reformer's released code, which put the vectors side by side). Of a grid that is read
-//! block by block, positions have the row, column and channel of their cell (Parmar et al. 2018, section 3.3).
+//! or of any two sizes with the length as product (axial positions of the Reformer's released code, which put the vectors side by side). A grid can also be
+//! read block by block; a position then has the row, column and channel of its cell (Parmar et al. 2018, section 3.3).
 //!
 //! In the released code of Parmar et al. and of the Reformer, and in Child et al. (section 6), vectors of positions are about as large as those of tokens. Here
 //! they are with [`EmbeddingScale::None`](crate::embedding::EmbeddingScale::None) or
