@@ -117,11 +117,13 @@ impl TestRow {
             (Some(reason), _) => reason.to_owned(),
             (None, Some(evidence)) => {
                 let every_seed = match evidence.every_seed {
-                    Some(true) => "; every seed agrees",
-                    Some(false) => "; not every seed agrees",
+                    Some(true) => "; every seed agrees with the claim",
+                    Some(false) => "; not every seed agrees with the claim",
                     None => "",
                 };
-                let welch = evidence.welch.map_or_else(String::new, |p| format!("; Welch's test beside it: p = {}", p_value(p)));
+                let welch = evidence
+                    .welch
+                    .map_or_else(String::new, |p| format!("; Welch's test beside it: p = {}", p_value(p)).replace("= <", "<"));
                 format!("{}{every_seed}{welch}", evidence.method)
             }
             (None, None) => String::new(),

@@ -26,7 +26,7 @@ pub struct Evidence {
     pub interval_99: Option<[f64; 2]>,
     /// The p-value of the claim's test, unadjusted; of costs none.
     pub p: Option<f64>,
-    /// Whether every seed agrees, where that is a lock of its own.
+    /// Whether every seed agrees with the claim, where the decision requires that beside the p-value.
     pub every_seed: Option<bool>,
     /// The contrast of each seed; none of costs.
     pub by_seed: Vec<f64>,
