@@ -121,9 +121,7 @@ impl TestRow {
                     Some(false) => "; not every seed agrees with the claim",
                     None => "",
                 };
-                let welch = evidence
-                    .welch
-                    .map_or_else(String::new, |p| format!("; Welch's test beside it: p = {}", p_value(p)).replace("= <", "<"));
+                let welch = evidence.welch.map_or_else(String::new, |p| format!("; Welch's test beside it: p-value {}", p_value(p)));
                 format!("{}{every_seed}{welch}", evidence.method)
             }
             (None, None) => String::new(),
