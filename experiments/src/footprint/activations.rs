@@ -25,10 +25,15 @@ pub(super) fn of_batch(settings: &ModelSettings, attended: u128, tokens: u128) -
         _ if settings.checkpoint => d_model.saturating_mul(passes.saturating_sub(1)).saturating_add(layer.both()),
         _ => layer.both().saturating_mul(passes),
     };
-    // The gradient of the last layer's hidden units is there before any of these may go.
+    // Hidden units may go before their gradient is there, but for those that the gradient of ReLU is known from.
     let at_once = settings.feed_forward_chunk.map_or(tokens, |chunk| tokens.min(chunk as u128));
-    let of_hidden = (settings.counted_d_ff() as u128).saturating_mul(at_once);
-    of_token.saturating_mul(tokens).saturating_add(of_hidden)
+    let of_hidden = if is_kept_once(settings) { settings.counted_d_ff() as u128 } else { 0 };
+    of_token.saturating_mul(tokens).saturating_add(of_hidden.saturating_mul(at_once))
+}
+
+/// Whether what a feed-forward network maps last is also what its non-linearity keeps.
+fn is_kept_once(settings: &ModelSettings) -> bool {
+    !settings.gated_feed_forward && settings.activation == Activation::Relu && factors(settings.feed_forward_dropout) == 0
 }
 
 /// What one layer keeps of a token.
@@ -44,9 +49,10 @@ impl Layer {
         let of_residual = d_model.saturating_mul(2 + factors(settings.dropout));
         let is_dropped = factors(settings.feed_forward_dropout);
         let hidden = match (settings.gated_feed_forward, settings.activation) {
+            // The gradient of ReLU is known from its output, so that what it is applied to need not be kept.
+            (true, Activation::Relu) => 3 + is_dropped,
             // Both maps, the non-linearity of the first, and their product, from which dropout makes another one.
             (true, _) => 4 + is_dropped,
-            // The gradient of ReLU is known from its output, the one number that is both mapped and kept.
             (false, Activation::Relu) => 1 + 2 * is_dropped,
             (false, _) => 2 + is_dropped,
         };
@@ -94,14 +100,18 @@ mod tests {
 
     #[test]
     fn hidden_units_count_as_often_as_their_network_keeps_them() {
-        // Three layers of 20 and 20 + 20, and the gradient of the last hidden units.
-        let with = |hidden: u128| 3 * (60 + hidden) + 100;
-        assert_eq!(of_token(&PLAIN()), with(100));
+        // Three layers of 20 and 20 + 20.
+        let with = |hidden: u128| 3 * (60 + hidden);
+        // And the gradient of the last hidden units.
+        let gradient = 100;
+        assert_eq!(of_token(&PLAIN()), with(100) + gradient);
         assert_eq!(of_token(&ModelSettings { activation: Activation::Gelu, ..PLAIN() }), with(200));
-        assert_eq!(of_token(&ModelSettings { gated_feed_forward: true, ..PLAIN() }), with(400));
+        let gated = ModelSettings { gated_feed_forward: true, ..PLAIN() };
+        assert_eq!(of_token(&gated), with(300));
+        assert_eq!(of_token(&ModelSettings { activation: Activation::Silu, ..gated }), with(400));
         assert_eq!(of_token(&ModelSettings { feed_forward_dropout: 0.1, ..PLAIN() }), with(300));
-        assert_eq!(of_token(&ModelSettings { dropout: 0.1, ..PLAIN() }), with(120));
-        assert_eq!(of_token(&ModelSettings { dropout: 1e-6, ..PLAIN() }), with(100), "it is rounded to none");
+        assert_eq!(of_token(&ModelSettings { dropout: 0.1, ..PLAIN() }), with(120) + gradient);
+        assert_eq!(of_token(&ModelSettings { dropout: 1e-6, ..PLAIN() }), with(100) + gradient, "it is rounded to none");
         assert_eq!(of_batch(&ModelSettings { feed_forward_chunk: Some(10), ..PLAIN() }, 20, 1000), 1000 * 3 * 160 + 1000);
     }
 

@@ -1,17 +1,21 @@
-//! The estimate beside the memory that training takes, each time in a process of its own: memory that other tests take would hide it.
+//! The estimate beside the memory that training allocates, each time in a process of its own: memory that other tests allocate would hide it.
+//!
+//! Bytes are counted as the program asks for them, on one thread. What a process occupies depends on the allocator, the kernel and the load besides.
 
-use std::fs;
 use std::process::Command;
 
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use peak_alloc::PeakAlloc;
 
 use super::tests::{attention, settings};
 use super::*;
 use crate::experiment::definition::Setup;
 use crate::language::Language;
-use crate::record::{peak_memory_bytes, reset_peak_memory};
 use crate::train::Trainer;
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// What a process is to train: a mechanism and assignments, one a line.
 const GIVEN: &str = "HEEDFUL_FOOTPRINT";
@@ -22,13 +26,13 @@ const RESULT: &str = "estimated and measured: ";
 const TRAINING: [&str; 5] =
     ["data.batch=32", "data.context=64", "training.steps=2", "training.evaluate_every=2", "training.checkpoint_every=2"];
 
-/// Bytes of the estimate, and by how many the memory of the process grew at most.
+/// Bytes of the estimate, and by how many those that the process holds grew at most.
 fn measure(name: &str, assignments: &[&str]) -> (u64, u64) {
     let given = [&[name], &TRAINING[..], assignments].concat().join("\n");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "footprint::measured::a_process_that_trains", "--nocapture"]).env(GIVEN, given);
-    // With an arena for each thread, glibc keeps more freed memory in some runs than in others, by nearly 30 MiB here.
-    command.env("MALLOC_ARENA_MAX", "1");
+    // On one thread a peak is the same in every run. On several it depends on which of them wait.
+    command.env("RAYON_NUM_THREADS", "1");
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let result = text.lines().find_map(|line| line.split_once(RESULT)).unwrap_or_else(|| panic!("{name}, {assignments:?}: {output:?}")).1;
@@ -48,22 +52,14 @@ fn a_process_that_trains() {
     let own = Language::sizes(config);
     let estimated = model::<Language>(&own, config, &attention, Some(&dataset), Share::All).footprint().total();
 
-    // Where the system cannot, what the data took counts as well.
-    reset_peak_memory();
-    let before = resident();
+    ALLOCATOR.reset_peak_usage();
+    let before = ALLOCATOR.current_usage();
     let device = burn::tensor::Device::flex().autodiff();
     let setup = Setup { config, data: &dataset, attention: &attention };
     let model = Language::model(setup, &RandomKey::from_seed(1), &device).unwrap();
     let task = Language::task(setup);
     Trainer::new(&task, &config.training, folder.path(), "0123", RandomKey::from_seed(1)).run(model).unwrap();
-    println!("{RESULT}{estimated} {}", peak_memory_bytes().unwrap() - before);
-}
-
-/// Resident memory of this process in bytes.
-fn resident() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let amount = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    amount.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
+    println!("{RESULT}{estimated} {}", ALLOCATOR.peak_usage() - before);
 }
 
 #[test]
@@ -73,6 +69,7 @@ fn training_takes_what_is_estimated_and_not_much_more() {
     for (factor, further) in [
         (2, &[][..]),
         (2, &["model.gated_feed_forward=true"]),
+        (2, &["model.gated_feed_forward=true", "model.activation=silu", "model.feed_forward_dropout=0.1"]),
         (2, &["model.activation=gelu", "model.norm_order=post"]),
         (2, &["model.feed_forward_dropout=0.1", "model.dropout=0"]),
         (2, &["model.feed_forward_chunk=100"]),

@@ -271,7 +271,9 @@ mod tests {
         let called = place("called").display().to_string();
         executable("squeue", &format!("echo {state}"));
         executable("scontrol", &format!("echo \"scontrol $*\" >>'{called}'"));
-        executable("program", &format!("echo \"program $*\" >>'{called}'\n{program}"));
+        // It is known to be called once it listens to signals, where it does.
+        let (listens, works) = program.rsplit_once('\n').unwrap_or(("", program));
+        executable("program", &format!("{listens}\necho \"program $*\" >>'{called}'\n{works}"));
         let settings = SlurmSettings { requeues: 2, ..Default::default() };
         let scripts = Scripts { program: place("program"), ..scripts(&settings, &["--seeds", "3"]) };
         fs::write(place("array.sh"), scripts.array(Path::new("/logs")).unwrap()).unwrap();
@@ -284,8 +286,6 @@ mod tests {
             while !place("called").exists() {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
-            // Time for the trap behind it.
-            std::thread::sleep(std::time::Duration::from_millis(200));
             assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
         }
         let code = child.wait().unwrap().code().unwrap();

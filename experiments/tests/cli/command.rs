@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -126,6 +127,16 @@ pub fn text_folder() -> TempDir {
         fs::write(folder.path().join(format!("small.{split}.txt")), text).unwrap();
     }
     folder
+}
+
+/// Waits until something holds, for as long as the process runs: no clock says how long that takes on a busy machine.
+#[track_caller]
+pub fn wait_until(child: &mut Child, holds: impl Fn() -> bool) {
+    while !holds() {
+        let has_ended = child.try_wait().unwrap().is_some();
+        assert!(!has_ended || holds(), "the process ended first");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// The weights of a run's latest checkpoint.

@@ -9,7 +9,7 @@ use heedful_attention::random::RandomKey;
 use rand::RngExt;
 use serde_json::{Map, Value};
 
-use crate::command::{binary, final_weights, parallel_folder, small_model, stderr, succeeded, text_folder, tool};
+use crate::command::{binary, final_weights, parallel_folder, small_model, stderr, succeeded, text_folder, tool, wait_until};
 
 const KILLS: usize = 20;
 
@@ -100,12 +100,8 @@ impl Experiment {
             if stopped.exists() {
                 fs::remove_dir_all(&stopped).unwrap();
             }
-            let child = with_hangups(self.command(&stopped)).spawn().unwrap();
-            let begun = Instant::now();
-            while !latest.exists() {
-                assert!(begun.elapsed() < Duration::from_secs(120), "{}: no checkpoint appears", self.name);
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            let mut child = with_hangups(self.command(&stopped)).spawn().unwrap();
+            wait_until(&mut child, || latest.exists());
             signals.iter().for_each(|signal| send(signal, &child));
             child.wait_with_output().unwrap()
         };
@@ -191,10 +187,7 @@ fn what_schedulers_send_saves_a_checkpoint_as_ctrl_c_does() {
 #[cfg(unix)]
 fn with_checkpoint(experiment: &Experiment, out: &Path) -> Child {
     let mut child = experiment.command(out).spawn().unwrap();
-    while !out.join(experiment.run).join("checkpoint/latest").exists() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before its first checkpoint");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_until(&mut child, || out.join(experiment.run).join("checkpoint/latest").exists());
     child
 }
 
@@ -319,10 +312,8 @@ fn a_hangup_that_is_ignored_stays_ignored() {
     let command = experiment.command(&out);
     let mut ignoring = Command::new("sh");
     ignoring.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
-    let child = ignoring.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    while !out.join(experiment.run).join("checkpoint/latest").exists() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut child = ignoring.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until(&mut child, || out.join(experiment.run).join("checkpoint/latest").exists());
     send("HUP", &child);
     succeeded(&child.wait_with_output().unwrap());
     assert!(experiment.outcome(&out) == experiment.outcome(&whole));

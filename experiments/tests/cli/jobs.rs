@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{TINY, binary, final_weights, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate};
+use crate::command::{
+    TINY, binary, final_weights, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate, wait_until,
+};
 
 const NAMES: [&str; 3] = ["dot-product", "gaussian", "synthesizer-dense"];
 
@@ -71,12 +72,8 @@ fn all_runs_at_once_are_stopped_and_resumed() {
     let (out, whole) = (folder.path().join("stopped"), folder.path().join("whole"));
     let long = |out: &Path, further: &[&str]| train(data.path(), out, "400", &[&["--jobs", "2"], further].concat());
     let mut child = long(&out, &[]).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let begun = Instant::now();
     // Both jobs have a run.
-    while ["dot-product-seed1", "gaussian-seed1"].iter().any(|run| !out.join(run).join("checkpoint").exists()) {
-        assert!(begun.elapsed() < Duration::from_secs(120) && child.try_wait().unwrap().is_none(), "no two runs begin");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_until(&mut child, || ["dot-product-seed1", "gaussian-seed1"].iter().all(|run| out.join(run).join("checkpoint").exists()));
     succeeded(&Command::new("kill").args(["-TERM", &child.id().to_string()]).output().unwrap());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));

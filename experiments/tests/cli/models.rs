@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{binary, final_weights, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate};
+use crate::command::{binary, final_weights, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate, wait_until};
 
 /// Settings of models that train in well under a second.
 const TINY: [&str; 8] = [
@@ -188,11 +187,7 @@ fn a_memory_survives_the_end_of_the_process() {
     succeeded(&language(data.path(), &whole, &long).output().unwrap());
     let mut child = language(data.path(), &killed, &long).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let latest = killed.join("transformer-xl-seed1/checkpoint/latest");
-    let begun = Instant::now();
-    while !latest.exists() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "no checkpoint appears");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(&mut child, || latest.exists());
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!killed.join("results.json").exists(), "the run was killed before its end");

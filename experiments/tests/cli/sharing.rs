@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{TINY, binary, final_weights, refused, stderr, succeeded, text_folder, tool};
+use crate::command::{TINY, binary, final_weights, refused, stderr, succeeded, text_folder, tool, wait_until};
 
 /// Language models of some seconds each.
 fn train(data: &Path, out: &Path, further: &[&str]) -> Command {
@@ -20,12 +19,8 @@ fn train(data: &Path, out: &Path, further: &[&str]) -> Command {
 
 /// Begins a command and waits until it works on a run.
 fn begun(command: &mut Command, run: &Path) -> Child {
-    let child = command.spawn().unwrap();
-    let begun = Instant::now();
-    while !run.join("lock.json").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "no run begins");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let mut child = command.spawn().unwrap();
+    wait_until(&mut child, || run.join("lock.json").exists());
     child
 }
 

@@ -158,6 +158,7 @@ fn a_task_that_is_stopped_goes_on_where_it_was() {
     let output = std::thread::scope(|scope| {
         let task = scope.spawn(|| task(&slurm, &script, "1", folder.path()));
         while !out.join("dot-product-seed1/checkpoint/latest").exists() {
+            assert!(!task.is_finished(), "the task ended before its first checkpoint");
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         // As `scancel --batch` does, to the script alone: the parent of who works on the run.

@@ -39,7 +39,7 @@ impl Workplace {
 
     pub fn fetch_named(&self, name: &str, further: &[&str]) -> Command {
         let mut command = data();
-        command.args(["fetch", name, "--timeout", "5", "--retries", "1", "--pause", "0.01"]);
+        command.args(["fetch", name, "--timeout", "60", "--retries", "1", "--pause", "0.01"]);
         command.arg("--catalogue").arg(self.folder.path().join("catalogue.toml")).arg("--out").arg(self.folder.path().join("data"));
         command.args(further);
         command

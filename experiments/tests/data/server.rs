@@ -1,7 +1,7 @@
 //! A web server on this machine whose answers are written by the tests.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -49,6 +49,14 @@ impl Connection {
     /// Sends further bytes.
     pub fn more(&mut self, body: &[u8]) -> bool {
         self.0.write_all(body).and_then(|()| self.0.flush()).is_ok()
+    }
+
+    /// Sends nothing more and waits until the client ends the connection; whether it does within a minute.
+    pub fn is_given_up(&mut self) -> bool {
+        let _ = self.0.set_read_timeout(Some(Duration::from_secs(60)));
+        // A client that goes away with bytes unread resets the connection; only a timeout is its patience.
+        let ended = |error: &std::io::Error| !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+        self.0.read(&mut [0]).as_ref().map_or_else(ended, |&count| count == 0)
     }
 
     /// A file as a good server gives it: ranges, as long as the version is the one that is asked for.
