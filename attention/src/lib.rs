@@ -97,7 +97,7 @@ pub use self::contract::{abilities, error, mask, placement, probe, progress, ran
 #[doc(hidden)]
 pub use self::engine::extension;
 #[doc(no_inline)]
-pub use self::engine::{dropout, exponential, heads, linear, main_memory, read};
+pub use self::engine::{dropout, exponential, gelu, heads, linear, main_memory, read};
 #[doc(no_inline)]
 pub use self::mechanisms::{
     delta_rule, feature_attention, gated_norm, kernel_attention, qk_norm, recurrent_attention, selective_decay, sequence_projection,

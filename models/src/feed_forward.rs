@@ -7,9 +7,10 @@
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::activation::{gelu, gelu_approximate, relu, sigmoid, silu};
+use burn::tensor::activation::{gelu_approximate, relu, sigmoid, silu};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::dropout::dropout_from;
+use heedful_attention::gelu::gelu;
 use heedful_attention::init;
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};

@@ -192,6 +192,8 @@ pub mod residual;
 mod reversible;
 pub mod segment;
 pub mod seq2seq;
+#[cfg(test)]
+mod slopes;
 pub mod span_corruption;
 pub mod stack;
 pub mod swap;

@@ -255,7 +255,7 @@ mod tests {
     fn a_head_is_a_map_a_non_linearity_and_a_normalisation_before_the_matrix_and_biases_after_it() {
         let (states, model) = states_and_model(true, &Device::flex());
         let head = model.masked_head.as_ref().unwrap();
-        let transformed = head.norm.forward(burn::tensor::activation::gelu(head.transform.forward(states.clone())));
+        let transformed = head.norm.forward(heedful_attention::gelu::gelu(head.transform.forward(states.clone())));
         let matrix = model.embedding.tokens.weight.val().transpose();
         let expected = transformed.matmul(matrix.unsqueeze()) + head.bias.val().unsqueeze();
         let difference: f32 = (model.masked_logits(states) - expected).abs().max().into_scalar();

@@ -22,6 +22,7 @@ pub mod exponential;
 pub mod extension;
 pub mod fused;
 mod gaussians;
+pub mod gelu;
 pub(crate) mod glu;
 pub mod heads;
 pub mod linear;

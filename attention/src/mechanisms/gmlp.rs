@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::abilities::{Abilities, Causality};
 use crate::conformance::formula::{Formula, Query};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::engine::gelu::{by_error_function, plain_gelu};
 use crate::engine::{AttentionProgram, Dropout, Weighting, columns_from, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
@@ -99,23 +100,6 @@ impl GmlpConfig {
             limit: placement.limit(),
         }
     }
-}
-
-/// `x Φ(x)`. On some backends Burn 0.22.1 differentiates its own function as if it were the approximation by a hyperbolic tangent, whose slope differs by up to
-/// 0.001.
-pub(super) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    x.clone() * ((x * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5
-}
-
-/// `x Φ(x)` in double precision, by the series of the normal distribution function that has no term of another sign.
-pub(super) fn plain_gelu(x: f64) -> f64 {
-    let (mut term, mut sum, mut count) = (x, x, 1.0);
-    while term.abs() > 1e-18 * sum.abs() {
-        count += 2.0;
-        term *= x * x / count;
-        sum += term;
-    }
-    x * (0.5 + (-x * x / 2.0).exp() * sum / std::f64::consts::TAU.sqrt())
 }
 
 impl Mechanism for GmlpConfig {
@@ -213,7 +197,7 @@ impl Mechanism for GmlpConfig {
 impl Gmlp {
     /// The half that gates and the half that is mixed, `[B, H, N, E / H]`.
     fn halves(&self, x: Tensor<3>) -> [Tensor<4>; 2] {
-        let expanded = gelu(linear(x, &self.expansion));
+        let expanded = by_error_function(linear(x, &self.expansion));
         let width = expanded.dims()[2] / 2;
         let [gates, mixed] = [0, width].map(|start| expanded.clone().narrow(2, start, width));
         [gates, normalised(mixed, &self.mixed_norm)].map(|half| split_heads(half, self.heads))
@@ -318,35 +302,5 @@ impl Attention for Gmlp {
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         let expansion = self.output.weight.dims()[0] / (pairs.heads * pairs.d_head);
         pairs.dense() * pairs.d_head() * expansion as f64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gelu_is_the_input_times_the_normal_distribution_function() {
-        // Abramowitz and Stegun, table 26.1.
-        for (x, distribution) in [(0.0, 0.5), (1.0, 0.841344746068543), (-1.0, 0.158655253931457), (2.5, 0.993790334674224)] {
-            assert!((plain_gelu(x) - x * distribution).abs() < 1e-13, "at {x}: {}", plain_gelu(x));
-        }
-        assert!((plain_gelu(9.0) - 9.0).abs() < 1e-12 && plain_gelu(-9.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn gelu_and_its_slope_are_those_of_the_plain_one() {
-        let numbers = [-6.0f32, -2.5, -0.75, 0.0, 0.25, 1.0, 3.0, 9.0];
-        let x = Tensor::<1>::from_data(numbers, &Device::flex().autodiff()).require_grad();
-        let found = gelu(x.clone());
-        let slopes: Vec<f32> = x.grad(&found.clone().sum().backward()).unwrap().into_data().try_to_vec().unwrap();
-        let found: Vec<f32> = found.into_data().try_to_vec().unwrap();
-        for ((x, found), slope) in numbers.into_iter().map(f64::from).zip(found).zip(slopes) {
-            let expected_slope = (plain_gelu(x + 1e-5) - plain_gelu(x - 1e-5)) / 2e-5;
-            assert!(
-                (f64::from(found) - plain_gelu(x)).abs() < 1e-6 && (f64::from(slope) - expected_slope).abs() < 1e-6,
-                "at {x}: {found}, slope {slope}"
-            );
-        }
     }
 }

@@ -22,10 +22,10 @@ use crate::conformance::formula::{Formula, Query};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
 use crate::dropout::dropout;
 use crate::engine::columns_from;
+use crate::engine::gelu::{by_error_function, plain_gelu};
 use crate::error::ConfigError;
 use crate::init::Init;
 use crate::logits::{rows_at, starts};
-use crate::mechanisms::gmlp::{gelu, plain_gelu};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::probe::Probe;
@@ -209,7 +209,7 @@ impl Attention for MlpMixer {
         let hidden = of_rows(columns).matmul(real) + self.hidden_bias.val().reshape([1, -1, 1]).cast(x.dtype());
         let rows = |table: Tensor<4>| of_rows(rows_at(table, span.query_start, queries, &positions));
         let bias = rows(self.mixing_bias.val().reshape([1, 1, -1, 1]));
-        let mixed = rows(self.mixing_weight.val().unsqueeze::<4>()).matmul(gelu(hidden)) + bias;
+        let mixed = rows(self.mixing_weight.val().unsqueeze::<4>()).matmul(by_error_function(hidden)) + bias;
         let has_element: Vec<bool> = seen.chunks(length).map(|seen| seen.contains(&true)).collect();
         let mixed =
             if has_element.contains(&false) { mixed * flags(has_element.iter().map(|&has| f32::from(has)).collect(), 1) } else { mixed };

@@ -1,5 +1,6 @@
 //! Tests of the attention crate.
 //!
+//! * [`activations`] compares slopes of non-linearities with double precision on every backend.
 //! * [`conformance`] asks the properties of the crate's module of that name of every mechanism on every backend.
 //! * [`claims`] pins which property is asked of which variant.
 //! * [`formula`] compares every mechanism with the formula that its file gives, in plain double-precision loops; [`gradients`] differentiates it.
@@ -25,6 +26,7 @@ macro_rules! by_type {
     }};
 }
 
+mod activations;
 mod backends;
 mod blocked;
 mod claims;

@@ -2,9 +2,9 @@
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::activation::gelu;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Positions;
+use heedful_attention::gelu::gelu;
 use heedful_attention::init;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
