@@ -1,7 +1,7 @@
 //! The finished runs of an output folder.
 //!
 //! The process that finishes a run writes `<run>/result.json`. Any process derives `results.json` and the report from these files, with the same result: records
-//! are in the order in which the runs were finished. Folders of earlier versions have `results.json` alone; its records are kept and come first.
+//! are in the order of the command's runs, whichever was finished first. Folders of earlier versions have `results.json` alone; its records are kept.
 
 use std::fs;
 use std::io;
@@ -11,6 +11,15 @@ use serde::de::DeserializeOwned;
 
 use crate::record::{RecordError, ResultRecord, RunKey};
 use crate::run_folder::{RunFolder, RunPaths, write_atomically};
+
+/// The order of a command's runs: data set by data set, in each seed by seed, and of each seed candidate by candidate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunOrder {
+    /// Data sets by name.
+    pub datasets: Vec<String>,
+    /// Attentions and models by name.
+    pub candidates: Vec<String>,
+}
 
 /// The records of a folder.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +31,8 @@ pub struct Results {
 }
 
 impl Results {
-    /// The records of all finished runs of `folder`; none if there are none yet.
+    /// The records of all finished runs of `folder`; none if there are none yet. They are in the order of `results.json`; those that it lacks follow in the order
+    /// in which they were finished.
     ///
     /// # Errors
     /// [`RecordError`] when a file cannot be read or holds no record.
@@ -31,6 +41,8 @@ impl Results {
         let earlier: Vec<ResultRecord> = text(&path)?.map(|text| parsed(&path, &text)).transpose()?.unwrap_or_default();
         let mut entries =
             earlier.into_iter().map(|record| Ok((pretty(&path, &record)?, record))).collect::<Result<Vec<_>, RecordError>>()?;
+        // What the file lacks was finished after it was written.
+        let derived = entries.len();
         for run in folder.runs()? {
             let path = run.result();
             let Some(text) = text(&path)? else { continue };
@@ -40,11 +52,7 @@ impl Results {
                 None => entries.push((text, record)),
             }
         }
-        // The sort is stable, which keeps the order of records that do not say when they were finished.
-        entries.sort_by(|(_, one), (_, other)| {
-            let time = one.finished_ms.cmp(&other.finished_ms);
-            if one.finished_ms.is_none() { time } else { time.then_with(|| one.key().cmp(&other.key())) }
-        });
+        entries[derived..].sort_by(|(_, one), (_, other)| (one.finished_ms, one.key()).cmp(&(other.finished_ms, other.key())));
         let (texts, records) = entries.into_iter().unzip();
         Ok(Self { path, records, texts })
     }
@@ -67,18 +75,35 @@ impl Results {
         }
     }
 
-    /// Brings what is derived up to date: `results.json`, and what `report` writes from the records. Returns the records it was derived from.
+    /// Puts the records into the order of a command. What the command does not name, such as the attentions of an earlier one, keeps its place among them.
+    fn arrange(&mut self, order: &RunOrder) {
+        let datasets = merged(self.records.iter().map(|record| record.dataset.as_str()), &order.datasets);
+        let candidates = merged(self.records.iter().map(|record| record.attention.as_str()), &order.candidates);
+        let place = |names: &[String], name: &str| names.iter().position(|other| other == name);
+        let mut entries: Vec<_> = std::mem::take(&mut self.texts).into_iter().zip(std::mem::take(&mut self.records)).collect();
+        // The sort is stable.
+        entries.sort_by_key(|(_, record)| (place(&datasets, &record.dataset), record.seed, place(&candidates, &record.attention)));
+        (self.texts, self.records) = entries.into_iter().unzip();
+    }
+
+    /// Brings what is derived up to date: `results.json`, and what `report` writes from the records, both in the order of the command. Returns the records it was
+    /// derived from.
     ///
     /// Several processes may do so at once: each looks again after it has written, so that the last one to write knew all runs.
     ///
     /// # Errors
     /// [`RecordError`], or the error of `report`.
-    pub fn derive<E: From<RecordError>>(folder: &RunFolder, report: impl Fn(&Self) -> Result<(), E>) -> Result<Self, E> {
-        let mut results = Self::read(folder)?;
+    pub fn derive<E: From<RecordError>>(folder: &RunFolder, order: &RunOrder, report: impl Fn(&Self) -> Result<(), E>) -> Result<Self, E> {
+        let read = || {
+            let mut results = Self::read(folder)?;
+            results.arrange(order);
+            Ok::<_, RecordError>(results)
+        };
+        let mut results = read()?;
         loop {
             results.write()?;
             report(&results)?;
-            let now = Self::read(folder)?;
+            let now = read()?;
             if now == results {
                 return Ok(results);
             }
@@ -95,6 +120,20 @@ impl Results {
         let texts: Vec<String> = self.texts.iter().map(|text| text.trim_end().replace('\n', "\n  ")).collect();
         Ok(write_atomically(&self.path, format!("[\n  {}\n]\n", texts.join(",\n  ")).as_bytes())?)
     }
+}
+
+/// The distinct names that are there, each where it stands first; those that are wanted stand in their own order in the places of those that are wanted.
+fn merged<'n>(there: impl Iterator<Item = &'n str>, wanted: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for name in there {
+        if names.iter().all(|other| other != name) {
+            names.push(name.to_owned());
+        }
+    }
+    let mut in_order: Vec<String> = wanted.iter().filter(|name| names.contains(name)).cloned().collect();
+    in_order.reverse();
+    let place = |name: String| if wanted.contains(&name) { in_order.pop().unwrap_or(name) } else { name };
+    names.into_iter().map(place).collect()
 }
 
 /// Records a finished run in its own folder.
@@ -148,7 +187,7 @@ mod tests {
     }
 
     fn derived(folder: &RunFolder) -> Vec<ResultRecord> {
-        Results::derive(folder, |_| Ok::<(), RecordError>(())).unwrap();
+        Results::derive(folder, &RunOrder::default(), |_| Ok::<(), RecordError>(())).unwrap();
         serde_json::from_str(&fs::read_to_string(folder.results()).unwrap()).unwrap()
     }
 
@@ -166,6 +205,44 @@ mod tests {
         finish(&folder.part("another set").unwrap(), &first);
         assert_eq!(Results::read(&folder).unwrap().records(), [first.clone(), second.clone()], "in the order of their ends");
         assert_eq!(derived(&folder), [first, second]);
+    }
+
+    #[test]
+    fn records_are_in_the_order_of_the_command_whichever_run_ends_first() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(place.path());
+        let of_set = |dataset: &str, attention: &str, seed: u64, finished: u64| ResultRecord {
+            dataset: dataset.into(),
+            ..record(attention, seed, 1.0, Some(finished))
+        };
+        let order = |candidates: &[&str]| RunOrder {
+            datasets: ["first", "second"].map(str::to_owned).into(),
+            candidates: candidates.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let end = |record: ResultRecord| finish(&folder.part(&record.dataset).unwrap(), &record);
+        let told = |order: &RunOrder| {
+            Results::derive(&folder, order, |_| Ok::<(), RecordError>(())).unwrap();
+            let read = Results::read(&folder).unwrap();
+            let written: Vec<ResultRecord> = serde_json::from_str(&fs::read_to_string(folder.results()).unwrap()).unwrap();
+            assert_eq!(read.records(), written);
+            let told = |record: &ResultRecord| format!("{} {} {}", record.dataset, record.seed, record.attention);
+            written.iter().map(told).collect::<Vec<_>>()
+        };
+        // The command names b before a; of two jobs, or of two shards, the last run ended first.
+        for (finished, (dataset, attention, seed)) in
+            [("second", "a", 1), ("first", "a", 2), ("first", "a", 1), ("first", "b", 2), ("second", "b", 1), ("first", "b", 1)]
+                .into_iter()
+                .enumerate()
+        {
+            end(of_set(dataset, attention, seed, finished as u64));
+            told(&order(&["b", "a"]));
+        }
+        let whole = ["first 1 b", "first 1 a", "first 2 b", "first 2 a", "second 1 b", "second 1 a"];
+        assert_eq!(told(&order(&["b", "a"])), whole);
+        // Another command adds to them, and what it does not name keeps its place.
+        end(of_set("first", "c", 1, 9));
+        end(of_set("first", "0", 1, 8));
+        assert_eq!(told(&order(&["b", "c", "0"]))[..5], ["first 1 b", "first 1 a", "first 1 c", "first 1 0", "first 2 b"]);
     }
 
     #[test]
@@ -199,7 +276,7 @@ mod tests {
         let folder = RunFolder::at(place.path());
         finish(&folder, &record("dense", 1, 1.0, Some(1)));
         let seen = std::cell::RefCell::new(Vec::new());
-        let results = Results::derive(&folder, |results| {
+        let results = Results::derive(&folder, &RunOrder::default(), |results| {
             seen.borrow_mut().push(results.records().len());
             finish(&folder, &record("dense", 2, 2.0, Some(2)));
             Ok::<(), RecordError>(())

@@ -11,7 +11,7 @@ use crate::experiment::definition::{Candidate, Card, Config, Experiment};
 use crate::options::CommonOptions;
 use crate::record::RunKey;
 use crate::report::{Report, Section};
-use crate::results::Results;
+use crate::results::{Results, RunOrder};
 use crate::run_folder::RunFolder;
 use crate::status::RunStatus;
 
@@ -100,7 +100,11 @@ impl<'a, E: Experiment> Runs<'a, E> {
     /// Brings `results.json` and the reports up to date, also with the runs that other commands have finished.
     pub(super) fn derive(&self) -> Result<Results, ExperimentError> {
         let _guard = self.deriving.lock().unwrap_or_else(PoisonError::into_inner);
-        Results::derive(&self.folder, |results| {
+        let order = RunOrder {
+            datasets: self.datasets.iter().map(|data| E::card(data).name).collect(),
+            candidates: self.candidates.iter().map(|candidate| candidate.attention.name.clone()).collect(),
+        };
+        Results::derive(&self.folder, &order, |results| {
             let report = self.report(results);
             report.write(&self.folder.report())?;
             report.write_page(&self.folder)

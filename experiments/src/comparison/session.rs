@@ -249,12 +249,14 @@ impl<'a, E: Experiment> Session<'a, E> {
             match outcome {
                 Ok(Outcome::Interrupted { .. }) => return Ok(RunEnd::Interrupted),
                 Ok(Outcome::Finished(trained)) => sweep.finished(training.learning_rate, trained),
-                Err(error @ TrainingError::NonFinite { .. }) => {
-                    sweep.diverged(training.learning_rate);
-                    failure = Some(error);
-                }
-                Err(error) if error.is_usage() => return Err(ExperimentError::usage(error)),
-                Err(error) => return Err(ExperimentError::failure(error)),
+                Err(error) => match &error {
+                    TrainingError::NonFinite { wall_seconds, disturbed, .. } => {
+                        sweep.diverged(training.learning_rate, *wall_seconds, *disturbed);
+                        failure = Some(error);
+                    }
+                    _ if error.is_usage() => return Err(ExperimentError::usage(error)),
+                    _ => return Err(ExperimentError::failure(error)),
+                },
             }
         }
         record.configuration = recipe;
@@ -262,8 +264,6 @@ impl<'a, E: Experiment> Session<'a, E> {
             (Some((index, trained)), ..) => {
                 record.steps = trained.steps;
                 record.tokens_per_second = Some(trained.tokens_per_second);
-                record.wall_seconds = trained.wall_seconds;
-                record.disturbed |= trained.disturbed;
                 record.score(STEPS_PER_SECOND, trained.steps as f64 / trained.training_seconds.max(f64::MIN_POSITIVE));
                 let mut scores = E::score(setup, &task, &trained.model, paths, &self.interrupt)?;
                 if let Some(scores) = &mut scores {
@@ -278,14 +278,15 @@ impl<'a, E: Experiment> Session<'a, E> {
                 record.steps = step;
                 Some(scores)
             }
-            (None, Some(error), _) => return Err(ExperimentError::failure(error)),
+            (None, Some(error), _) => return Err(ExperimentError::failure(sweep.failure(&error))),
             (None, None, _) => unreachable!("a run trains at least once"),
         };
         let Some(scores) = scores else { return Ok(RunEnd::Interrupted) };
         // The peak is that of the process, whatever runs in it.
         record.peak_memory_bytes = if self.jobs == 1 { peak_memory_bytes() } else { None };
+        sweep.record(&mut record);
         if attempts[0].rate.is_some() {
-            sweep.record(&mut record);
+            sweep.record_rates(&mut record);
         }
         finish::<E>(record, scores, paths)?;
         overview.finish(&count);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::experiment::definition::{Config, Experiment};
 use crate::record::{LEARNING_RATE, RATES_NEAR_BEST, RATES_TRIED, ResultRecord};
 use crate::run_folder::{RATES, RunFolderError};
-use crate::train::{Selection, TrainedModel, TrainingConfig};
+use crate::train::{Selection, TrainedModel, TrainingConfig, TrainingError};
 
 /// A rate is near the best one if its development score is at least so much of that of the best.
 const NEAR: f64 = 0.9;
@@ -68,8 +68,10 @@ impl<M> Sweep<M> {
         self.tried.push((learning_rate, score));
     }
 
-    /// The loss or the weights of a training ceased to be numbers.
-    pub(super) fn diverged(&mut self, learning_rate: f64) {
+    /// The loss or the weights of a training ceased to be numbers after so many seconds.
+    pub(super) fn diverged(&mut self, learning_rate: f64, wall_seconds: f64, disturbed: bool) {
+        self.wall_seconds += wall_seconds;
+        self.disturbed |= disturbed;
         self.tried.push((learning_rate, None));
     }
 
@@ -78,30 +80,52 @@ impl<M> Sweep<M> {
         self.best.as_ref().map(|(index, trained)| (*index, trained))
     }
 
-    /// Writes down which rates were tried, how they scored, and what all took.
+    /// Writes down what all trainings took.
     pub(super) fn record(&self, record: &mut ResultRecord) {
-        let Some((index, _)) = self.best() else { return };
-        let (best_rate, best) = self.tried[index];
         record.wall_seconds = self.wall_seconds;
         record.disturbed |= self.disturbed;
-        record.score(LEARNING_RATE, best_rate);
+    }
+
+    /// Writes down which rates were tried and how they scored.
+    pub(super) fn record_rates(&self, record: &mut ResultRecord) {
+        let best = self.best().map(|(index, _)| self.tried[index]);
+        match best {
+            Some((rate, _)) => record.score(LEARNING_RATE, rate),
+            None => record.score_undefined(LEARNING_RATE, "all that were tried diverged"),
+        }
         record.score(RATES_TRIED, self.tried.len() as f64);
-        let is_near = |score: f64| match best {
+        let is_near = |score: f64| match best.and_then(|(_, best)| best) {
             Some(best) if self.selection.higher_is_better => score >= NEAR * best,
             Some(best) => score * NEAR <= best,
             None => false,
         };
         record.score(RATES_NEAR_BEST, self.tried.iter().filter(|(_, score)| score.is_some_and(is_near)).count() as f64);
+        let count = self.tried.len();
+        record.notes.push(match best {
+            Some(_) => format!(
+                "{count} learning rates were tried and the best by {} on the development set was kept ({})",
+                self.selection.metric,
+                self.told()
+            ),
+            None => format!("{count} learning rates were tried and none was kept ({})", self.told()),
+        });
+    }
+
+    /// The rates and their scores.
+    fn told(&self) -> String {
         let told = |(rate, score): &(f64, Option<f64>)| match score {
             Some(score) => format!("{rate}: {score:.4}"),
             None => format!("{rate}: diverged"),
         };
-        record.notes.push(format!(
-            "{} learning rates were tried and the best by {} on the development set was kept ({})",
-            self.tried.len(),
-            self.selection.metric,
-            self.tried.iter().map(told).collect::<Vec<_>>().join(", ")
-        ));
+        self.tried.iter().map(told).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The failure of a run of which no training was finished: with several rates, which were tried and what all took, before how the last of them ended.
+    pub(super) fn failure(&self, last: &TrainingError) -> String {
+        match self.tried.len() {
+            1 => last.to_string(),
+            count => format!("{count} learning rates were tried in {:.1} s ({}); the last one: {last}", self.wall_seconds, self.told()),
+        }
     }
 }
 
@@ -148,7 +172,7 @@ mod tests {
         for &(rate, score) in scores {
             match score {
                 Some(score) => sweep.finished(rate, trained(score)),
-                None => sweep.diverged(rate),
+                None => sweep.diverged(rate, 0.5, false),
             }
         }
         sweep
@@ -161,8 +185,9 @@ mod tests {
         assert_eq!(sweep.best().unwrap().0, 2);
         let mut record = ResultRecord::default();
         sweep.record(&mut record);
+        sweep.record_rates(&mut record);
         let metric = |name: &str| record.metrics[name].unwrap();
-        assert_eq!((metric(LEARNING_RATE), metric(RATES_TRIED), metric(RATES_NEAR_BEST), record.wall_seconds), (1e-2, 4.0, 2.0, 6.0));
+        assert_eq!((metric(LEARNING_RATE), metric(RATES_TRIED), metric(RATES_NEAR_BEST), record.wall_seconds), (1e-2, 4.0, 2.0, 6.5));
         assert!(record.disturbed, "one of the trainings was");
         assert!(record.notes[0].contains("4 learning rates") && record.notes[0].contains("0.03: diverged"), "{:?}", record.notes);
         assert_eq!(swept(Selection::lowest("score"), &scores).best().unwrap().0, 0);
@@ -172,6 +197,22 @@ mod tests {
         assert!(!record.disturbed);
         // The first of equal ones, and a score that is no number only where there is no other.
         assert_eq!(swept(Selection::highest("score"), &[(1.0, Some(f64::NAN)), (2.0, Some(0.1)), (3.0, Some(0.1))]).best().unwrap().0, 1);
+    }
+
+    #[test]
+    fn rates_that_all_diverge_are_recorded_with_what_they_took() {
+        let sweep = swept(Selection::highest("score"), &[(0.1, None), (1.0, None)]);
+        let mut record = ResultRecord::default();
+        sweep.record(&mut record);
+        sweep.record_rates(&mut record);
+        assert_eq!((record.wall_seconds, record.metrics[RATES_TRIED], record.metrics[RATES_NEAR_BEST]), (1.0, Some(2.0), Some(0.0)));
+        assert_eq!(record.metrics[LEARNING_RATE], None);
+        assert!(record.notes.iter().any(|note| note.contains("0.1: diverged, 1: diverged")), "{:?}", record.notes);
+        let (quantity, place) = ("loss", "the loss itself".to_owned());
+        let last = TrainingError::NonFinite { step: 3, quantity, place, checkpoint: None, wall_seconds: 0.5, disturbed: false };
+        let told = sweep.failure(&last);
+        assert!(told.starts_with("2 learning rates were tried in 1.0 s (0.1: diverged, 1: diverged)") && told.contains("step 3"), "{told}");
+        assert_eq!(swept(Selection::highest("score"), &[(0.1, None)]).failure(&last), last.to_string());
     }
 
     #[test]

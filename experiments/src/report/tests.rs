@@ -214,7 +214,7 @@ fn a_bar_in_a_name_does_not_break_the_table() {
 #[test]
 fn configuration_results_and_report_of_an_experiment_work_together() {
     use crate::options::RunSettings;
-    use crate::results::{Results, write_result};
+    use crate::results::{Results, RunOrder, write_result};
     use crate::run_folder::RUN_TABLES;
     use crate::settings::{Assignment, Settings, digest};
     use std::collections::BTreeMap;
@@ -244,7 +244,8 @@ fn configuration_results_and_report_of_an_experiment_work_together() {
                 trained += 1;
             }
         }
-        Results::derive(&folder, |results| Ok::<_, crate::error::ExperimentError>(report(results.records()).write(&folder.report())?))?;
+        let write = |results: &Results| Ok::<_, crate::error::ExperimentError>(report(results.records()).write(&folder.report())?);
+        Results::derive(&folder, &RunOrder::default(), write)?;
         Ok(trained)
     }
 

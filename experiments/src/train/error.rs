@@ -40,6 +40,10 @@ pub enum TrainingError {
         place: String,
         /// The folder of the last checkpoint, all of whose weights are finite, if one was written.
         checkpoint: Option<PathBuf>,
+        /// Seconds of the run until then, evaluation included.
+        wall_seconds: f64,
+        /// Whether other programs used the same cores meanwhile.
+        disturbed: bool,
     },
     /// The objective picks its best model by a metric that its evaluation does not report.
     #[error("the evaluation reports no metric `{wanted}` to select the best model by; it reports: {}", .present.join(", "))]

@@ -333,8 +333,7 @@ impl<'a, T: Task> Run<'a, T> {
             return Ok(self.trainer.checkpoints.path(step));
         }
         if let Some(path) = first_non_finite_parameter(model) {
-            let checkpoint = self.last_saved.map(|step| self.trainer.checkpoints.path(step));
-            return Err(TrainingError::NonFinite { step, quantity: "weight", place: format!("the parameter {path}"), checkpoint });
+            return Err(self.non_finite(step, "weight", format!("the parameter {path}")));
         }
         self.trainer.ranks.agree_on_weights(model)?;
         if let Some(log) = &self.log {
@@ -377,6 +376,13 @@ impl<'a, T: Task> Run<'a, T> {
             training_seconds: self.state.training_seconds,
             disturbed: self.is_disturbed(),
         }))
+    }
+
+    /// The error of a quantity that ceased to be a number.
+    pub(super) fn non_finite(&self, step: u64, quantity: &'static str, place: String) -> TrainingError {
+        let checkpoint = self.last_saved.map(|step| self.trainer.checkpoints.path(step));
+        let (wall_seconds, disturbed) = (self.wall_seconds(), self.is_disturbed());
+        TrainingError::NonFinite { step, quantity, place, checkpoint, wall_seconds, disturbed }
     }
 
     fn is_disturbed(&self) -> bool {

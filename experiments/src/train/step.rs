@@ -174,9 +174,4 @@ impl<T: Task> Run<'_, T> {
             .unwrap_or_else(|| "the loss itself".to_string());
         self.non_finite(self.state.step + 1, "loss", place)
     }
-
-    fn non_finite(&self, step: u64, quantity: &'static str, place: String) -> TrainingError {
-        let checkpoint = self.last_saved.map(|step| self.trainer.checkpoints.path(step));
-        TrainingError::NonFinite { step, quantity, place, checkpoint }
-    }
 }

@@ -628,7 +628,7 @@ fn weights_that_are_not_finite_are_never_saved() {
     // Finite as the configuration reads it, infinite in the 32-bit arithmetic of the update.
     let config = TrainingConfig { learning_rate: 1e39, schedule: ScheduleConfig::Constant, steps: 1, ..config() };
     let error = trainer(&Points::new(), &config, folder.path()).run(Classifier::new(1)).unwrap_err();
-    let TrainingError::NonFinite { step: 1, quantity: "weight", place, checkpoint: None } = error else { panic!("{error}") };
+    let TrainingError::NonFinite { step: 1, quantity: "weight", place, checkpoint: None, .. } = error else { panic!("{error}") };
     assert!(place.starts_with("the parameter "), "{place}");
     assert!(!folder.path().join("checkpoint").exists());
 }
@@ -639,8 +639,9 @@ fn a_loss_that_is_not_finite_is_reported_and_never_saved() {
     let task = Points { spoil_loss_at: Some(5), ..Points::new() };
     let error = trainer(&task, &config(), folder.path()).run(Classifier::new(1)).unwrap_err();
     let message = error.to_string();
-    let TrainingError::NonFinite { step, quantity, place, checkpoint } = error else { panic!("{message}") };
+    let TrainingError::NonFinite { step, quantity, place, checkpoint, wall_seconds, .. } = error else { panic!("{message}") };
     assert_eq!((step, quantity, place.as_str()), (5, "loss", "layer.7"));
+    assert!(wall_seconds > 0.0, "what it took is lost");
     let checkpoint = checkpoint.expect("step 4 or before was saved");
     assert!(checkpoint.ends_with("step-000000004") || checkpoint.ends_with("step-000000003"));
     assert!(message.contains("Lower the learning rate") && message.contains(&checkpoint.display().to_string()), "{message}");

@@ -108,7 +108,7 @@ fn shards_share_the_runs_and_the_last_reports_all() {
     let (whole, shared) = (folder.path().join("whole"), folder.path().join("shared"));
     succeeded(&train(data.path(), &whole, "8", &[]).output().unwrap());
     let mut count = 0;
-    for shard in ["2/3", "1/3", "3/3"] {
+    for shard in ["2/3", "3/3", "1/3"] {
         succeeded(&train(data.path(), &shared, "8", &["--shard", shard]).output().unwrap());
         count += 2;
         assert_eq!(records(&shared).len(), count, "{shard}");
@@ -119,6 +119,9 @@ fn shards_share_the_runs_and_the_last_reports_all() {
         report.lines().filter(|line| NAMES.iter().any(|name| line.contains(name))).filter(|line| line.contains('±')).count()
     };
     assert_eq!((table(&whole), table(&shared)), (3, 3));
+    // The last shard to end has the first of the runs.
+    let order = |out: &Path| records(out).iter().map(|run| format!("{} {}", run["seed"], run["attention"])).collect::<Vec<_>>();
+    assert_eq!(order(&shared), order(&whole));
 }
 
 #[test]
