@@ -87,6 +87,7 @@ pub mod mechanisms;
 pub mod prelude;
 pub mod registry;
 pub mod softmax_attention;
+pub mod unit_variant;
 
 #[doc(no_inline)]
 pub use self::prelude::*;

@@ -10,6 +10,8 @@
 mod complete;
 mod reading;
 mod schema;
+#[cfg(test)]
+mod unknown_fields;
 
 use std::fmt::Display;
 use std::fs;

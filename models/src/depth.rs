@@ -17,6 +17,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Positions;
 use heedful_attention::random::RandomKey;
+use heedful_attention::unit_variant::without_options;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockConfig, FeedForwardIn};
@@ -27,16 +28,18 @@ use crate::residual::NormOrder;
 
 /// How deep a stack is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DepthConfig {
     /// Each layer has weights of its own.
     #[default]
+    #[serde(deserialize_with = "without_options")]
     Stacked,
     /// One block, applied as many times as there are layers: the Universal Transformer. The model's position vectors are added before each step and not to
     /// the embedded tokens.
     Shared(SharedConfig),
     /// Each layer has its own weights and is reversible: memory for activations does not grow with depth. Needs streams that are not normalised, no gates
     /// and sublayers that follow each other.
+    #[serde(deserialize_with = "without_options")]
     Reversible,
 }
 

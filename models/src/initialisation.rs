@@ -7,6 +7,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
+use heedful_attention::unit_variant::without_options;
 use serde::{Deserialize, Serialize};
 
 use crate::embedding::EmbeddingScale;
@@ -18,6 +19,7 @@ use crate::error::{Check, ConfigError};
 pub enum Initialisation {
     /// As their modules say: Xavier-uniform maps, embeddings with standard deviation `d_model^-0.5`.
     #[default]
+    #[serde(deserialize_with = "without_options")]
     Xavier,
     /// Normal with one standard deviation everywhere (Dai et al. 2019: 0.02).
     Normal {
@@ -36,6 +38,7 @@ pub enum Initialisation {
     /// Normal with standard deviation `0.125 / sqrt(inputs)`, the last map of each residual branch `1 / sqrt(2 N)` of it in a stack of `N` blocks (the deeper
     /// of two), and the output projection 0, so that all tokens are equally likely at first (Child et al. 2019, section 6). Needs an output projection of
     /// its own.
+    #[serde(deserialize_with = "without_options")]
     Scaled,
 }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
 use burn::tensor::Device;
+use heedful_attention::unit_variant::without_options;
 use heedful_host::allocator::return_freed_memory;
 use heedful_host::threads::among_workers;
 use serde::{Deserialize, Serialize};
@@ -22,9 +23,10 @@ use super::work::{Run, Work};
 
 /// What a side is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "kebab-case")]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Versions of what is measured.
+    #[serde(deserialize_with = "without_options")]
     About,
     /// Builds a piece of work.
     Prepare {
@@ -114,6 +116,18 @@ mod tests {
         let mut output = Vec::new();
         serve(requests.join("\n").as_bytes(), &mut output).unwrap();
         String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_request_and_every_work_refuses_an_unknown_field() {
+        for request in ["about", "prepare", "run", "forget"] {
+            let error = serde_json::from_str::<Request>(&format!(r#"{{"do":"{request}","colour":1}}"#)).unwrap_err().to_string();
+            assert!(error.contains("unknown field `colour`"), "{request}: {error}");
+        }
+        for kind in ["attention", "projections", "training-step", "classifier-step", "translation-step", "depth", "decoding"] {
+            let error = serde_json::from_str::<Work>(&format!(r#"{{"kind":"{kind}","colour":1}}"#)).unwrap_err().to_string();
+            assert!(error.contains("unknown field `colour`"), "{kind}: {error}");
+        }
     }
 
     #[test]

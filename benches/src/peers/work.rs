@@ -17,7 +17,7 @@ use crate::workload::{Sizes, Workload};
 
 /// What a candidate runs. Its `method` is a table with a `name` and options: an [`AnyMechanism`] of ours, or what benches/peers calls its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Work {
     /// A causal self-attention layer, projections included.
     Attention {

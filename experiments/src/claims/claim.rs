@@ -53,7 +53,7 @@ pub struct Published {
 
 /// A primary test.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Test {
     /// A difference in the claimed direction.
     Difference(Difference),

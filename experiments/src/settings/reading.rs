@@ -53,7 +53,9 @@ impl Problem {
             (None, true) => format!("{} (at the top)", self.words),
             (None, false) => format!("`{path}`: {}", self.words),
         };
-        if let (Some(name), Some(known)) = (self.words.split('`').nth(1), &self.known) {
+        if let (Some(_), Some([])) = (&self.field, self.known.as_deref()) {
+            text.push_str("; this choice has no options");
+        } else if let (Some(name), Some(known)) = (self.words.split('`').nth(1), &self.known) {
             text.push_str(&format!("{} (known: {})", suggestion(name, known.iter().copied()), known.join(", ")));
         }
         text
@@ -159,6 +161,15 @@ impl<'de> Deserializer<'de> for Setting {
     fn deserialize_enum<V: Visitor<'de>>(self, _: &'static str, _: &'static [&'static str], visitor: V) -> Result<V::Value, Problem> {
         match self.0 {
             Value::String(text) => visitor.visit_enum(text.into_deserializer()),
+            // Serde would read the first of several and drop the others.
+            Value::Table(table) if table.len() != 1 => {
+                let given: Vec<&str> = table.keys().map(String::as_str).collect();
+                Err(de::Error::custom(format!(
+                    "a choice with its options is a table of one name, not of {} ({}); give one",
+                    table.len(),
+                    given.join(", ")
+                )))
+            }
             Value::Table(table) => {
                 visitor.visit_enum(de::value::MapAccessDeserializer::new(Fields { fields: table.into_iter(), pending: None }))
             }

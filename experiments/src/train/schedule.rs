@@ -4,6 +4,7 @@
 
 use std::f64::consts::PI;
 
+use heedful_attention::unit_variant::without_options;
 use serde::{Deserialize, Serialize};
 
 use super::configuration_error::{ConfigurationError, ensure};
@@ -17,6 +18,7 @@ use super::configuration_error::{ConfigurationError, ensure};
 pub enum ScheduleConfig {
     /// `r` at every step.
     #[default]
+    #[serde(deserialize_with = "without_options")]
     Constant,
     /// `factor * d_model^-0.5 * min(t^-0.5, t * warmup^-1.5)` (Vaswani et al. 2017, equation 3). The base rate plays no part.
     Noam {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::Check;
 use crate::error::ConfigError;
+use crate::unit_variant::without_options;
 
 /// How angles change for sequences that are longer than those of training. Options have their names in `rope_parameters` of Hugging Face, where `kind` is
 /// `rope_type`. A factor of 1 changes nothing.
@@ -14,6 +15,7 @@ use crate::error::ConfigError;
 pub enum RotaryScaling {
     /// They do not (`default` there).
     #[default]
+    #[serde(deserialize_with = "without_options")]
     None,
     /// All angles are divided by the factor: position interpolation (Chen et al. 2023).
     Linear {
