@@ -45,7 +45,7 @@ pub struct ContenderScores {
     pub label: String,
     /// By seed, in the unit of the contrast; runs that failed have none. Of costs by round.
     pub values: Vec<f64>,
-    /// The unit of costs, which their ratio does not have; none of scores.
+    /// The unit of costs, and of scores of which the ratio is looked at; none where it is that of the contrast.
     pub unit: Option<String>,
     /// The largest number of trained values; none of costs.
     pub parameters: Option<u64>,
@@ -150,7 +150,8 @@ impl Measured {
         let scores = |contender: &Contender| ContenderScores {
             label: contender.label.clone(),
             values: contender.values.iter().copied().flatten().collect(),
-            unit: None,
+            // A ratio of scores is no score.
+            unit: sum.is_ratio().then(|| sum.metric.clone()),
             parameters: Some(contender.parameters),
         };
         let contenders: Vec<ContenderScores> = self.contenders.iter().map(scores).collect();

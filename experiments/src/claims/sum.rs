@@ -10,7 +10,7 @@ pub struct Sum {
     pub block: String,
     /// The score, by its name in the records.
     pub metric: String,
-    /// What it is called.
+    /// What it is called. The scores of a ratio have the name of the metric.
     pub unit: String,
     /// By what recorded scores are multiplied, such as 100 for percentage points.
     #[serde(default = "one")]
@@ -29,6 +29,11 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// Whether it is the ratio of two sums.
+    pub fn is_ratio(&self) -> bool {
+        !self.by_plus.is_empty()
+    }
+
     /// All contenders, each with what its score counts.
     pub fn terms(&self) -> impl Iterator<Item = (&Term, f64)> {
         let sides = [(&self.plus, 1.0), (&self.minus, -1.0), (&self.by_plus, 1.0), (&self.by_minus, -1.0)];

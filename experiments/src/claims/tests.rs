@@ -266,6 +266,19 @@ fn a_baseline_at_chance_voids_and_so_does_one_at_the_ceiling() {
 }
 
 #[test]
+fn the_scores_of_a_ratio_have_the_unit_of_the_metric_and_not_that_of_the_ratio() {
+    let ratio = GATES.replace("unit = \"memory gain\"", "unit = \"of the lost gain\"") + "by_plus = [\"gtrxl\"]\nby_minus = [\"lstm\"]\n";
+    let case = Case::new(&[("C01", &ratio), ("C02", GATES)]);
+    case.gains(0.9, 0.1);
+    let verdicts = case.verdicts();
+    let evidence = |claim: &str| verdicts.of(claim).unwrap().tests[0].evidence.clone().unwrap();
+    let of_ratio = evidence("C01");
+    assert_eq!(of_ratio.unit, "of the lost gain");
+    assert!(of_ratio.contenders.iter().all(|contender| contender.unit.as_deref() == Some("memory gain")), "{of_ratio:?}");
+    assert!(evidence("C02").contenders.iter().all(|contender| contender.unit.is_none()));
+}
+
+#[test]
 fn few_seeds_need_items_and_the_same_sign_in_every_seed() {
     let case = Case::new(&[("C1", LOCKS)]);
     case.all_answers([80, 82, 81], [60, 61, 59]);
