@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -115,7 +116,17 @@ impl<'a> Fields<'a> {
         Ok(Some(Self { path: self.path, table: format!("{}{field}.", self.table), values, read: RefCell::default() }))
     }
 
-    /// A number of at least 1, if it is given.
+    /// A field that is given, of those that cannot be null: transformers refuses it, or its models fail.
+    fn given(&self, field: &str, default: impl Display) -> Result<Option<&'a Value>, PretrainedError> {
+        match self.get(field) {
+            None if self.is_given(field) => {
+                Err(self.wrong(field, format!("null stands for nothing here; take it out, and it is {default}")))
+            }
+            value => Ok(value),
+        }
+    }
+
+    /// A number of at least 1, if it is given and not null.
     pub(super) fn optional_size(&self, field: &str) -> Result<Option<usize>, PretrainedError> {
         let size = |value: &Value| {
             let size = value.as_u64().filter(|&size| size > 0).and_then(|size| usize::try_from(size).ok());
@@ -129,28 +140,50 @@ impl<'a> Fields<'a> {
         self.optional_size(field)?.ok_or_else(|| self.wrong(field, "give a whole number of at least 1"))
     }
 
-    /// A number, if it is given.
+    /// A number of at least 1, or what transformers takes where it is not given.
+    pub(super) fn size_or(&self, field: &str, default: usize) -> Result<usize, PretrainedError> {
+        self.given(field, default)?;
+        Ok(self.optional_size(field)?.unwrap_or(default))
+    }
+
+    /// A number, if it is given and not null.
     pub(super) fn optional_number(&self, field: &str) -> Result<Option<f64>, PretrainedError> {
         self.get(field).map(|value| value.as_f64().ok_or_else(|| self.wrong(field, "give a number"))).transpose()
     }
 
     /// A number, or what transformers takes where it is not given.
     pub(super) fn number_or(&self, field: &str, default: f64) -> Result<f64, PretrainedError> {
+        self.given(field, default)?;
         Ok(self.optional_number(field)?.unwrap_or(default))
+    }
+
+    /// A number other than 0, or what transformers takes where it is not given, null or 0.
+    pub(super) fn nonzero_or(&self, field: &str, default: f64) -> Result<f64, PretrainedError> {
+        Ok(self.optional_number(field)?.filter(|&number| number != 0.0).unwrap_or(default))
     }
 
     /// Whether something holds, or what transformers takes where it is not given.
     pub(super) fn flag_or(&self, field: &str, default: bool) -> Result<bool, PretrainedError> {
-        self.get(field).map_or(Ok(default), |value| value.as_bool().ok_or_else(|| self.wrong(field, "give true or false")))
+        let flag = |value: &Value| value.as_bool().ok_or_else(|| self.wrong(field, "give true or false"));
+        self.given(field, default)?.map_or(Ok(default), flag)
     }
 
-    /// A text, if it is given.
+    /// A text, if it is given. It is not null.
     pub(super) fn text(&self, field: &str) -> Result<Option<&'a str>, PretrainedError> {
+        if self.is_given(field) && self.get(field).is_none() {
+            return Err(self.wrong(field, "give a text, or take it out"));
+        }
         self.get(field).map(|value| value.as_str().ok_or_else(|| self.wrong(field, "give a text"))).transpose()
     }
 
     /// Refuses a field with another value than this, which is that of a field that is not given.
     pub(super) fn only(&self, field: &str, supported: &Value) -> Result<(), PretrainedError> {
+        self.given(field, supported)?;
+        self.only_or_null(field, supported)
+    }
+
+    /// Refuses a field with another value than this, which is that of a field that is not given or null.
+    pub(super) fn only_or_null(&self, field: &str, supported: &Value) -> Result<(), PretrainedError> {
         match self.get(field) {
             Some(value) if value != supported && value.as_f64().is_none_or(|value| supported.as_f64() != Some(value)) => {
                 Err(self.wrong(field, format!("only {supported} is supported")))
@@ -197,10 +230,10 @@ impl<'a> Fields<'a> {
 
     /// Refuses fields that nothing has read and that are not known to be without effect.
     pub(super) fn finish(self, without_effect: &[&str]) -> Result<(), PretrainedError> {
-        self.only("is_encoder_decoder", &Value::Bool(false))?;
-        self.only("add_cross_attention", &Value::Bool(false))?;
-        self.only("is_decoder", &Value::Bool(false))?;
-        self.only("pruned_heads", &Value::Object(Map::new()))?;
+        self.only_or_null("is_encoder_decoder", &Value::Bool(false))?;
+        self.only_or_null("add_cross_attention", &Value::Bool(false))?;
+        self.only_or_null("is_decoder", &Value::Bool(false))?;
+        self.only_or_null("pruned_heads", &Value::Object(Map::new()))?;
         let read = self.read.borrow();
         let is_known =
             |name: &str| read.contains(name) || without_effect.contains(&name) || self.table.is_empty() && WITHOUT_EFFECT.contains(&name);

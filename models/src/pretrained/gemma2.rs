@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::error::PretrainedError;
 use super::fields::Fields;
-use super::llama::{head_width, layer_types, layered, says_kv_heads, shared, window};
+use super::llama::{head_width, layer_types, layered, shared, window};
 use super::rotary::rotary;
 use super::table::{Place, Row};
 use crate::embedding::EmbeddingScale;
@@ -23,10 +23,10 @@ pub(super) const NORMS: &[Row] = &[
 
 /// The Gemma-2 that a configuration describes.
 pub(super) fn config(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
-    fields.only("use_bidirectional_attention", &json!(false))?;
+    fields.only_or_null("use_bidirectional_attention", &json!(false))?;
     let (mut config, epsilon) = shared(&fields)?;
-    says_kv_heads(&fields)?;
-    let width = fields.optional_size("head_dim")?.unwrap_or(256);
+    fields.size("num_key_value_heads")?;
+    let width = fields.size_or("head_dim", 256)?;
     config.block.head_width = head_width(&config.block, Some(width));
     config.block.qkv_bias = fields.flag_or("attention_bias", false)?;
     config.block.attention_output_bias = config.block.qkv_bias;

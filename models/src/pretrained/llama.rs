@@ -109,7 +109,7 @@ fn windowed(window: usize, logits: AnyMechanism) -> AnyMechanism {
     SlidingWindowConfig::default().with_window(window).with_logits(logits).into()
 }
 
-/// Positions that layers with a window see. Null stands for no window, and a field that is missing for that of the first Mistral and of Gemma-2.
+/// Positions that layers with a window see. Null stands for no window, and a field that is missing for that of the first Mistral, of Gemma-2 and of Qwen-3.
 pub(super) fn window(fields: &Fields) -> Result<Option<usize>, PretrainedError> {
     if fields.is_given("sliding_window") { fields.optional_size("sliding_window") } else { Ok(Some(4096)) }
 }
@@ -144,8 +144,11 @@ pub(super) fn layered(is_windowed: &[bool], window: Option<usize>, logits: AnyMe
 
 /// The Llama that a configuration describes.
 pub(super) fn llama(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
-    fields.only("pretraining_tp", &json!(1))?;
-    fields.only("rope_interleaved", &json!(false))?;
+    // How many parts products are computed in: no more for 0 than for 1.
+    if fields.get("pretraining_tp").and_then(Value::as_f64) != Some(0.0) {
+        fields.only_or_null("pretraining_tp", &json!(1))?;
+    }
+    fields.only_or_null("rope_interleaved", &json!(false))?;
     let (mut config, _) = shared(&fields)?;
     config.block.head_width = head_width(&config.block, fields.optional_size("head_dim")?);
     config.block.qkv_bias = fields.flag_or("attention_bias", false)?;
@@ -176,7 +179,7 @@ pub(super) fn mistral(fields: Fields) -> Result<LanguageModelConfig, PretrainedE
 pub(super) fn qwen3(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
     let (mut config, epsilon) = shared(&fields)?;
     says_kv_heads(&fields)?;
-    config.block.head_width = head_width(&config.block, Some(fields.optional_size("head_dim")?.unwrap_or(128)));
+    config.block.head_width = head_width(&config.block, Some(fields.size_or("head_dim", 128)?));
     config.block.qkv_bias = fields.flag_or("attention_bias", false)?;
     config.block.attention_output_bias = config.block.qkv_bias;
     fields.only("mlp_bias", &json!(false))?;
@@ -190,14 +193,14 @@ pub(super) fn qwen3(fields: Fields) -> Result<LanguageModelConfig, PretrainedErr
 
 /// Layers whose attention has a window: those that `layer_types` says, or those from `max_window_layers` on.
 fn qwen3_layers(fields: &Fields, layers: usize, logits: AnyMechanism) -> Result<LayerAttention, PretrainedError> {
-    let window = fields.optional_size("sliding_window")?;
     let is_used = fields.flag_or("use_sliding_window", false)?;
-    let first = fields.get("max_window_layers").map_or(Some(28), Value::as_u64);
-    let first = first.ok_or_else(|| fields.wrong("max_window_layers", "give a number of layers"))?;
+    let window = if is_used { window(fields)? } else { fields.get("sliding_window").and(None) };
+    let first = fields.number_or("max_window_layers", 28.0)?;
+    if first < 0.0 || first.fract() != 0.0 {
+        return Err(fields.wrong("max_window_layers", "give a number of layers"));
+    }
     let is_windowed = layer_types(fields, layers)?;
-    let is_windowed =
-        is_windowed.unwrap_or_else(|| (0..layers).map(|layer| is_used && window.is_some() && layer as u64 >= first).collect());
-    let window = window.filter(|_| is_used);
+    let is_windowed = is_windowed.unwrap_or_else(|| (0..layers).map(|layer| window.is_some() && layer as f64 >= first).collect());
     if window.is_none() && is_windowed.contains(&true) {
         return Err(fields.wrong("layer_types", "sliding_attention needs use_sliding_window and a sliding_window"));
     }

@@ -11,15 +11,15 @@ const BASE: f64 = 10_000.0;
 
 /// The rotary positions that a configuration describes, of a model with sequences of at most `max_length`.
 pub(super) fn rotary(fields: &Fields, max_length: usize) -> Result<RotaryConfig, PretrainedError> {
-    fields.only("partial_rotary_factor", &json!(1.0))?;
-    let base = fields.optional_number("rope_theta")?;
+    fields.only_or_null("partial_rotary_factor", &json!(1.0))?;
+    let base = fields.number_or("rope_theta", BASE)?;
     let (earlier, table) = (fields.table("rope_scaling")?, fields.table("rope_parameters")?);
     if earlier.is_some() && table.is_some() {
         return Err(fields.wrong("rope_scaling", "give rope_scaling or rope_parameters, not both"));
     }
-    let Some(table) = earlier.or(table) else { return Ok(RotaryConfig::default().with_base(base.unwrap_or(BASE))) };
-    table.only("partial_rotary_factor", &json!(1.0))?;
-    let base = table.optional_number("rope_theta")?.or(base).unwrap_or(BASE);
+    let Some(table) = earlier.or(table) else { return Ok(RotaryConfig::default().with_base(base)) };
+    table.only_or_null("partial_rotary_factor", &json!(1.0))?;
+    let base = table.number_or("rope_theta", base)?;
     let scaling = scaling(&table, max_length)?;
     table.finish(&[])?;
     Ok(RotaryConfig::default().with_base(base).with_scaling(scaling))
@@ -28,8 +28,7 @@ pub(super) fn rotary(fields: &Fields, max_length: usize) -> Result<RotaryConfig,
 fn scaling(table: &Fields, max_length: usize) -> Result<RotaryScaling, PretrainedError> {
     let number =
         |field: &str| -> Result<f64, PretrainedError> { table.optional_number(field)?.ok_or_else(|| table.wrong(field, "give a number")) };
-    let original =
-        || -> Result<usize, PretrainedError> { Ok(table.optional_size("original_max_position_embeddings")?.unwrap_or(max_length)) };
+    let original = || table.size_or("original_max_position_embeddings", max_length);
     // Both names occur; the later one counts.
     let (earlier, later) = (table.text("type")?, table.text("rope_type")?);
     let name = if later.is_some() { "rope_type" } else { "type" };
@@ -43,20 +42,37 @@ fn scaling(table: &Fields, max_length: usize) -> Result<RotaryScaling, Pretraine
             original_max_position_embeddings: original()?,
         }),
         "yarn" => {
-            for field in ["mscale", "mscale_all_dim"] {
-                if table.get(field).is_some() {
-                    return Err(table.wrong(field, "it is not supported: give attention_factor, which it computes"));
-                }
-            }
+            let original_max_position_embeddings = original()?;
+            // Null is what the lengths say.
+            let implied = || max_length as f64 / original_max_position_embeddings as f64;
+            let factor =
+                if table.is_given("factor") { table.optional_number("factor")?.unwrap_or_else(implied) } else { number("factor")? };
             Ok(RotaryScaling::Yarn {
-                factor: number("factor")?,
-                original_max_position_embeddings: original()?,
-                beta_fast: table.number_or("beta_fast", 32.0)?,
-                beta_slow: table.number_or("beta_slow", 1.0)?,
-                attention_factor: table.optional_number("attention_factor")?,
-                truncate: table.flag_or("truncate", true)?,
+                factor,
+                original_max_position_embeddings,
+                beta_fast: table.nonzero_or("beta_fast", 32.0)?,
+                beta_slow: table.nonzero_or("beta_slow", 1.0)?,
+                attention_factor: attention_factor(table, factor)?,
+                // Null counts as false.
+                truncate: if table.is_given("truncate") && table.get("truncate").is_none() {
+                    false
+                } else {
+                    table.flag_or("truncate", true)?
+                },
             })
         }
         _ => Err(table.wrong(name, "only default, linear, llama3 and yarn are supported")),
     }
+}
+
+/// The factor of sines and cosines, if the table gives it or, as DeepSeek's models do, the two numbers that it is computed from.
+fn attention_factor(table: &Fields, factor: f64) -> Result<Option<f64>, PretrainedError> {
+    let (given, of_all) = (table.nonzero_or("mscale", 0.0)?, table.nonzero_or("mscale_all_dim", 0.0)?);
+    let computed = (given != 0.0 && of_all != 0.0).then(|| yarn_factor(factor, given) / yarn_factor(factor, of_all));
+    Ok(table.optional_number("attention_factor")?.or(computed))
+}
+
+/// YaRN's factor of attention, with the logarithm times `weight`.
+fn yarn_factor(factor: f64, weight: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }

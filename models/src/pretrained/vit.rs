@@ -96,7 +96,7 @@ pub(super) fn config(fields: Fields) -> Result<VisionConfig, PretrainedError> {
     let config = VisionConfig {
         height,
         width,
-        channels: fields.optional_size("num_channels")?.unwrap_or(3),
+        channels: fields.size_or("num_channels", 3)?,
         patch,
         classes: fields.labels()?,
         attention: AnyMechanism::default().into(),

@@ -1,6 +1,7 @@
 //! Folders that transformers wrote: `tests/fixtures/pretrained.py`.
 
 mod configurations;
+mod optional_fields;
 mod refusals;
 mod written;
 

@@ -47,11 +47,6 @@ fn fields_that_are_not_supported_are_refused_by_name() {
     refused("llama", json!({"rope_scaling": {"type": "linear", "factor": 2.0}}), &["`rope_scaling`", "not both"]);
     refused("llama", json!({"rope_parameters": {"rope_type": "linear"}}), &["`rope_parameters.factor` is not given"]);
     refused("llama", json!({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "beta": 3}}), &["`rope_parameters.beta` is 3"]);
-    refused(
-        "llama",
-        json!({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": 1.0}}),
-        &["`rope_parameters.mscale`", "attention_factor"],
-    );
     refused("llama", json!({"partial_rotary_factor": 0.5}), &["`partial_rotary_factor` is 0.5"]);
     refused("llama", json!({"hidden_act": "mish"}), &["`hidden_act` is \"mish\"", "silu"]);
     refused("llama", json!({"hidden_size": 0}), &["`hidden_size` is 0", "at least 1"]);
