@@ -1,6 +1,6 @@
 //! The least memory that training a model takes, estimated before the model is built, against the memory that there is.
 //!
-//! Counted are the parameters of attentions, feed-forward networks, embeddings and position tables, with their gradients and the two moments of the optimiser,
+//! Counted are the parameters of attentions, feed-forward networks, embeddings and position tables, with their gradients and the moments of the optimiser,
 //! and the [`activations`] that the layers keep of a batch for the backward pass. All else is left out, so that the estimate is a lower bound and refuses
 //! nothing that fits. A gradient of a weight appears when the activations that it is made of may go: the greater of both sums counts, beside the weights and
 //! their moments. A model on a GPU has these in the memory of the device, and in main memory no more than its modules.
@@ -85,6 +85,8 @@ struct Model<'a> {
     /// Tokens of a training batch.
     tokens: usize,
     precision: Precision,
+    /// Numbers of the optimiser for each weight.
+    moments: u128,
     share: Share,
 }
 
@@ -142,8 +144,7 @@ impl Model<'_> {
             return Footprint { held: layers.saturating_mul(LAYER), gradients: 0, activations: 0 };
         }
         let ParameterCount { trained, fixed } = self.parameters();
-        // Weights and two moments.
-        let numbers = trained.saturating_mul(3).saturating_add(fixed);
+        let numbers = trained.saturating_mul(1 + self.moments).saturating_add(fixed);
         let blocks = (self.settings.depth.blocks(self.settings.layers) as u128).saturating_mul(self.stacks as u128);
         let modules = if self.share == Share::All { blocks.saturating_mul(LAYER) } else { 0 };
         Footprint {
@@ -362,6 +363,7 @@ fn model<'a, E: Experiment>(
         vocabulary: dataset.map_or(1, |data| E::full_vectors(config, data)),
         tokens: dataset.map_or(0, |dataset| E::batch_tokens(config, dataset)),
         precision: config.training.precision,
+        moments: config.training.optimiser.moments() as u128,
         share,
     }
 }
@@ -542,6 +544,7 @@ mod tests {
                     vocabulary: Language::full_vectors(&settings.value, &dataset),
                     tokens: 0,
                     precision: Precision::F32,
+                    moments: 2,
                     share: Share::All,
                 };
                 let (counted, trained) = (model.parameters().trained, Built::of(&built).trainable as u128);

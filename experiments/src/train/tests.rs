@@ -414,6 +414,26 @@ fn a_run_interrupted_after_every_step_resumes_to_the_same_bits() {
     panic!("the run never finished");
 }
 
+#[test]
+fn a_run_with_any_optimiser_resumes_to_the_same_bits() {
+    let default = OptimiserConfig::default;
+    let with_momentum = OptimiserConfig { kind: OptimiserKind::Sgd, momentum: Some(0.9), nesterov: Some(true), ..default() };
+    let others = [OptimiserKind::AdamW, OptimiserKind::Adagrad, OptimiserKind::Sgd, OptimiserKind::Adafactor];
+    let mut weights = Vec::new();
+    for optimiser in others.map(|kind| OptimiserConfig { kind, weight_decay: 0.1, ..default() }).into_iter().chain([with_momentum]) {
+        let config = TrainingConfig { optimiser, ..config() };
+        let whole = tempfile::tempdir().unwrap();
+        let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
+        let folder = tempfile::tempdir().unwrap();
+        let outcome = trainer(&Points::stopping_after(4), &config, folder.path()).run(Classifier::new(1)).unwrap();
+        assert!(matches!(outcome, Outcome::Interrupted { step: 4, .. }));
+        let result = finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
+        assert_eq!(traces(folder.path(), result), expected, "{:?}", config.optimiser);
+        assert!(!weights.contains(&expected.weights), "{:?} trains as another one", config.optimiser);
+        weights.push(expected.weights);
+    }
+}
+
 /// The step of a run, begun or resumed, when the interrupt is raised in evaluation `number` of this process.
 fn interrupted_in_evaluation(number: u64, config: &TrainingConfig, folder: &Path) -> u64 {
     let task = Points { stop_in_evaluation: Some(number), ..Points::new() };
