@@ -35,6 +35,7 @@ use crate::experiment::definition::{Config, Experiment, Setup};
 use crate::footprint::{self, Memory};
 use crate::mechanisms;
 use crate::options::{CommonOptions, progress};
+use crate::presets::NamedPreset;
 use crate::record::ResultRecord;
 pub use crate::record::STEPS_PER_SECOND;
 use crate::report::Section;
@@ -84,6 +85,15 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         if !E::MODELS.is_empty() {
             let rows = E::MODELS.iter().map(|model| [model.name, model.attention, model.description].map(str::to_owned).to_vec());
             print_line(format!("\n{}", mechanisms::columns(80, &["model", "attention", "what it is"], rows.collect())))?;
+        }
+        let presets = NamedPreset::all::<E>();
+        if !presets.is_empty() {
+            let rows = presets.into_iter().map(|NamedPreset { name, attention, source, .. }| vec![name, attention, source.to_owned()]);
+            print_line(format!(
+                "\n{}",
+                mechanisms::columns(80, &["model of a paper", "attention", "source of its sizes"], rows.collect())
+            ))?;
+            print_line("Sizes can be set, e.g. --set model.d_model=64; NAME-tiny is the same build, small.")?;
         }
         return Ok(Completion::Finished);
     }

@@ -15,6 +15,7 @@ use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::layout::LayerAttention;
 use heedful_models::position::{GridConfig, PositionConfig};
+use heedful_models::presets::{Preset, PresetModel};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::folder_name;
@@ -24,6 +25,8 @@ use crate::data::images::{self, Images};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split};
 use crate::metrics::MetricColumn;
+use crate::model::ModelSettings;
+use crate::presets::{PaperModel, is_of_images};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -72,6 +75,12 @@ impl Experiment for ImageModelling {
 
     fn defaults(config: &mut Config<Self>) {
         config::defaults(config);
+    }
+
+    fn preset(preset: &Preset) -> Option<PaperModel> {
+        let PresetModel::LanguageModel(config) = &preset.model else { return None };
+        let model = || PaperModel::new(&config.attention, ModelSettings::of_language_model(config)).with("tied", config.tied);
+        is_of_images(preset).then(model)
     }
 
     fn check(settings: &Settings<Config<Self>>, _attentions: &[Attention]) -> Result<(), ExperimentError> {

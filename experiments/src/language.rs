@@ -17,8 +17,9 @@ use heedful_attention::random::RandomKey;
 use heedful_models::adaptive::AdaptiveConfig;
 use heedful_models::depth::DepthConfig;
 use heedful_models::language_model::LanguageModel;
+use heedful_models::presets::{Preset, PresetModel};
 use heedful_models::segment::SegmentMemory;
-use toml::Table;
+use toml::{Table, Value};
 
 use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
@@ -26,6 +27,8 @@ use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Scores, Setup, Split, check_length};
 use crate::metrics::MetricColumn;
+use crate::model::ModelSettings;
+use crate::presets::{PaperModel, is_of_images};
 use crate::pretrained::Checksums;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
@@ -114,6 +117,22 @@ impl Experiment for Language {
 
     fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
         config.own.pretrained.as_deref().map(pretrained::beneath).transpose()
+    }
+
+    /// All language models but those of images.
+    fn preset(preset: &Preset) -> Option<PaperModel> {
+        let Preset { context, memory, .. } = *preset;
+        let PresetModel::LanguageModel(config) = &preset.model else { return None };
+        if is_of_images(preset) {
+            return None;
+        }
+        let model = PaperModel::new(&config.attention, ModelSettings::of_language_model(config)).with("tied", config.tied);
+        let model = config.logit_softcap.into_iter().fold(model, |model, bound| model.with("logit_softcap", bound));
+        // The default stride is longer than the context of a twin.
+        let stride = LanguageData::default().stride.min(context.div_ceil(2));
+        let fields = [("context", context), ("memory", memory), ("stride", stride)];
+        let table = fields.map(|(field, value)| (field.to_owned(), Value::Integer(value as i64)));
+        Some(model.with("data", Table::from_iter(table)))
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {

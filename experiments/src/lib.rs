@@ -42,6 +42,7 @@ pub mod plot;
 pub mod ponder;
 pub mod pre_training;
 pub mod prelude;
+pub mod presets;
 mod pretrained;
 pub mod programs;
 pub mod provenance;

@@ -315,6 +315,15 @@ impl ModelSettings {
         Self::of_language_model(&same)
     }
 
+    /// Those of a model with encoder and decoder, as deep as each other.
+    pub(crate) fn of_encoder_decoder(config: &Seq2SeqConfig) -> Self {
+        let Seq2SeqConfig { decoder_layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *config;
+        let layers = decoder_layers;
+        let same =
+            LanguageModelConfig { layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, ..Default::default() };
+        Self::of_language_model(&same)
+    }
+
     /// Those of a language model.
     pub(crate) fn of_language_model(config: &LanguageModelConfig) -> Self {
         let LanguageModelConfig { layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *config;

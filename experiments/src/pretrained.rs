@@ -55,7 +55,7 @@ pub(crate) fn name(attention: &LayerAttention) -> String {
 }
 
 /// Adds the options of a mechanism and of those within it, a table for each.
-fn add_options(mechanism: &AnyMechanism, tables: &mut Table) -> Result<(), ExperimentError> {
+pub(crate) fn add_options(mechanism: &AnyMechanism, tables: &mut Table) -> Result<(), ExperimentError> {
     let mut table = Table::try_from(mechanism).map_err(refused)?;
     // These stand in the name of the attention.
     for field in ["name", "logits"] {

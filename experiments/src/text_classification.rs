@@ -9,6 +9,7 @@ use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::Classifier;
+use heedful_models::presets::{Preset, PresetModel};
 
 use crate::classification::examples::{Encoder, Frame, Part, Question};
 use crate::classification::{ClassificationDataset, ClassificationTask, Start};
@@ -19,6 +20,8 @@ use crate::data::labelled::{LabelledText, LabelledTexts};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Setup};
 use crate::metrics::MetricColumn;
+use crate::model::ModelSettings;
+use crate::presets::PaperModel;
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
@@ -36,6 +39,12 @@ impl Experiment for TextClassification {
 
     fn defaults(config: &mut Config<Self>) {
         config::defaults(config);
+    }
+
+    fn preset(preset: &Preset) -> Option<PaperModel> {
+        let PresetModel::Classifier(config) = &preset.model else { return None };
+        let model = PaperModel::new(&config.attention, ModelSettings::of_classifier(config));
+        Some(model.with("pooling", config.pooling).with("pooler", config.pooler))
     }
 
     fn check(settings: &Settings<TextClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {

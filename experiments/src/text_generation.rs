@@ -9,6 +9,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_models::presets::{Preset, PresetModel};
 use heedful_models::seq2seq::Seq2SeqTransformer;
 
 use crate::batch::at_least_in_a_batch;
@@ -24,6 +25,8 @@ use crate::metrics::{
     Cider, Combination, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemScore, ItemTable, Meteor,
     MeteorStatistics, MetricColumn, Rouge, RougeStatistics, RougeVariant, Synonyms,
 };
+use crate::model::ModelSettings;
+use crate::presets::PaperModel;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -77,6 +80,11 @@ impl Experiment for TextGeneration {
     fn fit_model(name: &str, plain: &Config<Self>, own: &mut Config<Self>, attention: &Attention) -> Result<(), ExperimentError> {
         let tying = own.own.tying;
         models::fit(name, &plain.model, &mut own.model, |model| model.encoder_decoder(1, attention.layout.clone(), tying))
+    }
+
+    fn preset(preset: &Preset) -> Option<PaperModel> {
+        let PresetModel::Seq2Seq(config) = &preset.model else { return None };
+        Some(PaperModel::of_layout(&config.attention, ModelSettings::of_encoder_decoder(config)).with("tying", config.tying))
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {

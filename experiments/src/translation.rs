@@ -5,6 +5,7 @@ mod config;
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_models::presets::{Preset, PresetModel};
 use heedful_models::seq2seq::Seq2SeqTransformer;
 
 use crate::batch::at_least_in_a_batch;
@@ -15,6 +16,8 @@ use crate::data::synonyms;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup};
 use crate::metrics::{Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms};
+use crate::model::ModelSettings;
+use crate::presets::PaperModel;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -80,6 +83,11 @@ impl Experiment for Translation {
     fn fit_model(name: &str, plain: &Config<Self>, own: &mut Config<Self>, attention: &Attention) -> Result<(), ExperimentError> {
         let tying = own.own.tying;
         models::fit(name, &plain.model, &mut own.model, |model| model.encoder_decoder(1, attention.layout.clone(), tying))
+    }
+
+    fn preset(preset: &Preset) -> Option<PaperModel> {
+        let PresetModel::Seq2Seq(config) = &preset.model else { return None };
+        Some(PaperModel::of_layout(&config.attention, ModelSettings::of_encoder_decoder(config)).with("tying", config.tying))
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {

@@ -127,7 +127,7 @@ impl ClassificationConfig {
         first
     }
 
-    pub(super) fn model(&self, vocabulary: usize, outputs: usize, segments: bool, attention: &Attention) -> ClassifierConfig {
+    pub(crate) fn model(&self, vocabulary: usize, outputs: usize, segments: bool, attention: &Attention) -> ClassifierConfig {
         let Classification { pooler, causal, .. } = self.own;
         let config = ClassifierConfig {
             pooler,

@@ -14,6 +14,7 @@ use crate::experiment::definition::{Candidate, Config, Experiment};
 use crate::footprint::{self, Memory};
 use crate::mechanisms;
 use crate::options::{CommonOptions, ModelRun, unknown};
+use crate::presets::NamedPreset;
 use crate::results::Results;
 use crate::run_folder::RUN_TABLES;
 use crate::settings::{self, Assignment, MECHANISMS, Settings};
@@ -76,7 +77,9 @@ fn defined<E: Experiment>(settings: &Settings<Config<E>>) -> Result<Vec<ModelRun
         return Ok(models);
     }
     let of_file = settings.without(&MODELS)?.value.run.models;
-    let of_experiment = E::MODELS.iter().map(|known| known.name).filter(|name| of_file.iter().all(|own| own.name != *name));
+    let presets = NamedPreset::all::<E>();
+    let of_experiment = E::MODELS.iter().map(|known| known.name).chain(presets.iter().map(|preset| preset.name.as_str()));
+    let of_experiment = of_experiment.filter(|name| of_file.iter().all(|own| own.name != *name));
     let known: Vec<&str> = of_file.iter().map(|own| own.name.as_str()).chain(of_experiment).collect();
     let of_name = |model: ModelRun| {
         if model != (ModelRun { name: model.name.clone(), ..ModelRun::default() }) {
@@ -85,6 +88,7 @@ fn defined<E: Experiment>(settings: &Settings<Config<E>>) -> Result<Vec<ModelRun
         match of_file.iter().find(|own| own.name == model.name) {
             Some(own) => Ok(own.clone()),
             None if of_file.is_empty() || known.contains(&model.name.as_str()) => Ok(model),
+            None if NamedPreset::settings::<E>(&model.name)?.is_some() => Ok(model),
             None => Err(unknown("model", &model.name, &known, &format!("known are {}", known.join(", ")))),
         }
     };
@@ -142,10 +146,19 @@ fn named_model<E: Experiment>(
     }
     let (own, attention_name) = match (&model.set, &model.attention) {
         // A configuration that was written down has both, and needs nothing of a known model.
-        (Some(_), Some(attention)) => (settings.with(&given, &place_of_set)?, attention.as_str()),
+        (Some(_), Some(attention)) => (settings.with(&given, &place_of_set)?, attention.clone()),
         (set, attention) => {
-            let Some(known) = E::MODELS.iter().find(|known| known.name == name) else {
-                let known: Vec<_> = E::MODELS.iter().map(|model| model.name).collect();
+            let of_experiment = E::MODELS.iter().find(|known| known.name == name);
+            let of_experiment = of_experiment.map(|known| Ok((known.attention.to_owned(), known.settings.parse()?)));
+            let parsed = of_experiment.transpose().unwrap_or_else(|error: toml::de::Error| panic!("the settings of `{name}`: {error}"));
+            let found = match parsed {
+                Some(found) => Some(found),
+                None => NamedPreset::settings::<E>(name)?,
+            };
+            let Some((known_attention, known_settings)) = found else {
+                let presets = NamedPreset::all::<E>();
+                let of_papers = presets.iter().map(|preset| preset.name.as_str());
+                let known: Vec<_> = E::MODELS.iter().map(|model| model.name).chain(of_papers).collect();
                 if known.is_empty() || set.is_some() {
                     let near = suggestion(name, known);
                     let problem = format!("`{}` knows no model `{name}`; give it an attention and what it sets{near}", E::NAME);
@@ -153,9 +166,9 @@ fn named_model<E: Experiment>(
                 }
                 return Err(unknown("model", name, &known, "--list shows all"));
             };
-            let mut own = settings.over(known.settings)?;
-            let attention_name = attention.as_deref().unwrap_or(known.attention);
-            let attention = self::attention::<E>(&own.value, attention_name)?;
+            let mut own = settings.over_table(known_settings)?;
+            let attention_name = attention.clone().unwrap_or(known_attention);
+            let attention = self::attention::<E>(&own.value, &attention_name)?;
             E::fit_model(name, &settings.value, &mut own.value, &attention)?;
             (own.with(&given, &place_of_set)?, attention_name)
         }
@@ -164,7 +177,7 @@ fn named_model<E: Experiment>(
         let problem = "the attention of a model is its `attention`; leave this out";
         return Err(settings.refuse(&format!("{place_of_set}.model.attention"), problem).into());
     }
-    let attention = attention::<E>(&own.value, attention_name)?;
+    let attention = attention::<E>(&own.value, &attention_name)?;
     let set = settings::changes(&settings.value, &own.value, &RUN_TABLES)?;
     if let Some(data) = E::DATA.iter().find(|path| field(&set, path).is_some()) {
         let problem = "it says what the data are, which all that are compared share; set it outside of the model";

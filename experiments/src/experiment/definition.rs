@@ -10,6 +10,7 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use heedful_models::layout::AttentionLayout;
+use heedful_models::presets::Preset;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Table;
@@ -20,6 +21,7 @@ use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
+use crate::presets::PaperModel;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -146,6 +148,12 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// If there is nothing that fits.
     fn fit_model(_name: &str, _plain: &Config<Self>, _own: &mut Config<Self>, _attention: &Attention) -> Result<(), ExperimentError> {
         Ok(())
+    }
+
+    /// What a model of a paper sets of the configuration, for which `--model` takes its name as well; `None`, the default, of a model that the experiment does not
+    /// have.
+    fn preset(_preset: &Preset) -> Option<PaperModel> {
+        None
     }
 
     /// What files that the configuration names say of it. It lies beneath the configuration file and the options of the command. By default nothing.

@@ -15,11 +15,17 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "classify", version, after_help = examples("classify"))]
 struct Options {
+    /// Whole models to train and compare instead of attention mechanisms, or beside those of --attention, separated by commas:
+    /// those of the configuration file, or others (--list shows them)
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
+    model: Vec<String>,
+
     #[command(flatten)]
     common: CommonOptions,
 }
 
 /// The program `classify`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    comparison::with_options::<TextClassification>(&parse::<Options>().common, Vec::new())
+    let Options { model, common } = parse::<Options>();
+    comparison::with_options::<TextClassification>(&common, comparison::model_assignments(&model, &common))
 }

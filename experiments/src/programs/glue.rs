@@ -19,6 +19,11 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "glue", version, after_help = examples("glue"))]
 struct Options {
+    /// Whole models to train and compare instead of attention mechanisms, or beside those of --attention, separated by commas:
+    /// those of the configuration file, or others (--list shows them)
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',', conflicts_with_all = ["pretrained", "swap"])]
+    model: Vec<String>,
+
     #[command(flatten)]
     common: CommonOptions,
 
@@ -52,7 +57,7 @@ struct Options {
 
 /// The program `glue`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { common, task, mixture, init, init_seed, pretrained, swap } = parse::<Options>();
+    let Options { model, common, task, mixture, init, init_seed, pretrained, swap } = parse::<Options>();
     let tasks: Vec<_> = task.iter().map(|task| task.name().to_owned()).collect();
     let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));
     let mixture = mixture.then(|| Assignment::option("--mixture", "data.mixture", true));
@@ -60,6 +65,7 @@ pub fn main() -> ExitCode {
     let init_seed = init_seed.map(|seed| Assignment::option("--init-seed", "init_seed", seed as i64));
     let pretrained = pretrained.map(|folder| Assignment::option("--pretrained", "pretrained", folder.to_string_lossy().into_owned()));
     let swapped = (!swap.is_empty()).then(|| Assignment::option("--swap", "swap", true));
+    let models = comparison::model_assignments(&model, &common);
     let own = [tasks, mixture, init, init_seed, pretrained, swapped, assignment(&swap)];
-    comparison::with_options::<Classification>(&common, own.into_iter().flatten().collect())
+    comparison::with_options::<Classification>(&common, models.into_iter().chain(own.into_iter().flatten()).collect())
 }

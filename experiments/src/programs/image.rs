@@ -15,6 +15,11 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "image", version, after_help = examples("image"))]
 struct Options {
+    /// Whole models to train and compare instead of attention mechanisms, or beside those of --attention, separated by commas:
+    /// those of the configuration file, or others (--list shows them)
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
+    model: Vec<String>,
+
     #[command(flatten)]
     common: CommonOptions,
 
@@ -29,10 +34,11 @@ struct Options {
 
 /// The program `image`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { common, super_resolution, logistic_mixture } = parse::<Options>();
+    let Options { model, common, super_resolution, logistic_mixture } = parse::<Options>();
+    let models = comparison::model_assignments(&model, &common);
     match (super_resolution, logistic_mixture) {
-        (true, _) => comparison::with_options::<SuperResolution>(&common, Vec::new()),
-        (false, true) => comparison::with_options::<ImageMixtures>(&common, Vec::new()),
-        (false, false) => comparison::with_options::<ImageModelling>(&common, Vec::new()),
+        (true, _) => comparison::with_options::<SuperResolution>(&common, models),
+        (false, true) => comparison::with_options::<ImageMixtures>(&common, models),
+        (false, false) => comparison::with_options::<ImageModelling>(&common, models),
     }
 }

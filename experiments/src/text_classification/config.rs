@@ -75,7 +75,7 @@ pub(super) fn defaults(config: &mut TextClassificationConfig) {
 }
 
 impl TextClassificationConfig {
-    pub(super) fn model(&self, vocabulary: usize, outputs: usize, attention: &Attention) -> ClassifierConfig {
+    pub(crate) fn model(&self, vocabulary: usize, outputs: usize, attention: &Attention) -> ClassifierConfig {
         let pooler = self.own.pooler;
         ClassifierConfig { pooler, ..self.model.classifier(vocabulary, outputs, false, self.own.pooling, attention) }
     }

@@ -128,7 +128,7 @@ pub(super) fn defaults(config: &mut GenerationConfig) {
 }
 
 impl GenerationConfig {
-    pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
+    pub(crate) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
         self.model.encoder_decoder(vocabulary, attention.layout.clone(), self.own.tying)
     }
 }

@@ -101,7 +101,7 @@ pub(super) fn defaults(config: &mut TranslationConfig) {
 }
 
 impl TranslationConfig {
-    pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
+    pub(crate) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
         self.model.encoder_decoder(vocabulary, attention.layout.clone(), self.own.tying)
     }
 }
