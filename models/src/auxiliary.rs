@@ -8,6 +8,9 @@
 //! A reversible stack keeps no outputs of its layers, the means of its streams: their losses are computed on the way up, and again with their gradients on the
 //! way down, where the streams are found again.
 //!
+//! Of the three auxiliary losses of the paper the first is that all positions predict. [`multiple_positions`](AuxiliaryLossesConfig::multiple_positions) takes it
+//! away: then the last position alone does, in the model's own loss ([`LanguageModel::predicting`](crate::language_model::LanguageModel::predicting)) and in the others.
+//!
 //! The classifiers serve training alone: a model that is stored or counted is one without them.
 
 use burn::module::Module;
@@ -31,11 +34,14 @@ pub struct AuxiliaryLossesConfig {
     pub targets: usize,
     /// Weight of each target but the next token, at least 0 (default 0.5).
     pub target_weight: f64,
+    /// Whether all positions predict, the first of the paper's auxiliary losses (default: yes). Without it all losses, the model's own among them, are those of
+    /// the last position that has such a target: of a segment the last one.
+    pub multiple_positions: bool,
 }
 
 impl Default for AuxiliaryLossesConfig {
     fn default() -> Self {
-        Self { intermediate_layers: true, targets: 2, target_weight: 0.5 }
+        Self { intermediate_layers: true, targets: 2, target_weight: 0.5, multiple_positions: true }
     }
 }
 
@@ -84,6 +90,11 @@ pub struct AuxiliaryClassifiers {
 }
 
 impl AuxiliaryClassifiers {
+    /// Whether all positions predict.
+    pub(crate) fn has_multiple_positions(&self) -> bool {
+        self.config.multiple_positions
+    }
+
     /// The losses at the fraction `progress` of training, 0 to 1, each a mean over positions. `states` `[B, N, C]` are the outputs of the layers in their
     /// order ([`LanguageModel::hidden_of_layers`](crate::language_model::LanguageModel::hidden_of_layers)), `targets` `[B, N]` the token after each position.
     ///
@@ -134,8 +145,9 @@ impl LayerLosses {
         for (index, classifier) in layers[layer].iter().enumerate() {
             let ahead = index + usize::from(is_last);
             let Some(positions) = length.checked_sub(ahead).filter(|&positions| positions > 0) else { continue };
-            let states = states.clone().narrow(1, 0, positions).reshape([batch * positions, width]);
-            let targets = targets.clone().narrow(1, ahead, positions).reshape([batch * positions]);
+            let (first, positions) = if config.multiple_positions { (0, positions) } else { (positions - 1, 1) };
+            let states = states.clone().narrow(1, first, positions).reshape([batch * positions, width]);
+            let targets = targets.clone().narrow(1, first + ahead, positions).reshape([batch * positions]);
             let sum = projected_cross_entropy(states, classifier.weight.val().transpose(), targets, None, 0.0).loss;
             let weight = if ahead == 0 { 1.0 } else { config.target_weight };
             losses.push(if is_last { "targets" } else { "intermediate" }, sum * (weight / (batch * positions) as f64));
@@ -205,6 +217,55 @@ mod tests {
         for (found, expected) in found.iter().zip(&expected) {
             assert!(found.0 == expected.0 && (found.1 - expected.1).abs() < 1e-5, "{found:?} and {expected:?}");
         }
+    }
+
+    #[test]
+    fn without_multiple_positions_the_last_one_alone_predicts() {
+        let device = Device::flex();
+        let tokens = tokens(&device);
+        let (inputs, targets) = (tokens.clone().narrow(1, 0, 5), tokens.clone().narrow(1, 1, 5));
+        let (_, states) = model(&device).hidden_of_layers(inputs, &[], None, &mut Probe::off());
+        let config = AuxiliaryLossesConfig { multiple_positions: false, ..Default::default() };
+        let classifiers = classifiers(config, &device);
+        let found = values(&classifiers.losses(&states, targets, 0.0));
+        let mut expected = Vec::new();
+        for (layer, states) in states.iter().enumerate() {
+            for ahead in usize::from(layer + 1 == LAYERS)..2 {
+                let classifier = &classifiers.layers[layer][ahead - usize::from(layer + 1 == LAYERS)];
+                let at = 4 - ahead;
+                let logs = log_softmax(classifier.forward(states.clone().narrow(1, at, 1)), 2);
+                let logs = logs.gather(2, tokens.clone().narrow(1, at + 1 + ahead, 1).unsqueeze_dim(2));
+                expected.push(-logs.mean().into_scalar::<f32>() * if ahead == 0 { 1.0 } else { 0.5 });
+            }
+        }
+        assert_eq!(found.len(), expected.len());
+        for ((_, found), expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-5, "{found} and {expected}");
+        }
+    }
+
+    #[test]
+    fn a_model_predicts_from_all_positions_unless_it_is_told_otherwise() {
+        let device = Device::flex();
+        let states = || Tensor::<3>::from_data([[[1.0], [2.0], [3.0]], [[4.0], [5.0], [6.0]]], &device);
+        let targets = || Tensor::<2, Int>::from_data([[1, 2, 3], [4, 5, 6]], &device);
+        let found = |model: &LanguageModel| {
+            let (states, targets) = model.predicting(states(), targets());
+            (states.into_data().try_to_vec::<f32>().unwrap(), targets.into_data().iter::<i64>().collect::<Vec<_>>())
+        };
+        let with = |auxiliary: AuxiliaryLossesConfig| {
+            let config = LanguageModelConfig { vocabulary: VOCABULARY, layers: LAYERS, block: block(), ..LanguageModelConfig::default() };
+            config.with_auxiliary(auxiliary).init(&RandomKey::from_seed(2), &device)
+        };
+        let all = (vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], vec![1, 2, 3, 4, 5, 6]);
+        assert_eq!(found(&model(&device)), all);
+        assert_eq!(found(&with(AuxiliaryLossesConfig::default())), all);
+        let last = AuxiliaryLossesConfig { multiple_positions: false, intermediate_layers: false, targets: 1, ..Default::default() };
+        let last = with(last);
+        assert_eq!(found(&last), (vec![3.0, 6.0], vec![3, 6]));
+        // It has no classifiers: the loss of the last position is the only one.
+        assert_eq!(last.auxiliary.as_ref().unwrap().num_params(), 0);
+        assert_eq!((last.predicting_positions(7), model(&device).predicting_positions(7)), (1, 7));
     }
 
     #[test]

@@ -138,6 +138,30 @@ impl<A: Attention> LanguageModel<A> {
         probe.within("decoder", None, |probe| self.decoder.forward_with_losses(x, &context, &of_layers, random, probe))
     }
 
+    /// How many of the positions of a row of `length` take part in the loss of the next token in training: all, or the last one alone where the
+    /// [auxiliary losses](crate::auxiliary) of the model are without `multiple_positions`.
+    pub fn predicting_positions(&self, length: usize) -> usize {
+        let has_all = self.auxiliary.as_ref().is_none_or(AuxiliaryClassifiers::has_multiple_positions);
+        if has_all { length } else { length.min(1) }
+    }
+
+    /// The hidden states `[N, C]` that predict in training and their targets `[N]`, of states `[B, N, C]` and the token after each position `[B, N]`: those of
+    /// [`predicting_positions`](Self::predicting_positions).
+    ///
+    /// # Panics
+    /// If there is not a target for each position.
+    pub fn predicting(&self, states: Tensor<3>, targets: Tensor<2, Int>) -> (Tensor<2>, Tensor<1, Int>) {
+        let [batch, length, width] = states.dims();
+        assert_eq!(targets.dims(), [batch, length], "targets for states of {batch} rows of {length}");
+        let positions = self.predicting_positions(length);
+        let (states, targets) = if positions < length {
+            (states.narrow(1, length - positions, positions), targets.narrow(1, length - positions, positions))
+        } else {
+            (states, targets)
+        };
+        (states.reshape([batch * positions, width]), targets.reshape([batch * positions]))
+    }
+
     /// Like [`segment`](Self::segment), with the [auxiliary losses](crate::auxiliary) of the positions of the segment as
     /// [`hidden_with_auxiliary`](Self::hidden_with_auxiliary) has them.
     ///

@@ -38,7 +38,8 @@ pub struct Language {
     pub output_bias: bool,
     /// The bound of the logits (Gemma 2), by default none.
     pub logit_softcap: Option<f64>,
-    /// Losses of intermediate layers and of further targets that are added in training, by default none.
+    /// Losses of intermediate layers and of further targets that are added in training, by default none. With `multiple_positions = false` the last position of
+    /// each sequence alone is trained.
     pub auxiliary: Option<AuxiliaryLossesConfig>,
     /// Test texts on which the histograms of the attention's weights before and after training are compared (0: none).
     pub histogram_texts: usize,

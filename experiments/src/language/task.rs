@@ -276,8 +276,10 @@ impl Task for LanguageTask<'_> {
         LanguageBatch { inputs: cut(0), targets: cut(1), rows: items.len() }
     }
 
+    /// The targets of the loss: where the last position alone predicts, one of each row.
     fn units(&self, batch: &LanguageBatch) -> usize {
-        batch.targets.len()
+        let has_all = self.config.own.auxiliary.is_none_or(|losses| losses.multiple_positions);
+        if has_all { batch.targets.len() } else { batch.rows }
     }
 
     fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, pass: Pass<'_, LanguageCarried>, probe: &mut Probe) -> Tensor<1> {
@@ -285,8 +287,8 @@ impl Task for LanguageTask<'_> {
         let Pass { key, step, steps, carried, .. } = pass;
         let shape = [batch.rows, batch.inputs.len() / batch.rows];
         let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), shape), &device);
-        let targets = Tensor::<1, Int>::from_data(TensorData::new(batch.targets.clone(), [batch.targets.len()]), &device);
-        let auxiliary = (targets.clone().reshape(shape), (step - 1) as f64 / steps as f64);
+        let targets = Tensor::<2, Int>::from_data(TensorData::new(batch.targets.clone(), shape), &device);
+        let auxiliary = (targets.clone(), (step - 1) as f64 / steps as f64);
         let hidden = match self.config.own.data.memory {
             0 => model.hidden_with_auxiliary(inputs, auxiliary, Some(key), probe),
             length => {
@@ -296,9 +298,9 @@ impl Task for LanguageTask<'_> {
                 hidden
             }
         };
-        let [rows, length, d_model] = hidden.states.dims();
-        let loss = model.cross_entropy(hidden.states.reshape([rows * length, d_model]), targets, None, 0.0).loss;
-        with_auxiliary(loss, &hidden.losses, batch.targets.len())
+        let (states, targets) = model.predicting(hidden.states, targets);
+        let loss = model.cross_entropy(states, targets, None, 0.0).loss;
+        with_auxiliary(loss, &hidden.losses, self.units(batch))
     }
 
     fn carries(&self) -> Option<&'static str> {
@@ -454,6 +456,39 @@ mod tests {
         plain.auxiliary = None;
         let plain = loss(&task, &plain, items, (key, 100), &mut LanguageCarried::Nothing);
         assert!(end > 1.3 * plain, "{end} and {plain}");
+    }
+
+    #[test]
+    fn without_multiple_positions_the_last_one_of_each_row_is_the_loss() {
+        let dataset = dataset();
+        let device = Device::flex().autodiff();
+        for memory in [0, 16] {
+            let mut config = config(16, memory);
+            config.model.dropout = 0.0;
+            let plain = config.clone();
+            let last = heedful_models::auxiliary::AuxiliaryLossesConfig {
+                multiple_positions: false,
+                intermediate_layers: false,
+                targets: 1,
+                ..Default::default()
+            };
+            config.own.auxiliary = Some(last);
+            let key = RandomKey::from_seed(2);
+            let task = LanguageTask::new(&config, &dataset);
+            let items = &task.epoch(1, &key)[0];
+            let batch = task.batch(items, 1, &key);
+            let all = LanguageTask::new(&plain, &dataset);
+            assert_eq!((task.units(&batch), all.units(&batch)), (3, 3 * 16));
+            let model = model(&config, &dataset, "relative", &device);
+            let found = loss(&task, &model, items, (key, 1), &mut LanguageCarried::Nothing);
+            // By hand: the loss of the target that follows each row.
+            let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), [3, 16]), &device);
+            let states = model.hidden(inputs, &[], None, &mut Probe::off()).states.narrow(1, 15, 1).squeeze_dim(1);
+            let targets: Vec<i32> = batch.targets.chunks(16).map(|row| row[15]).collect();
+            let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [3]), &device);
+            let expected = model.cross_entropy(states, targets, None, 0.0).loss.into_scalar::<f32>();
+            assert!((found / expected - 1.0).abs() < 1e-5, "{found} and {expected}");
+        }
     }
 
     #[test]
