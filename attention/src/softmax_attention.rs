@@ -258,6 +258,10 @@ impl<L: Heads> Attention for SoftmaxAttention<L> {
         }
     }
 
+    fn sharing_with(self, earlier: &Self) -> Self {
+        Self { logits: self.logits.heads_sharing_with(&earlier.logits), ..self }
+    }
+
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let visibility = visibility.within(&self.limit);

@@ -180,7 +180,10 @@ impl Model<'_> {
                 Some(linformer) if linformer.sharing == Sharing::Layerwise => &AnyMechanism::default(),
                 _ => attention,
             };
-            counted.parameters_at(&place).unwrap_or_default()
+            let ParameterCount { trained, fixed } = counted.parameters_at(&place).unwrap_or_default();
+            // What all layers have in common is little, and not counted at all.
+            let common = counted.shared_parameters_at(&place);
+            ParameterCount { trained: trained - common.trained, fixed: fixed - common.fixed }
         });
         counts.min_by_key(|count| count.trained + count.fixed).unwrap_or_default()
     }

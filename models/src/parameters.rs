@@ -132,9 +132,21 @@ impl StackConfig {
     fn parameters<'a>(&self, attention: impl Fn(&Placement) -> &'a AnyMechanism) -> Option<ParameterCount> {
         let BlockConfig { d_model, max_length, norm, .. } = self.block;
         let mut count = ParameterCount::default();
+        // Mechanisms with parameters that layers have in common, each with its role.
+        let mut sharing: Vec<(Role, &AnyMechanism)> = Vec::new();
         for placement in self.placements() {
-            let ParameterCount { trained, fixed } = of_attention(attention(&placement), &placement)?;
-            count = ParameterCount { fixed: count.fixed.saturating_add(fixed), ..plus(count, trained) };
+            let own = attention(&placement);
+            let ParameterCount { trained, fixed } = of_attention(own, &placement)?;
+            let ParameterCount { trained: mut common, .. } = own.shared_parameters_at(&placement);
+            if common > 0 && !sharing.contains(&(placement.role, own)) {
+                if sharing.iter().any(|(role, _)| *role == placement.role) {
+                    // Two configurations may have some of them in common.
+                    return None;
+                }
+                sharing.push((placement.role, own));
+                common = 0;
+            }
+            count = ParameterCount { fixed: count.fixed.saturating_add(fixed), ..plus(count, trained - common) };
         }
         for cross_heads in &self.cross_heads {
             count = plus(count, self.block.parameters(self.role, cross_heads.is_some()));
@@ -354,6 +366,42 @@ mod tests {
         let config = LanguageModelConfig { attention: lists, ..language_model(BlockConfig::default()) };
         assert_counted(&config);
         assert_eq!(config.parameters().unwrap().fixed, 2 * 16 * 16);
+    }
+
+    #[test]
+    fn parameters_that_layers_have_in_common_count_once() {
+        let config = |name: &str| LanguageModelConfig { layers: 4, ..language_model(BlockConfig::default()) }.with_attention(name);
+        for (own, shared, common) in [
+            ("relative", "relative{shared_biases=true}", 2 * 8),
+            ("learned-relative", "learned-relative{shared_table=true}", (16 + 1) * 4),
+            ("adaptive-span", "adaptive-span{shared_table=true}", (16 + 1) * 4),
+            ("adaptive-span{max_span=5}", "adaptive-span{max_span=5,shared_table=true}", (5 + 1) * 4),
+            ("sliding-window{logits={name=relative}}", "sliding-window{logits={name=relative,shared_biases=true}}", 2 * 8),
+            ("output-gate{logits={name=relative}}", "output-gate{logits={name=relative,shared_biases=true}}", 2 * 8),
+            ("differential{logits={name=relative}}", "differential{logits={name=relative,shared_biases=true}}", 2 * 8),
+            ("talking-heads{logits={name=relative}}", "talking-heads{logits={name=relative,shared_biases=true}}", 2 * 8),
+            ("soft-cap{logits={name=relative}}", "soft-cap{logits={name=relative,shared_biases=true}}", 2 * 8),
+        ] {
+            let [own, with] = [own, shared].map(config);
+            assert_eq!(all(own.parameters()) - all(with.parameters()), 3 * common, "{shared}");
+            // A module counts a parameter as often as it has it.
+            let model = with.init(&RandomKey::from_seed(1), &Device::flex());
+            let (mut ids, mut distinct) = (std::collections::HashSet::new(), 0);
+            model.visit(&mut Numbers(|id, count| distinct += if ids.insert(id) { count } else { 0 }));
+            assert_eq!(all(with.parameters()), distinct, "{shared}");
+            assert_eq!(all(own.parameters()), own.init(&RandomKey::from_seed(1), &Device::flex()).num_params());
+        }
+        let two = config("relative").with_attention(["relative{shared_biases=true}", "relative{shared_biases=true,clamp_length=3}"]);
+        assert_eq!(two.parameters(), None);
+    }
+
+    /// Tells the identity and the size of each parameter.
+    struct Numbers<F>(F);
+
+    impl<F: FnMut(burn::module::ParamId, usize)> burn::module::ModuleVisitor for Numbers<F> {
+        fn visit_float<const D: usize>(&mut self, param: &burn::module::Param<burn::tensor::Tensor<D>>) {
+            (self.0)(param.id, param.shape().num_elements());
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::contract::{Losses, Positions};
 use crate::engine::{LogitTerms, Ramp, SoftSpan, transposed};
 use crate::error::ConfigError;
 use crate::init::{self, Init};
-use crate::logits::{LogitFacts, Logits};
+use crate::logits::{LogitFacts, Logits, shared_in_order};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -89,6 +89,9 @@ pub struct AdaptiveSpanConfig {
     /// The attention whose logits are used: one that has logits, or a mixture (default: `learned-relative` up to `S`, the paper's base model).
     #[setters(into)]
     pub logits: Option<AnyMechanism>,
+    /// Whether all layers of a stack have the same table of relative positions, as in the released code (default: each has its own). Logits that are named have
+    /// an option of their own.
+    pub shared_table: bool,
 }
 
 impl Default for AdaptiveSpanConfig {
@@ -102,6 +105,7 @@ impl Default for AdaptiveSpanConfig {
             origin: SpanOrigin::default(),
             own_position: true,
             logits: None,
+            shared_table: false,
         }
     }
 }
@@ -129,7 +133,7 @@ pub struct AdaptiveSpan {
 
 impl AdaptiveSpanConfig {
     fn spanned(&self, placement: &Placement) -> AnyMechanism {
-        let base = || LearnedRelativeConfig { max_distance: Some(self.longest(placement)) }.into();
+        let base = || LearnedRelativeConfig { max_distance: Some(self.longest(placement)), shared_table: self.shared_table }.into();
         self.logits.clone().unwrap_or_else(base)
     }
 
@@ -231,6 +235,13 @@ impl Mechanism for AdaptiveSpanConfig {
             let remedy = "give a fraction of the longest span, from 0 to 1, and strictly between for dynamic spans";
             return Err(check.wrong("initial", initial, remedy));
         }
+        if self.shared_table && self.logits.is_some() {
+            return Err(check.wrong(
+                "shared_table",
+                true,
+                "it is of the base model; leave it out, or give the option of the logits that are named",
+            ));
+        }
         let logits = self.spanned(placement);
         if !logits.can_be_spanned() {
             let able = AnyMechanism::families_that(AnyMechanism::can_be_spanned);
@@ -289,6 +300,11 @@ impl Mechanism for AdaptiveSpanConfig {
         };
         let logits = self.logits.clone().unwrap_or_else(|| LearnedRelativeConfig::default().into());
         Some(logits.parameters()?.plus(spans))
+    }
+
+    fn shared_parameters(&self) -> ParameterFormula {
+        let base = || LearnedRelativeConfig::default().with_shared_table(self.shared_table).shared_parameters();
+        self.logits.as_ref().map_or_else(base, AnyMechanism::shared_parameters)
     }
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
@@ -380,5 +396,9 @@ impl Logits for AdaptiveSpan {
             losses.push("span", self.fractions(query).mean() * (self.penalty * self.max_span as f64));
         }
         losses
+    }
+
+    fn sharing_with(self, earlier: &Self) -> Self {
+        Self { logits: shared_in_order(self.logits, &earlier.logits), ..self }
     }
 }

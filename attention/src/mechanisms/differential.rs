@@ -301,6 +301,10 @@ impl Heads for Differential {
         let of = |logits: &AnyLogits, width: usize| seen_pairs(pairs, logits) * (logits.multiplications(width as f64) + pairs.d_head());
         of(&self.first, self.widths[0]) + of(&self.second, self.widths[1])
     }
+
+    fn heads_sharing_with(self, earlier: &Self) -> Self {
+        Self { first: self.first.sharing_with(&earlier.first), second: self.second.sharing_with(&earlier.second), ..self }
+    }
 }
 
 #[cfg(test)]

@@ -38,6 +38,8 @@ pub struct LearnedRelativeConfig {
     /// Greatest distance at which a key is seen, `S`, at least 1 (default: the maximal length).
     #[setters(into)]
     pub max_distance: Option<usize>,
+    /// Whether all layers of a stack have the same vectors, as in the released code (default: each has its own).
+    pub shared_table: bool,
 }
 
 /// Logits with learned relative positions.
@@ -54,6 +56,7 @@ pub struct LearnedRelative {
     heads: usize,
     kv_heads: usize,
     max_distance: usize,
+    shared_table: bool,
 }
 
 impl LearnedRelativeConfig {
@@ -68,6 +71,7 @@ impl LearnedRelativeConfig {
             heads: placement.heads,
             kv_heads: placement.n_kv_heads(),
             max_distance,
+            shared_table: self.shared_table,
         }
     }
 }
@@ -87,7 +91,7 @@ impl Mechanism for LearnedRelativeConfig {
             state: "2 (S + 1) d",
             letters: &[("S", "longest distance that is seen")],
             differences: &[
-                "Each layer has a table of its own.",
+                "Each layer has a table of its own, unless `shared_table` gives all layers the same.",
                 "The query's own position is seen, as everywhere else; in the released code it attends to itself through the residual connection alone (option `own_position` of `adaptive-span` chooses).",
             ],
         }
@@ -124,6 +128,10 @@ impl Mechanism for LearnedRelativeConfig {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g"), (1, "D S"), (1, "D")]))
+    }
+
+    fn shared_parameters(&self) -> ParameterFormula {
+        if self.shared_table { ParameterFormula::trained(&[(1, "D S"), (1, "D")]) } else { ParameterFormula::none() }
     }
 
     fn query_key_biases(&self) -> Option<ParameterFormula> {
@@ -168,5 +176,10 @@ impl Logits for LearnedRelative {
 
     fn multiplications(&self, d_head: f64) -> f64 {
         2.0 * d_head
+    }
+
+    fn sharing_with(self, earlier: &Self) -> Self {
+        let is_alike = self.distances.shape() == earlier.distances.shape();
+        if self.shared_table && earlier.shared_table && is_alike { Self { distances: earlier.distances.clone(), ..self } } else { self }
     }
 }

@@ -20,7 +20,7 @@ use crate::contract::{Losses, Positions};
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::init::Init;
-use crate::logits::{LogitFacts, Logits};
+use crate::logits::{LogitFacts, Logits, shared_in_order};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -279,5 +279,9 @@ impl Logits for Mixture {
         let mut losses = Losses::default();
         self.members.iter().for_each(|member| losses.extend(member.losses(query)));
         losses
+    }
+
+    fn sharing_with(self, earlier: &Self) -> Self {
+        Self { members: shared_in_order(self.members, &earlier.members), ..self }
     }
 }

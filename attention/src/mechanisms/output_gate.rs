@@ -29,7 +29,7 @@ use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
 use crate::linear::linear;
-use crate::logits::{LogitFacts, Logits};
+use crate::logits::{LogitFacts, Logits, shared_in_order};
 use crate::parameter_formula::ParameterFormula;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
@@ -258,5 +258,9 @@ impl Logits for OutputGate {
 
     fn losses(&self, query: &Tensor<3>) -> Losses {
         self.inner().losses(query)
+    }
+
+    fn sharing_with(self, earlier: &Self) -> Self {
+        Self { logits: shared_in_order(self.logits, &earlier.logits), ..self }
     }
 }

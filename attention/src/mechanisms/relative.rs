@@ -48,6 +48,8 @@ pub struct RelativeConfig {
     /// shows `M` keys, so that its first memory element is never seen.
     #[setters(into)]
     pub same_length: Option<usize>,
+    /// Whether all layers of a stack have the same `u` and `v`, as by default in the released code, where `untie_r` is false (default: each has its own).
+    pub shared_biases: bool,
 }
 
 /// Logits with relative positions.
@@ -71,6 +73,7 @@ pub struct Relative {
     kv_heads: usize,
     clamp_length: Option<usize>,
     same_length: Option<usize>,
+    shared_biases: bool,
 }
 
 impl RelativeConfig {
@@ -90,6 +93,7 @@ impl RelativeConfig {
             kv_heads: placement.n_kv_heads(),
             clamp_length: self.clamp_length,
             same_length: self.same_length,
+            shared_biases: self.shared_biases,
         }
     }
 }
@@ -109,7 +113,7 @@ impl Mechanism for RelativeConfig {
             state: "2 n d",
             letters: &[],
             differences: &[
-                "`u` and `v` belong to one layer, as with `untie_r` there.",
+                "`u` and `v` belong to one layer, as with `untie_r` there; `shared_biases` gives all layers the same.",
                 "The table of sinusoids is not dropped out.",
                 "Keys beyond the causal ones are scored correctly rather than left to the mask.",
                 "`same_length` counts keys.",
@@ -160,6 +164,10 @@ impl Mechanism for RelativeConfig {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         Some(ParameterFormula::trained(&[(2, "d q"), (1, "d g"), (2, "q")]))
+    }
+
+    fn shared_parameters(&self) -> ParameterFormula {
+        if self.shared_biases { ParameterFormula::trained(&[(2, "q")]) } else { ParameterFormula::none() }
     }
 }
 
@@ -242,5 +250,13 @@ impl Logits for Relative {
 
     fn multiplications(&self, d_head: f64) -> f64 {
         2.0 * d_head
+    }
+
+    fn sharing_with(self, earlier: &Self) -> Self {
+        let is_alike = self.content_bias.shape() == earlier.content_bias.shape();
+        if !(self.shared_biases && earlier.shared_biases && is_alike) {
+            return self;
+        }
+        Self { content_bias: earlier.content_bias.clone(), position_bias: earlier.position_bias.clone(), ..self }
     }
 }

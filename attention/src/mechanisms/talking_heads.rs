@@ -274,6 +274,10 @@ impl Heads for TalkingHeads {
         let mixings = [&self.logit_mixing, &self.weight_mixing].into_iter().flatten().count() as f64;
         pairs.dense() * (self.scores.multiplications(pairs.d_head()) + pairs.d_head() + mixings * pairs.heads as f64)
     }
+
+    fn heads_sharing_with(self, earlier: &Self) -> Self {
+        Self { scores: self.scores.sharing_with(&earlier.scores), ..self }
+    }
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention;
     fn formula(&self) -> Option<Formula<'_>>;
     fn parameters(&self) -> Option<ParameterFormula>;
+    fn shared_parameters(&self) -> ParameterFormula;
     fn query_key_biases(&self) -> Option<ParameterFormula>;
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)>;
     fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)>;
@@ -142,6 +143,10 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         Mechanism::parameters(self)
+    }
+
+    fn shared_parameters(&self) -> ParameterFormula {
+        Mechanism::shared_parameters(self)
     }
 
     fn query_key_biases(&self) -> Option<ParameterFormula> {
@@ -285,6 +290,11 @@ impl AnyMechanism {
     /// As [`Mechanism::parameters`].
     pub(crate) fn parameters(&self) -> Option<ParameterFormula> {
         self.0.parameters()
+    }
+
+    /// As [`Mechanism::shared_parameters`].
+    pub(crate) fn shared_parameters(&self) -> ParameterFormula {
+        self.0.shared_parameters()
     }
 
     /// As [`Mechanism::query_key_biases`].

@@ -148,6 +148,7 @@ macro_rules! erased_logits {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         trait ErasedLogits: ErasedModule {
             fn boxed(&self) -> Box<dyn ErasedLogits>;
+            fn share_with(&mut self, earlier: &dyn Any);
             fn normaliser(&self) -> Normaliser;
             fn sink(&self) -> Option<Init>;
             fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
@@ -157,6 +158,12 @@ macro_rules! erased_logits {
         impl<L: Logits> ErasedLogits for Slot<L> {
             fn boxed(&self) -> Box<dyn ErasedLogits> {
                 Box::new(self.clone())
+            }
+
+            fn share_with(&mut self, earlier: &dyn Any) {
+                if let Some(earlier) = earlier.downcast_ref::<L>() {
+                    self.change(|logits| logits.sharing_with(earlier));
+                }
             }
 
             fn normaliser(&self) -> Normaliser {
@@ -175,6 +182,11 @@ macro_rules! erased_logits {
         }
 
         impl Logits for AnyLogits {
+            fn sharing_with(mut self, earlier: &Self) -> Self {
+                self.inner.share_with(earlier.inner.module());
+                self
+            }
+
             fn normaliser(&self) -> Normaliser {
                 self.normaliser.unwrap_or_else(|| self.inner.normaliser())
             }

@@ -143,6 +143,12 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         if Self::card().kind.is_over_logits() { self.members().first()?.parameters() } else { None }
     }
 
+    /// Those of its [`parameters`](Self::parameters) that all layers of a stack have in common
+    /// ([`Attention::sharing_with`](crate::contract::Attention::sharing_with)). Default: those that its members have in common.
+    fn shared_parameters(&self) -> ParameterFormula {
+        self.members().into_iter().map(AnyMechanism::shared_parameters).fold(ParameterFormula::none(), ParameterFormula::plus)
+    }
+
     /// Parameters of the biases that [`Placement::qkv_bias`] gives the projections of queries and keys, of a mechanism that gives them; `None`: it does not, and is
     /// refused where the placement asks for biases. Default: those of all members, if there are some and all of them give theirs.
     fn query_key_biases(&self) -> Option<ParameterFormula> {

@@ -164,12 +164,21 @@ impl AnyMechanism {
     /// How many parameters the attention has at a place, without building it; `None` as of [`parameter_formula`](Self::parameter_formula). The configuration
     /// need not be valid, and no size is too large.
     pub fn parameters_at(&self, placement: &Placement) -> Option<ParameterCount> {
-        let formula = self.parameter_formula()?.plus(self.biases_at(placement));
+        Some(self.count(&self.parameter_formula()?.plus(self.biases_at(placement)), placement))
+    }
+
+    /// How many of [these](Self::parameters_at) a layer has in common with the other layers of a stack, so that a stack has them once. The projections of a layerwise
+    /// `linformer` are not counted here.
+    pub fn shared_parameters_at(&self, placement: &Placement) -> ParameterCount {
+        self.count(&self.shared_parameters(), placement)
+    }
+
+    fn count(&self, formula: &ParameterFormula, placement: &Placement) -> ParameterCount {
         let Placement { d_model, heads, max_length, .. } = *placement;
         let (q, g) = (placement.query_width(), placement.key_width());
         let mut letters = vec![("d", d_model), ("H", heads), ("D", placement.d_head()), ("q", q), ("g", g), ("L", max_length)];
         letters.extend(self.letters_at(placement));
-        Some(ParameterCount { trained: formula.trained.value(&letters), fixed: formula.fixed.value(&letters) })
+        ParameterCount { trained: formula.trained.value(&letters), fixed: formula.fixed.value(&letters) }
     }
 
     /// Parameters of the biases that the placement asks for and that the mechanism does not have anyway.

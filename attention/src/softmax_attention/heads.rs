@@ -61,6 +61,11 @@ pub trait Heads: Module + ModuleDisplay + 'static {
         Losses::default()
     }
 
+    /// As [`Logits::sharing_with`]. Default: nothing is shared.
+    fn heads_sharing_with(self, _earlier: &Self) -> Self {
+        self
+    }
+
     /// As [`Logits::takes_any_queries`]. Default: no.
     fn head_takes_any_queries(&self) -> bool {
         false
@@ -115,6 +120,10 @@ impl<L: Logits> Heads for L {
 
     fn head_losses(&self, query: &Tensor<3>) -> Losses {
         Logits::losses(self, query)
+    }
+
+    fn heads_sharing_with(self, earlier: &Self) -> Self {
+        Logits::sharing_with(self, earlier)
     }
 
     fn head_takes_any_queries(&self) -> bool {

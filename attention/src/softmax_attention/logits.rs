@@ -117,6 +117,20 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     fn losses(&self, _query: &Tensor<3>) -> Losses {
         Losses::default()
     }
+
+    /// These logits with what they share with those of an earlier layer, as of [`Attention::sharing_with`](crate::contract::Attention::sharing_with). Default:
+    /// nothing is shared.
+    fn sharing_with(self, _earlier: &Self) -> Self {
+        self
+    }
+}
+
+/// Logits with what each shares with those of an earlier layer at its place.
+pub(crate) fn shared_in_order<L: Logits>(own: Vec<L>, earlier: &[L]) -> Vec<L> {
+    if own.len() != earlier.len() {
+        return own;
+    }
+    own.into_iter().zip(earlier).map(|(own, earlier)| own.sharing_with(earlier)).collect()
 }
 
 /// Facts about logits. By default they score the keys of their own sequence, of any length, from positions and queries alone.

@@ -15,7 +15,7 @@ use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
 use crate::error::ConfigError;
 use crate::init::Init;
-use crate::logits::{LogitFacts, Logits};
+use crate::logits::{LogitFacts, Logits, shared_in_order};
 use crate::pattern::{Grouping, Pattern};
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -257,5 +257,9 @@ impl<L: Logits> Logits for Restricted<L> {
 
     fn losses(&self, query: &Tensor<3>) -> Losses {
         self.inner().losses(query)
+    }
+
+    fn sharing_with(self, earlier: &Self) -> Self {
+        Self { logits: shared_in_order(self.logits, &earlier.logits), ..self }
     }
 }

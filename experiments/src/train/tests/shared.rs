@@ -5,7 +5,7 @@ use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Shari
 use heedful_attention::probe::Probe;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_models::block::BlockConfig;
-use heedful_models::classifier::{Classifier, ClassifierConfig, Sentences};
+use heedful_models::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 
 use super::*;
 
@@ -153,4 +153,67 @@ fn a_checkpoint_keeps_what_is_shared() {
     let gradients = loss(&loaded).backward();
     let [first, last] = [0, 2].map(|layer| layers[layer].val().grad(&gradients).expect("every layer has a gradient").into_data());
     assert_eq!(first, last);
+}
+
+/// The names and identities of the parameters whose names end with one of these.
+struct Ending<'a> {
+    endings: &'a [&'a str],
+    path: Vec<String>,
+    found: Vec<(burn::module::ParamId, TensorData)>,
+}
+
+impl burn::module::ModuleVisitor for Ending<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if self.path.last().is_some_and(|name| self.endings.contains(&name.as_str())) {
+            self.found.push((param.id, param.val().into_data()));
+        }
+    }
+}
+
+#[test]
+fn relative_positions_that_layers_share_are_trained_stored_and_loaded_as_one() {
+    for (name, endings) in [
+        ("relative{shared_biases=true}", &["content_bias", "position_bias"][..]),
+        ("adaptive-span{shared_table=true,max_span=4}", &["distances"]),
+    ] {
+        let model = |seed: u64| {
+            let config = ClassifierConfig {
+                vocabulary: 9,
+                outputs: 2,
+                attention: name.parse::<AnyMechanism>().unwrap().into(),
+                layers: 3,
+                pooling: Pooling::Mean,
+                causal: true,
+                block: BlockConfig { d_model: 8, heads: 2, d_ff: 8, max_length: 6, ..BlockConfig::default() },
+                ..ClassifierConfig::default()
+            };
+            config.validate().unwrap();
+            config.init(&RandomKey::from_seed(seed), &Device::flex().autodiff())
+        };
+        let shared = |model: &Classifier| {
+            let mut visitor = Ending { endings, path: Vec::new(), found: Vec::new() };
+            model.visit(&mut visitor);
+            assert_eq!(visitor.found.len(), 3 * endings.len(), "{name}");
+            let (first, others) = visitor.found.split_at(endings.len());
+            assert!(others.chunks(endings.len()).all(|layer| layer == first), "{name}");
+            first.to_vec()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let before = shared(&model(1));
+        let trained = train(2, folder.path(), model(1)).model;
+        let after = shared(&trained);
+        assert!(before.iter().zip(&after).all(|(before, after)| before.1 != after.1), "{name}");
+        let checkpoint = CheckpointFolder::new(folder.path(), DIGEST).load(2).unwrap();
+        let loaded = super::super::record::load_model(model(2), &checkpoint).unwrap();
+        let values = |found: Vec<(burn::module::ParamId, TensorData)>| found.into_iter().map(|(_, values)| values).collect::<Vec<_>>();
+        assert_eq!(values(shared(&loaded)), values(after), "{name}");
+    }
 }
