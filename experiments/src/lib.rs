@@ -35,6 +35,7 @@ pub mod measure;
 pub mod mechanisms;
 pub mod memory_rl;
 pub mod metrics;
+pub mod mixture_weights;
 pub mod model;
 pub mod options;
 pub mod parity;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! <out>/analyse.md                  what there is, and the statistics
-//! <out>/statistics.csv, divergence.csv, histogram.csv, spans.csv, buckets.csv, gates.csv, halting.csv, weights.csv
+//! <out>/statistics.csv, divergence.csv, histogram.csv, spans.csv, buckets.csv, gates.csv, halting.csv, mixtures.csv, weights.csv
 //! <out>/entropy.svg, distance.svg, histogram.svg, spans.svg, gates.svg, halting-text<N>.svg
 //! <out>/maps/text<N>-<module>.{svg,png}
 //! ```
@@ -32,6 +32,7 @@ pub use observe::{AnalyseOptions, run};
 pub use record::{Kind, Observed, State};
 pub use statistics::{BucketStatistics, Extent, GateStatistics, HeadStatistics, Mean, Place, Places, Statistics};
 
+use crate::mixture_weights::MixtureShares;
 use crate::run_folder::{RunFolderError, write_atomically, write_atomically_with};
 
 /// Why an analysis could not be done.
@@ -124,6 +125,8 @@ pub struct Analysis {
     seen: BTreeSet<(State, usize, String, Kind)>,
     /// Weights of the texts asked for, halting steps of all.
     kept: Vec<Observed>,
+    /// Weights of the members of mixtures, which no text changes.
+    mixtures: Vec<(State, MixtureShares)>,
 }
 
 impl Analysis {
@@ -135,7 +138,13 @@ impl Analysis {
             statistics: Statistics::default(),
             seen: BTreeSet::new(),
             kept: Vec::new(),
+            mixtures: Vec::new(),
         }
+    }
+
+    /// Adds the weights of the members of mixtures of a model in a state ([`mixture_weights::of`](crate::mixture_weights::of)).
+    pub fn add_mixtures(&mut self, state: State, mixtures: impl IntoIterator<Item = MixtureShares>) {
+        self.mixtures.extend(mixtures.into_iter().map(|mixture| (state, mixture)));
     }
 
     /// Adds what a module showed of a text.
@@ -175,6 +184,16 @@ impl Analysis {
         pictures::write(self, &mut files)?;
         write_atomically(&files.at("analyse.md")?, page::markdown(self, &files.listed).as_bytes())?;
         Ok(())
+    }
+
+    /// Each weight of a member of a mixture: the state, path of the attention, head, member and weight. One weight for all heads has head `None`.
+    fn member_weights(&self) -> impl Iterator<Item = (State, &str, Option<usize>, &str, f64)> {
+        self.mixtures.iter().flat_map(|(state, MixtureShares { module, members })| {
+            members.iter().flat_map(move |(member, weights)| {
+                let head = |head: usize| (weights.len() > 1).then_some(head);
+                weights.iter().enumerate().map(move |(at, weight)| (*state, module.as_str(), head(at), member.as_str(), *weight))
+            })
+        })
     }
 
     /// Whether the model was observed in a state.

@@ -14,6 +14,7 @@ use crate::backend::Backend;
 use crate::comparison::{Reloaded, reload, scoring_bar, write_page};
 use crate::error::{ExperimentError, print_line};
 use crate::experiment::definition::{Experiment, ReadSegment, Reading, Setup};
+use crate::mixture_weights;
 use crate::run_folder::RunFolder;
 
 /// Which model is shown what.
@@ -108,6 +109,7 @@ fn read_both<E: Experiment>(
     bar: &ProgressBar,
 ) -> Result<(), ExperimentError> {
     for (state, model) in [(State::Initial, initial), (State::Trained, trained)] {
+        analysis.add_mixtures(state, mixture_weights::of(model));
         // Each segment of a text counts as one.
         let mut number = 0;
         for text in texts {

@@ -110,6 +110,14 @@ fn tables(analysis: &Analysis, state: State, text: &mut String) {
     let explanation = "Over channels, positions and texts: 0 is shut, 1 is open.";
     head_table("Gates", explanation, vec!["module", "mean", "deviation"], rows.collect(), text);
 
+    let rows = analysis.member_weights().filter(|(own, ..)| *own == state);
+    let rows = rows.map(|(_, module, head, member, weight)| {
+        let head = head.map_or_else(|| "all".to_owned(), |head| head.to_string());
+        vec![format!("`{}`", named(module)), head, member.to_owned(), cell(Some(weight))]
+    });
+    let explanation = "What each member of a mixture weighs; the weights of a head sum to 1, and are equal at initialisation.";
+    head_table("Mixtures", explanation, vec!["module", "head", "member", "weight"], rows.collect(), text);
+
     let rows = statistics.halting.iter().filter(|(place, _)| place.state == state);
     let rows = rows.map(|(place, steps)| {
         vec![format!("`{}`", named(&place.module)), cell(steps.mean.value()), cell(Some(steps.least)), cell(Some(steps.greatest))]

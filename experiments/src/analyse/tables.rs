@@ -73,6 +73,14 @@ pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), Ru
         let rows = State::ALL.into_iter().flat_map(|state| analysis.halting(state)).flat_map(steps);
         write_rows(files, "halting.csv", "The steps after which each token halted.", "state,text,module,position,token,steps", rows)?;
     }
+    if !analysis.mixtures.is_empty() {
+        let sentence = "What each member of a mixture weighs in each head; where all heads have one weight, the head is empty.";
+        let rows = analysis.member_weights().map(|(state, module, head, member, weight)| {
+            let head = head.map(|head| head.to_string()).unwrap_or_default();
+            vec![state.name().into(), named(module).into(), head, member.into(), weight.to_string()]
+        });
+        write_rows(files, "mixtures.csv", sentence, "state,module,head,member,weight", rows)?;
+    }
     if analysis.maps().next().is_some() {
         let sentence = format!("Every weight of the texts shown, {}.", analysis.shown());
         let header = "text,module,head,query,key,weight,query_token,key_token";

@@ -120,6 +120,33 @@ fn the_page_shows_statistics_of_each_head() {
 }
 
 #[test]
+fn weights_of_members_of_mixtures_have_a_table_and_a_section() {
+    let mut analysis = analysis(&everything(), &[]);
+    let of = |weights: [f64; 2]| MixtureShares {
+        module: "decoder.layers.0.self_attention".into(),
+        members: vec![("synthesizer-random".into(), weights.to_vec()), ("dot-product".into(), weights.map(|weight| 1.0 - weight).to_vec())],
+    };
+    analysis.add_mixtures(State::Initial, [of([0.5, 0.5])]);
+    let one = MixtureShares { module: "decoder.layers.1.self_attention".into(), members: vec![("alibi".into(), vec![0.25])] };
+    analysis.add_mixtures(State::Trained, [of([0.125, 0.75]), one]);
+    let folder = written(&analysis);
+    let page = fs::read_to_string(folder.path().join("analyse.md")).unwrap();
+    for part in [
+        "- [`mixtures.csv`](mixtures.csv): ",
+        "## Mixtures, after training",
+        "| `decoder.layers.0.self_attention` | 0 | synthesizer-random | 0.125 |",
+        "| `decoder.layers.0.self_attention` | 1 | dot-product | 0.250 |",
+        "| `decoder.layers.1.self_attention` | all | alibi | 0.250 |",
+    ] {
+        assert!(page.contains(part), "{part} is missing in\n{page}");
+    }
+    let rows = rows(folder.path(), "mixtures.csv");
+    assert_eq!(rows.len(), 4 + 4 + 1);
+    assert_eq!(rows[4], vec!["trained", "decoder.layers.0.self_attention", "0", "synthesizer-random", "0.125"]);
+    assert_eq!(&rows[8][2], "");
+}
+
+#[test]
 fn what_a_model_does_not_have_is_said_and_has_no_file() {
     let mut cross = observed(Kind::Weights, "a b", &[1, 2, 2], &[0.5; 4]);
     cross.query_start = None;

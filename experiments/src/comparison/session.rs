@@ -19,6 +19,7 @@ use crate::error::{Completion, ExperimentError};
 use crate::experiment::Scores;
 use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
 use crate::jobs::{Shard, side_by_side};
+use crate::mixture_weights;
 use crate::provenance::{self, Provenance};
 use crate::record::{Budget, Machine, ResultRecord, STEPS_PER_SECOND, command_line, peak_memory_bytes, reset_peak_memory};
 use crate::results::{Results, write_result};
@@ -201,6 +202,7 @@ impl<'a, E: Experiment> Session<'a, E> {
         let model = load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?;
         let Some(mut scores) = E::score(setup, &E::task(setup), &model, paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
         E::score_change(setup, &model, &|| Ok(initial.clone()), &mut scores)?;
+        scores.notes.extend(mixture_weights::note(&model));
         record.configuration = self.runs.recipe(run)?;
         (record.steps, record.parameters) = (trained.steps, trained.parameters);
         record.parameters_by_part.clone_from(&trained.parameters_by_part);
@@ -268,6 +270,7 @@ impl<'a, E: Experiment> Session<'a, E> {
                 let mut scores = E::score(setup, &task, &trained.model, paths, &self.interrupt)?;
                 if let Some(scores) = &mut scores {
                     E::score_change(setup, &trained.model, &|| E::model(setup, &key.named("init"), &self.device), scores)?;
+                    scores.notes.extend(mixture_weights::note(&trained.model));
                 }
                 if attempts[index].rate.is_some() && scores.is_some() {
                     keep(&attempts[index].folder, paths.root())?;

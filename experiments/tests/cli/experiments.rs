@@ -250,6 +250,26 @@ fn spans_of_a_language_model_are_analysed_for_each_head_of_each_layer() {
 }
 
 #[test]
+fn mixtures_say_what_their_members_weigh_in_report_and_analysis() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("run");
+    let text = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, batch = 4, stride = 8}"];
+    let name = "synthesizer-random+dot-product";
+    succeeded(&run("lm", &out, &[&text[..], &["--attention", name]].concat()));
+    let notes = records(&out)[0]["notes"].to_string();
+    assert!(notes.contains("decoder.layers.0.self_attention synthesizer-random 0."), "{notes}");
+    for report in ["report.md", "report.html"] {
+        let report = fs::read_to_string(out.join(report)).unwrap();
+        assert!(report.contains("weights of the members of mixtures"), "{report}");
+    }
+    succeeded(&tool("analyse").arg(&out).args(["--texts", "1", "--pictured", "0"]).output().unwrap());
+    let analysis = out.join(format!("analysis/{name}-seed1"));
+    let weights = fs::read_to_string(analysis.join("mixtures.csv")).unwrap();
+    assert!(weights.contains("initial,decoder.layers.0.self_attention,0,dot-product,0.5\n"), "{weights}");
+    assert!(fs::read_to_string(analysis.join("analyse.md")).unwrap().contains("## Mixtures, after training"));
+}
+
+#[test]
 fn gates_of_an_agent_are_analysed_in_each_layer() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
