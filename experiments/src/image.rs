@@ -18,6 +18,7 @@ use heedful_models::position::{GridConfig, PositionConfig};
 use heedful_models::presets::{Preset, PresetModel};
 use serde::{Deserialize, Serialize};
 
+use crate::analyse::SeenImage;
 use crate::comparison::folder_name;
 use crate::data::generate::images::ImageShape;
 use crate::data::generate::{self, Sizes};
@@ -165,7 +166,9 @@ impl Experiment for ImageModelling {
         let image = read_values(text, values, images)?;
         let task = Self::task(setup);
         task.read(model, &image, class, probe);
-        Ok(Reading { decoder: shown(images, &image, task.order.before_last()), ..Reading::default() })
+        let decoder = shown(images, &image, task.order.before_last());
+        let pixels = task.order.indices().iter().map(|index| index / images.channels).collect();
+        Ok(Reading { decoder, image: Some(seen(images, image, pixels)), ..Reading::default() })
     }
 }
 
@@ -208,6 +211,12 @@ fn places(images: &Images, image: &[u8], indices: &[usize]) -> Vec<String> {
 /// What a decoder is given of an image: the token that begins it, and the elements at these indices.
 fn shown(images: &Images, image: &[u8], indices: &[usize]) -> Vec<String> {
     [vec!["begin".to_owned()], places(images, image, indices)].concat()
+}
+
+/// An image whose pixels are foreseen in this order.
+fn seen(images: &Images, values: Vec<u8>, pixels: Vec<usize>) -> SeenImage {
+    let Images { height, width, channels, levels, .. } = *images;
+    SeenImage { height, width, channels, levels, values, pixels }
 }
 
 fn bits_column() -> MetricColumn {

@@ -7,6 +7,7 @@
 //! <out>/statistics.csv, divergence.csv, histogram.csv, spans.csv, buckets.csv, gates.csv, halting.csv, mixtures.csv, weights.csv
 //! <out>/entropy.svg, distance.svg, histogram.svg, spans.svg, gates.svg, halting-text<N>.svg
 //! <out>/maps/text<N>-<module>.{svg,png}
+//! <out>/image-distance.csv, row-distance.svg, column-distance.svg, maps/text<N>-<module>-pixel.svg     of images
 //! ```
 //!
 //! What a model does not have is said in `analyse.md` and has no file. Statistics are of all texts; every weight, and its picture, is kept for the texts
@@ -14,6 +15,7 @@
 //! to weights.
 
 mod histogram;
+mod image;
 mod observe;
 mod page;
 mod pictures;
@@ -21,12 +23,13 @@ mod record;
 mod statistics;
 mod tables;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub use histogram::Histogram;
+pub use image::{ImageDistances, PixelChoice, SeenImage};
 pub(crate) use observe::of_change;
 pub use observe::{AnalyseOptions, run};
 pub use record::{Kind, Observed, State};
@@ -127,6 +130,9 @@ pub struct Analysis {
     kept: Vec<Observed>,
     /// Weights of the members of mixtures, which no text changes.
     mixtures: Vec<(State, MixtureShares)>,
+    /// The images among the texts, by the number of the text.
+    images: BTreeMap<usize, SeenImage>,
+    overlaid: PixelChoice,
 }
 
 impl Analysis {
@@ -139,7 +145,20 @@ impl Analysis {
             seen: BTreeSet::new(),
             kept: Vec::new(),
             mixtures: Vec::new(),
+            images: BTreeMap::new(),
+            overlaid: PixelChoice::default(),
         }
+    }
+
+    /// Lays the weights of another pixel over images, or those of some layers alone.
+    pub fn with_pixel(mut self, choice: PixelChoice) -> Self {
+        self.overlaid = choice;
+        self
+    }
+
+    /// Tells that a text is an image. What is added of it later has distances in the image.
+    pub fn add_image(&mut self, text: usize, image: SeenImage) {
+        self.images.insert(text, image);
     }
 
     /// Adds the weights of the members of mixtures of a model in a state ([`mixture_weights::of`](crate::mixture_weights::of)).
@@ -158,6 +177,9 @@ impl Analysis {
             return Err(AnalyseError::Twice { text, module: observed.module, kind, state });
         }
         self.statistics.add(&observed);
+        if let Some(image) = self.images.get(&text).filter(|image| image.is_seen_in(&observed)) {
+            self.statistics.add_distances(image, &observed);
+        }
         let is_kept = match kind {
             Kind::Weights | Kind::SlotWeights => self.pictured.contains(&text),
             Kind::HaltingSteps => true,
@@ -209,6 +231,14 @@ impl Analysis {
     /// Weights of the texts asked for, in the state of which single texts are shown.
     fn maps(&self) -> impl Iterator<Item = &Observed> {
         self.kept.iter().filter(|observed| observed.state == self.shown() && observed.kind != Kind::HaltingSteps)
+    }
+
+    /// The maps of images whose weights are laid over the image.
+    fn overlays(&self) -> impl Iterator<Item = (&Observed, &SeenImage)> {
+        self.maps().filter_map(|observed| {
+            let image = self.images.get(&observed.text)?;
+            (image.is_seen_in(observed) && self.overlaid.has(&observed.module)).then_some((observed, image))
+        })
     }
 
     /// Halting steps of all texts in one state.

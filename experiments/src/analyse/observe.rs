@@ -9,7 +9,8 @@ use heedful_attention::read::read;
 use heedful_host::device_failure::guarded;
 use indicatif::ProgressBar;
 
-use super::{Analysis, Kind, Observed, State};
+use super::image::layer;
+use super::{Analysis, Kind, Observed, PixelChoice, State};
 use crate::backend::Backend;
 use crate::comparison::{Reloaded, reload, scoring_bar, write_page};
 use crate::error::{ExperimentError, print_line};
@@ -47,6 +48,14 @@ pub struct AnalyseOptions {
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub pictured: usize,
 
+    /// Of images: the pixel whose weights are laid over the image, row and column from 0 [default: that in the middle]
+    #[arg(long, value_name = "ROW,COLUMN", value_parser = pixel)]
+    pub pixel: Option<[usize; 2]>,
+
+    /// Of images: the layers whose weights are laid over the image, from 0, separated by commas [default: all]
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',')]
+    pub layers: Vec<usize>,
+
     /// Where tensors are computed
     #[arg(long, value_name = "flex|ndarray|wgpu|vulkan|metal|webgpu|cuda|rocm", default_value = "flex")]
     pub backend: Backend,
@@ -54,6 +63,43 @@ pub struct AnalyseOptions {
     /// Folder of the analysis [default: RUN/analysis/ATTENTION-seedS]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+}
+
+/// Row and column of a pixel.
+fn pixel(text: &str) -> Result<[usize; 2], String> {
+    let numbers = text.split_once(',').and_then(|(row, column)| Some([row.trim().parse().ok()?, column.trim().parse().ok()?]));
+    numbers.ok_or_else(|| "give row and column from 0, such as 4,7".to_owned())
+}
+
+/// Refuses a pixel or layers that are laid over no image.
+fn check_choice(analysis: &Analysis, PixelChoice { pixel, layers }: &PixelChoice) -> Result<(), ExperimentError> {
+    let option = match (pixel, layers.is_empty()) {
+        (None, true) => return Ok(()),
+        (Some(_), _) => "--pixel",
+        (None, false) => "--layers",
+    };
+    if analysis.images.is_empty() {
+        return Err(ExperimentError::usage(format!("{option}: the models of this run read no images; leave it out")));
+    }
+    if let Some([row, column]) = pixel
+        && let Some(image) = analysis.images.values().find(|image| *row >= image.height || *column >= image.width)
+    {
+        let (rows, columns) = (image.height - 1, image.width - 1);
+        return Err(ExperimentError::usage(format!(
+            "--pixel {row},{column}: rows are 0 to {rows} and columns 0 to {columns}; give others"
+        )));
+    }
+    let known: Vec<usize> = analysis.statistics.image.modules().into_iter().filter_map(layer).collect();
+    match layers.iter().find(|layer| !known.contains(layer)) {
+        None => Ok(()),
+        Some(layer) if known.is_empty() => {
+            Err(ExperimentError::usage(format!("--layers {layer}: no layer of this model shows weights of pixels; leave it out")))
+        }
+        Some(layer) => {
+            let known = known.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+            Err(ExperimentError::usage(format!("--layers {layer}: the layers that show weights of pixels are {known}; give some of them")))
+        }
+    }
 }
 
 /// Analyses a model of an experiment whose models read texts.
@@ -71,10 +117,12 @@ fn analyse<E: Experiment>(options: &AnalyseOptions) -> Result<(), ExperimentErro
     let setup = Setup { config: &config, data: &dataset, attention: &attention };
     let texts = if options.text.is_empty() { E::texts(setup, options.texts as usize) } else { options.text.clone() };
     let subject = format!("{} of {}, seed {seed}", attention.name, options.run.display());
-    let mut analysis = Analysis::new(&subject, 0..options.pictured);
+    let choice = PixelChoice { pixel: options.pixel, layers: options.layers.clone() };
+    let mut analysis = Analysis::new(&subject, 0..options.pictured).with_pixel(choice.clone());
     let bar = scoring_bar("reading", 2 * texts.len());
     read_both(setup, (&initial, &trained), &texts, &mut analysis, &bar)?;
     bar.finish_and_clear();
+    check_choice(&analysis, &choice)?;
     let runs = RunFolder::at(&options.run);
     let folder = options.out.clone().unwrap_or_else(|| runs.analysis(&attention.name, seed));
     analysis.write(&folder).map_err(ExperimentError::failure)?;
@@ -135,7 +183,10 @@ fn show(analysis: &mut Analysis, state: State, text: usize, read: &mut ReadSegme
         let module = if *time == 1 { path.to_owned() } else { format!("{path} (time {time})") };
         shown.push((module, kind, shape, values));
     };
-    let Reading { encoder, decoder, memory } = read(&mut Probe::listening(&mut listener))?;
+    let Reading { encoder, decoder, memory, image } = read(&mut Probe::listening(&mut listener))?;
+    if let Some(image) = image {
+        analysis.add_image(text, image);
+    }
     for (module, kind, shape, values) in shown {
         let is_cross = module.contains("cross_attention");
         let queries = if module.starts_with("encoder") { encoder.clone() } else { decoder.clone() };

@@ -79,6 +79,11 @@ fn tables(analysis: &Analysis, state: State, text: &mut String) {
         token, the tokens before and after, the first token.";
     head_table("Heads", explanation, header, rows.collect(), text);
 
+    let rows = statistics.image.iter();
+    let rows = rows.filter_map(|(place, of)| placed(place, [of.rows, of.columns].map(|mean| cell(mean.value())).to_vec()));
+    let explanation = "Rows and columns between the pixel that is generated and those that are looked at, by weight; the beginning of the image is left out.";
+    head_table("Distances in the image", explanation, vec!["module", "head", "rows", "columns"], rows.collect(), text);
+
     let rows = statistics.divergences();
     let rows = rows.into_iter().filter_map(|(place, divergence)| placed(place, vec![format!("{divergence:.4}")]));
     let explanation = "How far the histogram of a head's weights is from that at initialisation: Jensen-Shannon divergence in nats, from 0 to 0.693, over 50 \

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use super::histogram::Histogram;
+use super::image::{ImageDistances, SeenImage};
 use super::record::{Kind, Observed, State};
 
 /// An arithmetic mean.
@@ -21,7 +22,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    fn add(&mut self, value: f64) {
+    pub(super) fn add(&mut self, value: f64) {
         self.sum += value;
         self.count += 1;
     }
@@ -306,6 +307,8 @@ pub struct Statistics {
     pub gates: Places<GateStatistics>,
     /// Of halting steps.
     pub halting: Places<Extent>,
+    /// Of weights between the elements of images.
+    pub image: Places<ImageDistances>,
 }
 
 impl Statistics {
@@ -319,6 +322,14 @@ impl Statistics {
             head.weights.divergence(&before.weights)
         };
         trained.filter_map(|(place, head)| Some((place, divergence(place, head)?))).collect()
+    }
+
+    /// Adds the distances of weights within an image.
+    pub(super) fn add_distances(&mut self, image: &SeenImage, observed: &Observed) {
+        for (head, weights) in observed.heads() {
+            let place = Place { state: observed.state, kind: observed.kind, module: observed.module.clone(), head };
+            image.add_distances(weights, self.image.of(place));
+        }
     }
 
     /// Adds a checked observation.

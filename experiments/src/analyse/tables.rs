@@ -73,6 +73,15 @@ pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), Ru
         let rows = State::ALL.into_iter().flat_map(|state| analysis.halting(state)).flat_map(steps);
         write_rows(files, "halting.csv", "The steps after which each token halted.", "state,text,module,position,token,steps", rows)?;
     }
+    if !statistics.image.is_empty() {
+        let sentence =
+            "Rows and columns between the pixel that is generated and those that a head looks at, as means over all pixels of all images.";
+        let rows = statistics.image.iter().map(|(place, distances)| {
+            let count = distances.rows.count().to_string();
+            placed(place).into_iter().chain([count, value(distances.rows), value(distances.columns)]).collect()
+        });
+        write_rows(files, "image-distance.csv", sentence, "state,module,head,queries,rows,columns", rows)?;
+    }
     if !analysis.mixtures.is_empty() {
         let sentence = "What each member of a mixture weighs in each head; where all heads have one weight, the head is empty.";
         let rows = analysis.member_weights().map(|(state, module, head, member, weight)| {

@@ -120,6 +120,38 @@ fn the_page_shows_statistics_of_each_head() {
 }
 
 #[test]
+fn images_have_distances_and_the_weights_of_a_pixel() {
+    use super::image::tests::{image, looking};
+
+    let written_with = |choice: PixelChoice| {
+        let mut analysis = Analysis::new("an image", [0]).with_pixel(choice);
+        analysis.add_image(0, image());
+        for layer in 0..2 {
+            // The second layer looks at the pixel above.
+            let at = if layer == 0 { [0, 1, 2, 3, 4, 5] } else { [0, 0, 0, 1, 2, 3] };
+            analysis.add(Observed { module: format!("decoder.layers.{layer}.self_attention"), ..looking(at) }).unwrap();
+        }
+        written(&analysis)
+    };
+    let folder = written_with(PixelChoice::default());
+    let found = rows(folder.path(), "image-distance.csv");
+    assert_eq!(found[1], vec!["trained", "decoder.layers.1.self_attention", "0", "3", "1", "0"]);
+    let all = names(folder.path());
+    for name in ["row-distance.svg", "column-distance.svg", "maps/text0-decoder.layers.0.self_attention-pixel.svg"] {
+        assert!(all.contains(name), "{name} is missing among {all:?}");
+    }
+    let page = fs::read_to_string(folder.path().join("analyse.md")).unwrap();
+    assert!(page.contains("## Distances in the image, after training"), "{page}");
+    assert!(page.contains("| `decoder.layers.1.self_attention` | 0 | 1.000 | 0.000 |"), "{page}");
+    let overlays = |folder: &Path| names(folder).into_iter().filter(|name| name.ends_with("-pixel.svg")).collect::<Vec<_>>();
+    assert_eq!(overlays(folder.path()).len(), 2);
+    let folder = written_with(PixelChoice { pixel: Some([0, 2]), layers: vec![1] });
+    let [name] = &overlays(folder.path())[..] else { panic!("one layer was chosen") };
+    let svg = fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(name.contains("layers.1.") && svg.contains("Row 0, column 2"), "{name}: {svg}");
+}
+
+#[test]
 fn weights_of_members_of_mixtures_have_a_table_and_a_section() {
     let mut analysis = analysis(&everything(), &[]);
     let of = |weights: [f64; 2]| MixtureShares {

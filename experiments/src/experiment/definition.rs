@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use toml::Table;
 
 pub(crate) use super::config::Config;
+use crate::analyse::SeenImage;
 use crate::attention::Attention;
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
@@ -107,6 +108,8 @@ pub struct Reading {
     pub decoder: Vec<String>,
     /// Those that the decoder remembered from segments before.
     pub memory: Vec<String>,
+    /// The image that the tokens of the decoder are elements of, if they are.
+    pub image: Option<SeenImage>,
 }
 
 /// Shows a segment of a text to a model, and says what its tokens are.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{self, Conditions, ImageData, row};
 use super::task::{BITS, Beginning, Order, Tally, draw};
-use super::{ImageDataset, ImageModelling, check_images, fits_blocks, open, read_values, shape, written};
+use super::{ImageDataset, ImageModelling, check_images, fits_blocks, open, read_values, seen, shape, written};
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
 use crate::data::generate::images::ImageShape;
@@ -178,7 +178,9 @@ impl Experiment for ImageMixtures {
             format!("{}.{}:{colours}", index / images.width, index % images.width)
         };
         let before = task.order.before_last().iter().map(place);
-        Ok(Reading { decoder: std::iter::once("begin".to_owned()).chain(before).collect(), ..Reading::default() })
+        let decoder = std::iter::once("begin".to_owned()).chain(before).collect();
+        let pixels = task.order.indices().to_vec();
+        Ok(Reading { decoder, image: Some(seen(images, image, pixels)), ..Reading::default() })
     }
 }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::config::row;
 use super::task::{BITS, Order, integers, shifted, special};
 use super::{CATEGORICAL, Conditions, ImageDataset, ImageModelling, ImageOptions, bits_column, check, config, fits_blocks, open, places};
-use super::{read_values, shape, shown, written};
+use super::{read_values, seen, shape, shown, written};
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
 use crate::data::images::png::{self, Layout};
@@ -137,7 +137,9 @@ impl Experiment for SuperResolution {
         let batch = task.assemble([&task.small.test, &data.images.test], &[0]);
         SharpeningTask::hidden(model, &batch, None, probe);
         let encoder = places(&task.small, task.small.test.image(0), task.small_order.indices());
-        Ok(Reading { encoder, decoder: shown(images, &image, task.order.before_last()), ..Reading::default() })
+        let decoder = shown(images, &image, task.order.before_last());
+        let pixels = task.order.indices().iter().map(|index| index / images.channels).collect();
+        Ok(Reading { encoder, decoder, image: Some(seen(images, image, pixels)), ..Reading::default() })
     }
 }
 

@@ -123,7 +123,7 @@ mod tests {
         assert!(segments.len() > 2, "{} segments", segments.len());
         let steps: Vec<&String> = segments.iter().flat_map(|(reading, _)| &reading.decoder).collect();
         assert!(steps.iter().enumerate().all(|(number, step)| step.starts_with(&format!("{number}:"))), "{steps:?}");
-        for (index, (Reading { decoder, memory, encoder }, shown)) in segments.iter().enumerate() {
+        for (index, (Reading { decoder, memory, encoder, .. }, shown)) in segments.iter().enumerate() {
             assert!(encoder.is_empty());
             assert_eq!(memory.len(), if index == 0 { 0 } else { 8 });
             assert!(memory.iter().eq(steps[index * 12 - memory.len()..index * 12].iter().copied()));

@@ -128,6 +128,24 @@ fn images_are_drawn_completed_and_sharpened() {
     succeeded(&output);
     let maps = drawn.join("analysis/local-2d-seed1/maps");
     assert!(fs::read_dir(&maps).unwrap().count() > 0, "{}", maps.display());
+    let pixels = |folder: &Path| -> Vec<String> {
+        let names = fs::read_dir(folder.join("maps")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with("-pixel.svg")).collect()
+    };
+    let analysis = drawn.join("analysis/local-2d-seed1");
+    assert_eq!(pixels(&analysis), ["text0-decoder.layers.0.self_attention-pixel.svg"]);
+    assert!(analysis.join("row-distance.svg").is_file() && analysis.join("column-distance.svg").is_file());
+    let distances = fs::read_to_string(analysis.join("image-distance.csv")).unwrap();
+    assert!(distances.contains("trained,decoder.layers.0.self_attention,0,"), "{distances}");
+    let other = folder.path().join("other");
+    let analysed =
+        |further: &[&str]| tool("analyse").arg(&drawn).args(["--texts", "1"]).args(further).arg("--out").arg(&other).output().unwrap();
+    succeeded(&analysed(&["--pixel", "2,5", "--layers", "0"]));
+    let picture = fs::read_to_string(other.join("maps").join(&pixels(&other)[0])).unwrap();
+    assert!(picture.contains("Row 2, column 5"), "{picture}");
+    refused(&analysed(&["--pixel", "12,0"]), 2, &["--pixel 12,0", "0 to 11"]);
+    refused(&analysed(&["--layers", "3"]), 2, &["--layers 3", "are 0"]);
+    refused(&analysed(&["--pixel", "middle"]), 2, &["--pixel", "row and column"]);
     refused(&tool("analyse").arg(&drawn).args(["--text", "0 1 9"]).output().unwrap(), 2, &["144 values", "0 to 3"]);
     let further = [&small[..], &["--super-resolution"]].concat();
     assert_eq!(record(&run("image", &sharpened, &further), &sharpened)["experiment"], "image-super-resolution");
@@ -267,6 +285,7 @@ fn mixtures_say_what_their_members_weigh_in_report_and_analysis() {
     let weights = fs::read_to_string(analysis.join("mixtures.csv")).unwrap();
     assert!(weights.contains("initial,decoder.layers.0.self_attention,0,dot-product,0.5\n"), "{weights}");
     assert!(fs::read_to_string(analysis.join("analyse.md")).unwrap().contains("## Mixtures, after training"));
+    refused(&tool("analyse").arg(&out).args(["--pixel", "0,0"]).output().unwrap(), 2, &["--pixel", "no images"]);
 }
 
 #[test]

@@ -69,6 +69,24 @@ fn every_model_trains_and_says_its_context_and_memory() {
 }
 
 #[test]
+fn models_of_papers_train_by_name_and_are_listed() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("run");
+    let names = "transformer-xl-enwik8-tiny,sparse-enwik8-tiny,gpt2-paper-tiny";
+    succeeded(&language(data.path(), &out, &["--model", names, "--steps", "2"]).output().unwrap());
+    let found = records(&out);
+    assert_eq!(found.iter().map(|record| record["attention"].as_str().unwrap()).collect::<Vec<_>>().join(","), names);
+    assert_eq!(found[0]["metrics"]["memory"], 16.0);
+    for (program, name) in [("lm", "sparse-enwik8"), ("mt", "hc-sa-iwslt"), ("textgen", "synthesizer-base"), ("glue", "bert-base")] {
+        let output = binary(program).arg("--list").output().unwrap();
+        succeeded(&output);
+        assert!(stdout(&output).contains(name), "{program} does not list {name}");
+    }
+    let output = binary("mt").args(["--model", "hc-sa-iwlst"]).arg("--out").arg(folder.path().join("mt")).output().unwrap();
+    refused(&output, 2, &["unknown model", "hc-sa-iwslt"]);
+}
+
+#[test]
 fn models_can_be_changed_and_the_written_configuration_repeats_them() {
     let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
     let [first, second, mine] = ["first", "second", "mine"].map(|name| folder.path().join(name));

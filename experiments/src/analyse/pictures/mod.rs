@@ -6,6 +6,7 @@ mod canvas;
 mod charts;
 mod colours;
 mod map;
+mod overlay;
 mod pixels;
 mod strip;
 
@@ -13,6 +14,7 @@ use std::io::Write;
 
 use self::charts::{Bar, Column, Panel, Row};
 use super::histogram::Histogram;
+use super::image::ImageDistances;
 use super::record::{Observed, State};
 use super::statistics::{HeadStatistics, Mean, Places};
 use super::{Analysis, Files, named};
@@ -48,6 +50,28 @@ pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), Ru
             svg(files, name, sentence, &charts::bars(sentence.trim_end_matches('.'), unit, &panels))?;
         }
     }
+    for (name, sentence, distance) in [
+        (
+            "row-distance.svg",
+            "Rows between a pixel that is generated and those that a head looks at, mean over pixels.",
+            row_distance as DistanceOf,
+        ),
+        (
+            "column-distance.svg",
+            "Columns between a pixel that is generated and those that a head looks at, mean over pixels.",
+            column_distance,
+        ),
+    ] {
+        let panels = panels(&statistics.image, |distances| Some(Bar { mean: distance(distances).value()?, range: None }));
+        if !panels.is_empty() {
+            svg(
+                files,
+                name,
+                sentence,
+                &charts::bars(sentence.trim_end_matches('.'), "In pixels, weighted by the attention weights.", &panels),
+            )?;
+        }
+    }
     let states: Vec<State> = State::ALL.into_iter().filter(|state| analysis.has(*state)).collect();
     if !statistics.heads.is_empty() {
         let sentence = "Attention weights that are not 0, on two scales.";
@@ -59,7 +83,18 @@ pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), Ru
         svg(files, "gates.svg", sentence, &gate_histograms(analysis, sentence.trim_end_matches('.'), &states))?;
     }
     halting(analysis, files)?;
-    maps(analysis, files)
+    maps(analysis, files)?;
+    overlays(analysis, files)
+}
+
+type DistanceOf = fn(&ImageDistances) -> Mean;
+
+fn row_distance(distances: &ImageDistances) -> Mean {
+    distances.rows
+}
+
+fn column_distance(distances: &ImageDistances) -> Mean {
+    distances.columns
 }
 
 fn svg(files: &mut Files<'_>, name: &str, sentence: &str, picture: &str) -> Result<(), RunFolderError> {
@@ -147,6 +182,24 @@ fn maps(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError
         let map = map::draw(observed, &title).map_err(|source| RunFolderError::write(files.folder.join(&png_name), source))?;
         svg(files, &svg_name, &format!("Weights of `{module}` for text {text}, with tokens."), &map.svg)?;
         files.write(&png_name, "The same without tokens.", |file| file.write_all(&map.png))?;
+    }
+    Ok(())
+}
+
+/// The weights of one pixel, laid over the image.
+fn overlays(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError> {
+    for (observed, image) in analysis.overlays() {
+        let pixel = analysis.overlaid.pixel_of(image);
+        if image.position(pixel).is_none() {
+            continue;
+        }
+        let (module, text) = (named(&observed.module), observed.text);
+        let title = format!("{module}, image {text}, {}", observed.state);
+        let name = format!("maps/text{text}-{}-pixel.svg", file_name(module));
+        let picture = overlay::draw(observed, image, pixel, &title);
+        let picture = picture.map_err(|source| RunFolderError::write(files.folder.join(&name), source))?;
+        let [row, column] = pixel;
+        svg(files, &name, &format!("Weights of `{module}` while row {row}, column {column} of image {text} is generated."), &picture)?;
     }
     Ok(())
 }
