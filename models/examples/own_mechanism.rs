@@ -58,7 +58,7 @@ impl Logits for Recency {
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         let Span { query_start, queries, key_start, keys } = span;
-        // One number for each distance, the greatest first.
+        // One number for each signed distance of a query from a key, in descending order; keys after the query have negative ones, as far apart as their size.
         let distance = |column: usize| ((query_start + queries) as f32 - 1.0 - (key_start + column) as f32).abs();
         let distances = TensorData::new((0..queries + keys - 1).map(distance).collect::<Vec<_>>(), [1, 1, queries + keys - 1, 1]);
         let rate = softplus(self.slope.val(), 1.0).reshape([1, -1, 1, 1]);

@@ -34,6 +34,7 @@ pub mod array;
 mod building;
 #[cfg(feature = "cube")]
 mod device;
+mod expected;
 pub mod formula;
 mod gradients;
 mod plain;
@@ -207,19 +208,27 @@ pub enum Verdict {
     Broken(String),
 }
 
-/// What became of all properties. Its `Display` is a table, and its `Debug` the same, for the sake of `unwrap`.
+/// What became of all properties. Its `Display` is a table under the subject's name, and its `Debug` the same, for the sake of `unwrap`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Report(Vec<(Property, Verdict)>);
+pub struct Report {
+    subject: String,
+    verdicts: Vec<(Property, Verdict)>,
+}
 
 impl Report {
+    /// Which attention was asked, and where it stands.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
     /// All properties with what became of them.
     pub fn verdicts(&self) -> &[(Property, Verdict)] {
-        &self.0
+        &self.verdicts
     }
 
     /// The properties that do not hold, and why.
     pub fn broken(&self) -> impl Iterator<Item = (Property, &str)> {
-        self.0.iter().filter_map(|(property, verdict)| match verdict {
+        self.verdicts.iter().filter_map(|(property, verdict)| match verdict {
             Verdict::Broken(why) => Some((*property, why.as_str())),
             _ => None,
         })
@@ -228,7 +237,8 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (property, verdict) in &self.0 {
+        writeln!(f, "{}", self.subject)?;
+        for (property, verdict) in &self.verdicts {
             let word = match verdict {
                 Verdict::Held => "held",
                 Verdict::NotAsked(_) => "not asked",
@@ -261,7 +271,7 @@ impl<A: Attention> Subject<A> {
             Ok(()) => Verdict::Held,
             Err(why) => Verdict::Broken(why),
         };
-        Report(Property::ALL.iter().map(|&property| (property, verdict(property))).collect())
+        Report { subject: self.to_string(), verdicts: Property::ALL.iter().map(|&property| (property, verdict(property))).collect() }
     }
 
     /// Asks all properties.

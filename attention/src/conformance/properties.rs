@@ -4,10 +4,10 @@
 
 use std::any::Any;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::abilities::Causality;
 use crate::conformance::array::{Array, finite, same};
+use crate::conformance::expected::expected_panic;
 use crate::conformance::subject::{Case, Subject, parameters};
 use crate::contract::{Attention, AttentionInput, Positions};
 use crate::engine::Engine;
@@ -171,7 +171,7 @@ pub(super) fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention
 }
 
 fn refuses<T>(what: &str, named: &str, attempt: impl FnOnce() -> T) -> Outcome {
-    let Err(panic) = catch_unwind(AssertUnwindSafe(attempt)) else { return Err(format!("{what} was accepted")) };
+    let Err(panic) = expected_panic(attempt) else { return Err(format!("{what} was accepted")) };
     match message(&*panic) {
         Some(message) if message.contains(named) => Ok(()),
         message => Err(format!("{what}: the message does not say `{named}`: {message:?}")),

@@ -1,6 +1,7 @@
 //! What the properties are checked on: an attention on a device, and inputs for it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -10,11 +11,13 @@ use burn::tensor::{Device, Gradients, Tensor};
 use crate::abilities::Causality;
 use crate::conformance::array::Array;
 use crate::contract::{Attention, AttentionInput, AttentionOutput};
+use crate::engine::Normaliser;
+use crate::logits::Logits;
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
 use crate::random::RandomKey;
 use crate::registry::{AnyAttention, AnyMechanism};
-use crate::visibility::Visibility;
+use crate::visibility::{Span, Visibility};
 
 type Build<A> = dyn Fn(&Placement, &RandomKey, &Device) -> A;
 
@@ -57,14 +60,36 @@ pub struct Case {
 impl Subject<AnyAttention> {
     /// The attention of a mechanism. It is also compared with the mechanism's [formula](crate::registry::Mechanism::formula), if there is one.
     ///
+    /// What the mechanism says of itself need not be repeated. The fewest heads are those with which its options are valid. Of a softmax attention, a
+    /// normaliser, a sink or a soft span whose weights do not sum to 1 make it [unnormalised](Self::unnormalised), and the
+    /// [border](Self::with_border) is the least distance at which the mechanism itself hides a key. What else changes at a length, such as a clamped distance,
+    /// and weights of other attentions that are no distribution, are to be told.
+    ///
     /// Sequences and dropout are as in [`Subject::new`].
     ///
     /// # Panics
     /// If the configuration is not valid for the placement.
     pub fn of(mechanism: &AnyMechanism, placement: Placement, device: &Device) -> Self {
         let built = mechanism.clone();
-        Self::new(placement, move |placement, key, device| built.init(placement, key, device), device).computing(mechanism)
+        let subject = Self::new(placement, move |placement, key, device| built.init(placement, key, device), device).computing(mechanism);
+        let heads = 1..=subject.placement.heads;
+        let fewest_heads = heads.clone().find(|&heads| mechanism.validate(&subject.placement_with(heads)).is_ok()).unwrap_or(*heads.end());
+        let Some(softmax) = subject.attention.as_softmax() else { return Self { fewest_heads, ..subject } };
+        let logits = &softmax.logits;
+        let sums_to_one = matches!(logits.normaliser(), Normaliser::Softmax | Normaliser::Entmax { .. });
+        let query = Tensor::zeros([1, 1, subject.placement.d_model], device);
+        let normalised = sums_to_one && logits.sink().is_none() && logits.soft_span(&query, Span::whole(1, 1)).is_none();
+        let border = logits.visibility().and_then(|seen| border_of(&seen, &subject.placement));
+        Self { fewest_heads, normalised, border, ..subject }
     }
+}
+
+/// The least distance at which a key behind a query is hidden from it in a head.
+fn border_of(seen: &Visibility, placement: &Placement) -> Option<usize> {
+    let is_hidden = |distance: usize| {
+        (distance..placement.max_length).any(|query| (0..placement.heads).any(|head| !seen.is_visible(0, head, query, query - distance)))
+    };
+    (1..placement.max_length).find(|&distance| is_hidden(distance))
 }
 
 impl<A: Attention> Subject<A> {
@@ -148,11 +173,15 @@ impl<A: Attention> Subject<A> {
         (self.build)(&self.placement, key, &self.device)
     }
 
-    /// The same mechanism with the given number of heads of the same width, which share at most as many heads of keys and values as there are.
-    pub fn with_heads(&self, heads: usize) -> Self {
+    /// Where it would stand with the given number of heads of the same width, which share at most as many heads of keys and values as there are.
+    fn placement_with(&self, heads: usize) -> Placement {
         let Placement { d_model, heads: own, kv_heads, .. } = self.placement;
-        let placement =
-            self.placement.with_d_model(d_model / own * heads).with_n_heads(heads).with_kv_heads(kv_heads.map(|shared| shared.min(heads)));
+        self.placement.with_d_model(d_model / own * heads).with_n_heads(heads).with_kv_heads(kv_heads.map(|shared| shared.min(heads)))
+    }
+
+    /// The same mechanism there.
+    pub fn with_heads(&self, heads: usize) -> Self {
+        let placement = self.placement_with(heads);
         let &Self { normalised, linear, unmoved, rounding, border, fewest_heads, .. } = self;
         let mechanism = self.mechanism.clone();
         let built = Self::from_shared(placement, self.build.clone(), &self.device);
@@ -228,6 +257,22 @@ impl<A: Attention> Subject<A> {
             None => Array { shape: tensor.dims().to_vec(), values: vec![0.0; tensor.dims().iter().product()] },
         };
         CaseGradients { query: read(&query), memory: memory.as_ref().map(read), parameters: parameters(&self.tracked, Some(&gradients)) }
+    }
+}
+
+/// Which attention it is and where it stands, as reports begin.
+impl<A: Attention> fmt::Display for Subject<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Placement { role, d_model, heads, kv_heads, max_length, dropout, .. } = self.placement;
+        match &self.mechanism {
+            Some(mechanism) => write!(f, "{}", mechanism.name())?,
+            None => write!(f, "{}", std::any::type_name::<A>())?,
+        }
+        write!(f, " ({role:?}, width {d_model}, {heads} heads")?;
+        if let Some(shared) = kv_heads {
+            write!(f, ", {shared} of keys and values")?;
+        }
+        write!(f, ", lengths up to {max_length}, dropout {dropout})")
     }
 }
 
@@ -314,4 +359,34 @@ pub fn parameters<M: Module>(module: &M, gradients: Option<&Gradients>) -> BTree
     let mut collector = Collector { path: Vec::new(), gradients, found: BTreeMap::new() };
     module.visit(&mut collector);
     collector.found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str) -> Subject<AnyAttention> {
+        let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
+        Subject::of(&name.parse().unwrap(), placement, &Device::flex())
+    }
+
+    #[test]
+    fn what_a_mechanism_says_of_itself_need_not_be_told() {
+        for name in ["dot-product", "alibi", "entmax", "sparsemax", "sliding-window"] {
+            assert!(of(name).normalised, "{name}");
+        }
+        for name in ["sigmoid", "relu", "softmax-plus-one", "softpick", "learned-sink", "adaptive-span"] {
+            assert!(!of(name).normalised, "{name}");
+        }
+        assert_eq!(of("sliding-window{window=3}").border, Some(3));
+        assert_eq!([of("sliding-window{window=8}").border, of("dot-product").border], [None, None]);
+        assert_eq!(of("dot-product").fewest_heads, 1);
+    }
+
+    #[test]
+    fn a_report_names_mechanism_and_placement() {
+        let report = of("alibi@sigmoid").check().unwrap();
+        assert_eq!(report.subject(), "alibi@sigmoid (Decoder, width 6, 2 heads, lengths up to 8, dropout 0.3)");
+        assert!(report.to_string().starts_with(report.subject()), "{report}");
+    }
 }

@@ -55,8 +55,10 @@ pub enum Weighting {
 pub struct LogitTerms {
     /// `queries keys^T`.
     pub content: Option<Content>,
-    /// Scores by distance, `queries keys^T` at [`relative_shift`]: keys are `[B|1, H|1, Q + K - 1, R]`, in descending order of the distance from key to
-    /// query, of which the last query and the first key have the greatest.
+    /// Scores by distance, `queries keys^T` at [`relative_shift`]: keys are `[B|1, H|1, Q + K - 1, R]`, one for each signed distance `i - j` of a query at
+    /// position `i` from a key at `j`, in descending order: column `c` of a [`Span`](crate::visibility::Span) has the distance `query_start + queries - 1 -
+    /// key_start - c`. It is greatest between the last query and the first key, and negative for keys after the query. A score that depends on how far apart
+    /// both are takes its absolute value.
     pub relative: Option<Content>,
     /// Products of two numbers of the query.
     pub kronecker: Option<Kronecker>,
