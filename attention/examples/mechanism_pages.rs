@@ -68,17 +68,23 @@ pub fn pages() -> Result<Vec<Page>, Box<dyn Error>> {
 fn table(mechanisms: &[AnyMechanism], book: &str) -> Result<String, Box<dyn Error>> {
     let mut table = "| mechanism | what it does | source |\n| --- | --- | --- |\n".to_owned();
     for mechanism in mechanisms {
-        let (family, card) = (mechanism.family(), mechanism.card());
-        let further: String = names(mechanism).into_iter().filter(|name| name != family).map(|name| format!(", `{name}`")).collect();
-        writeln!(table, "| [`{family}`]({book}mechanisms/{family}.md){further} | {} | {} |", card.description, card.source)?;
+        let (family, source) = (mechanism.family(), mechanism.card().source);
+        writeln!(table, "| [`{family}`]({book}mechanisms/{family}.md) | {} | {source} |", mechanism.description())?;
+        for other in of_family(mechanism).filter(|other| other.name() != family) {
+            writeln!(table, "| `{}` | {} | {source} |", other.name(), other.description())?;
+        }
     }
     Ok(table)
 }
 
 /// The names of the family's mechanisms.
 fn names(mechanism: &AnyMechanism) -> Vec<String> {
-    let all = AnyMechanism::all().into_iter().filter(|other| other.family() == mechanism.family());
-    all.map(|other| other.name()).collect()
+    of_family(mechanism).map(|other| other.name()).collect()
+}
+
+/// The family's mechanisms.
+fn of_family(mechanism: &AnyMechanism) -> impl Iterator<Item = AnyMechanism> {
+    AnyMechanism::all().into_iter().filter(|other| other.family() == mechanism.family())
 }
 
 fn page(mechanism: &AnyMechanism) -> Result<String, Box<dyn Error>> {

@@ -261,7 +261,7 @@ pub fn tables() -> String {
     for config in AnyMechanism::all() {
         let attention = config.init(&COUNTED, &RandomKey::from_seed(0), &device);
         let card = config.card();
-        about.push(vec![config.name(), card.description.to_owned()]);
+        about.push(vec![config.name(), config.description().to_owned()]);
         let Abilities { cross_attention, causality, steps, max_length, .. } = attention.abilities();
         let yes = |able: bool| if able { "yes" } else { "no" }.to_owned();
         let limit = max_length.map_or_else(|| "any", |_| "L");

@@ -206,6 +206,14 @@ impl Mechanism for AdaptiveSpanConfig {
         vec![(Self::NAME, Self::default()), (FIXED, Self { kind: SpanKind::Fixed, ..Self::default() })]
     }
 
+    fn description(&self) -> &'static str {
+        match self.kind {
+            SpanKind::Learned => "Lets each head learn how far back it looks: a span over any logits.",
+            SpanKind::Dynamic => "Lets each query of a head decide how far back it looks: a span over any logits.",
+            SpanKind::Fixed => "Lets all heads look back over a span that is given and not learned, over any logits.",
+        }
+    }
+
     fn name(&self) -> String {
         if self.kind == SpanKind::Fixed { FIXED } else { Self::NAME }.to_owned()
     }

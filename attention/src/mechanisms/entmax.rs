@@ -79,6 +79,15 @@ impl Mechanism for EntmaxConfig {
         vec![(Self::NAME, Self::default()), (SPARSEMAX, Self { alpha: 2.0, ..Self::default() })]
     }
 
+    fn description(&self) -> &'static str {
+        match self.power() {
+            Some(1) => {
+                "Gives keys the nearest point of the simplex to their scores as weights, 0 to all but the best, over any logits and pattern."
+            }
+            _ => Self::card().description,
+        }
+    }
+
     fn name(&self) -> String {
         let own = if self.power() == Some(1) { SPARSEMAX } else { Self::NAME };
         match self.logits.name() {

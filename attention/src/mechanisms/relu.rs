@@ -79,6 +79,14 @@ impl Mechanism for ReluConfig {
         vec![(Self::NAME, Self::default()), (SQUARED, Self { power: 2, ..Self::default() })]
     }
 
+    fn description(&self) -> &'static str {
+        match self.power {
+            1 => "Weighs each key by itself, by the positive part of its score, over any logits and pattern.",
+            2 => "Weighs each key by itself, by the square of the positive part of its score, over any logits and pattern.",
+            _ => Self::card().description,
+        }
+    }
+
     fn name(&self) -> String {
         let own = if self.power == 2 { SQUARED } else { Self::NAME };
         match self.logits.name() {

@@ -97,6 +97,13 @@ impl Mechanism for SynthesizerRandomConfig {
         vec![(Self::NAME, Self::default()), (FIXED, Self { trainable: false, ..Self::default() })]
     }
 
+    fn description(&self) -> &'static str {
+        match self.trainable {
+            true => "Has one learned matrix of logits per head, the same for every input.",
+            false => "Has one random matrix of logits per head that is not trained, the same for every input.",
+        }
+    }
+
     fn name(&self) -> String {
         if self.trainable { Self::NAME } else { FIXED }.to_owned()
     }

@@ -44,6 +44,7 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn card(&self) -> Card;
     fn drawn(&self) -> AnyMechanism;
     fn name(&self) -> String;
+    fn description(&self) -> &'static str;
     fn members(&self) -> Vec<&AnyMechanism>;
     fn over(&self, logits: AnyMechanism) -> Option<AnyMechanism>;
     fn can_cross(&self) -> bool;
@@ -105,6 +106,10 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn can_see_ahead(&self) -> bool {
         M::can_see_ahead()
+    }
+
+    fn description(&self) -> &'static str {
+        Mechanism::description(self)
     }
 
     fn has_free_heads(&self) -> bool {
@@ -217,6 +222,11 @@ impl AnyMechanism {
     /// or what else is over logits begins with these and `@` if they are not dot-product attention's.
     pub fn name(&self) -> String {
         self.0.name()
+    }
+
+    /// What the mechanism does with its options, in one sentence.
+    pub fn description(&self) -> &'static str {
+        self.0.description()
     }
 
     /// The mechanisms whose logits this one uses.

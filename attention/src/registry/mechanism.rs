@@ -37,6 +37,11 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         &[]
     }
 
+    /// What it does with these options, in one sentence, for lists of all names. Default: the sentence of the card.
+    fn description(&self) -> &'static str {
+        Self::card().description
+    }
+
     /// What lists of all mechanisms show. Default: what has a name.
     fn examples() -> Vec<Self> {
         Self::named().into_iter().map(|(_, config)| config).collect()

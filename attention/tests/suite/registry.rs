@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::prelude::{AnyMechanism, AttentionConfig, Mask};
-use heedful_attention::registry::{letters, names_and_aliases};
+use heedful_attention::registry::{Kind, letters, names_and_aliases};
 
 // The test writes with the functions of the example that writes the pages; the example's `main` is not called here.
 #[path = "../../examples/mechanism_pages.rs"]
@@ -67,10 +67,24 @@ fn formulas_have_one_alphabet() {
 }
 
 #[test]
+fn every_name_of_a_list_has_a_sentence_of_its_own() {
+    let mut seen = std::collections::BTreeMap::new();
+    for mechanism in AnyMechanism::all().into_iter().filter(|mechanism| mechanism.card().kind != Kind::Mixture) {
+        if let Some(other) = seen.insert(mechanism.description(), mechanism.name()) {
+            panic!("{mechanism} and {other}: {}", mechanism.description());
+        }
+    }
+    for (name, said) in [("adaptive-span-fixed", "not learned"), ("synthesizer-random-fixed", "not trained")] {
+        let mechanism: AnyMechanism = name.parse().unwrap();
+        assert!(mechanism.description().contains(said), "{name}: {}", mechanism.description());
+    }
+}
+
+#[test]
 fn cards_are_in_plain_sentences() {
     for mechanism in AnyMechanism::all() {
         let card = mechanism.card();
-        for sentence in card.differences.iter().chain([&card.description]) {
+        for sentence in card.differences.iter().chain([&card.description, &mechanism.description()]) {
             assert!(
                 sentence.ends_with('.') && sentence.starts_with(char::is_uppercase) | sentence.starts_with('`'),
                 "{mechanism}: {sentence}"

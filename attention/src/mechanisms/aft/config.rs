@@ -142,6 +142,14 @@ impl Mechanism for AftConfig {
         Self { window, init_std: 2.0, ..self }
     }
 
+    fn description(&self) -> &'static str {
+        match self.form {
+            AftForm::Full => Self::card().description,
+            AftForm::Local => "As `aft`, with learned weights of pairs within a window alone.",
+            AftForm::Simple => "As `aft`, by weights of keys alone, whatever their positions.",
+        }
+    }
+
     fn name(&self) -> String {
         match self.form {
             AftForm::Full => Self::NAME,

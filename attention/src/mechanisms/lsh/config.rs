@@ -231,6 +231,13 @@ impl Mechanism for LshConfig {
         vec![(Self::NAME, Self::default()), (RANDOM, Self { hashing: Hashing::Random, ..Self::default() })]
     }
 
+    fn description(&self) -> &'static str {
+        match self.hashing {
+            Hashing::Random => "Lets each query see keys that chance puts into its bucket, whatever they contain.",
+            _ => "Lets each query see the keys that a hash of their content puts into its bucket (Reformer).",
+        }
+    }
+
     fn name(&self) -> String {
         if self.hashing == Hashing::Random { RANDOM } else { Self::NAME }.to_owned()
     }
