@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
-use burn::store::{ModuleSnapshot, SafetensorsStore};
+use burn::store::{ApplyError, ModuleSnapshot, SafetensorsStore};
 use thiserror::Error;
 
 /// Weights that cannot be written or used.
@@ -119,6 +119,23 @@ pub fn from_bytes<M: Module>(model: M, bytes: Vec<u8>, names: Match) -> Result<M
     Ok(model)
 }
 
+/// Why tensors of a file cannot be the values of the parameters with their names, in one sentence about the first; `None` if all can.
+pub fn unfit(errors: &[ApplyError]) -> Option<String> {
+    let first = match errors.first()? {
+        ApplyError::ShapeMismatch { path, expected, found } => {
+            format!("`{path}` has the shape {:?}, where the model's has {:?}", found.as_slice(), expected.as_slice())
+        }
+        ApplyError::DTypeMismatch { path, expected, found } => {
+            format!("`{path}` has numbers of type {}, where the model's are {}", found.name(), expected.name())
+        }
+        ApplyError::AdapterError { path, message } | ApplyError::LoadError { path, message } => format!("`{path}`: {message}"),
+    };
+    Some(match errors.len() {
+        1 => first,
+        all => format!("{first}, and {} other tensors do not fit either", all - 1),
+    })
+}
+
 /// In which names a file and a model differ, each in order.
 pub(crate) struct Differences {
     /// Parameters of the model that are not in the file.
@@ -129,11 +146,35 @@ pub(crate) struct Differences {
 
 /// The model with those weights of a file that it has parameters for.
 pub(crate) fn partly_from_bytes<M: Module>(mut model: M, bytes: Vec<u8>) -> Result<(M, Differences), WeightsError> {
-    let mut store = SafetensorsStore::from_bytes(Some(bytes)).allow_partial(true);
+    // What does not fit is told in fewer words than the store has.
+    let mut store = SafetensorsStore::from_bytes(Some(bytes)).allow_partial(true).validate(false);
     let found = model.load_from(&mut store).map_err(|error| WeightsError::Format(error.to_string()))?;
+    if let Some(reason) = unfit(&found.errors) {
+        return Err(WeightsError::Format(reason));
+    }
     let mut missing: Vec<String> = found.missing.into_iter().map(|(name, _)| name).collect();
     let mut unused = found.unused;
     missing.sort();
     unused.sort();
     Ok((model, Differences { missing, unused }))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use heedful_attention::random::RandomKey;
+
+    use super::*;
+    use crate::language_model::LanguageModelConfig;
+
+    #[test]
+    fn weights_of_another_width_are_refused_in_one_sentence() {
+        let model = |d_model: usize| {
+            let config = LanguageModelConfig::new(11).with_layers(4).with_d_model(d_model).with_n_heads(2).with_d_ff(16);
+            config.init(&RandomKey::from_seed(1), &Device::flex())
+        };
+        let message = from_bytes(model(16), to_bytes(&model(8)), Match::Exact).unwrap_err().to_string();
+        assert!(message.contains("embedding.tokens.weight` has the shape [11, 8], where the model's has [11, 16]"), "{message}");
+        assert!(message.contains("other tensors do not fit") && message.len() < 250, "{message}");
+    }
 }

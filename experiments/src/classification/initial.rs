@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use burn::store::{ModuleSnapshot, SafetensorsStore};
 use heedful_host::checksum::sha256_hex;
 use heedful_models::classifier::Classifier;
+use heedful_models::weights::unfit;
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensorError, SafeTensors};
 
@@ -129,8 +130,11 @@ impl PreTrained {
         };
         let vocabulary = model.embedding.tokens.weight.dims()[0];
         let bytes = of_encoder(bytes, vocabulary).map_err(|error| refuse(error.to_string()))?;
-        let mut store = SafetensorsStore::from_bytes(Some(bytes)).with_regex("^(embedding|encoder)").allow_partial(true);
+        let mut store = SafetensorsStore::from_bytes(Some(bytes)).with_regex("^(embedding|encoder)").allow_partial(true).validate(false);
         let result = model.load_from(&mut store).map_err(|error| refuse(error.to_string()))?;
+        if let Some(reason) = unfit(&result.errors) {
+            return Err(refuse(reason));
+        }
         // An encoder of single texts knows no segments, and those of a pair then begin with what they are initialised with. Pre-training has no pooler.
         let is_new = |name: &str| name.starts_with("output") || name.starts_with("pooler") || name == SEGMENTS;
         let missing: Vec<&str> = result.missing.iter().map(|(name, _)| name.as_str()).filter(|name| !is_new(name)).collect();
