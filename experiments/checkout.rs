@@ -65,7 +65,7 @@ impl<'a> Checkout<'a> {
     /// The commit, and whether nothing was changed since.
     fn built_from(&self, sources: &[&str]) -> (String, &'static str) {
         let commit = self.git(&[&["log", "-1", "--format=%H", "--"], sources].concat()).filter(|commit| !commit.is_empty());
-        let changes = self.git(&[&["status", "--porcelain", "--"], sources].concat());
+        let changes = self.git(&[&["status", "--porcelain", "--untracked-files=all", "--"], sources].concat());
         let is_clean = changes.is_some_and(|changes| changes.is_empty());
         let log = self.git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]).filter(|log| Path::new(log).exists());
         if let (false, Some(log)) = (is_clean, log) {

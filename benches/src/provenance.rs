@@ -1,10 +1,13 @@
 //! By what a measurement was made.
 
+use std::path::Path;
+
 use heedful_host::provenance::Provenance;
 
 /// That of this process: the commit is the latest one that changed the benchmarks or anything that they measure. Call it where the CPU backends compute.
 pub fn here() -> Provenance {
-    Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"))
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES")).beside_own_sources(Path::new(root))
 }
 
 /// The commit in a few letters, `unknown` of measurements of earlier versions.

@@ -1,11 +1,15 @@
 //! What a run was computed by.
 
+use std::path::Path;
+
 pub use heedful_host::provenance::Provenance;
 
-/// That of this process: the commit is the latest one that changed what the programs of the experiments are built of. Call it where the CPU backends compute, see
+/// That of this process: the commit is the latest one that changed what the programs of the experiments are built of; sources of one's own in the checkout that
+/// it does not hold count as changes. Call it where the CPU backends compute, see
 /// [`crate::threads::among_workers`].
 pub fn here() -> Provenance {
-    Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"))
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES")).beside_own_sources(Path::new(root))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a run was computed by: the code, how it was compiled, and what it used of the machine.
 
 use std::path::Path;
+use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,12 @@ impl Provenance {
         }
     }
 
+    /// The same where the checkout at `root`, in which the program was built, has Rust sources or manifests that git does not know, or examples that differ from
+    /// the commit: the program may be built of them, so that they count as changes.
+    pub fn beside_own_sources(self, root: &Path) -> Self {
+        if self.is_clean == Some(true) && has_own_sources(root) { Self { is_clean: Some(false), ..self } } else { self }
+    }
+
     /// What digits depend on beside the code and is not the same in `later`: compiler, instruction set, processor features and caches, such as
     /// `processor features: avx2, now avx2 avx512f`. Where there is none, equal code gives the same digits on a CPU, on any number of threads.
     pub fn other_numerics(&self, later: &Self) -> Vec<String> {
@@ -78,6 +85,15 @@ impl Provenance {
             _ => commit.to_owned(),
         }
     }
+}
+
+/// Whether a checkout has sources of programs that no commit holds: files that git does not know, and examples that were changed.
+fn has_own_sources(root: &Path) -> bool {
+    let mut git = Command::new("git");
+    git.arg("--no-optional-locks").arg("-C").arg(root).args(["status", "--porcelain", "--untracked-files=all", "--"]);
+    let output = git.args(["*.rs", "Cargo.toml", "*/Cargo.toml", "Cargo.lock"]).output();
+    let listed = output.ok().filter(|output| output.status.success()).map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    listed.is_some_and(|listed| listed.lines().any(|line| line.starts_with("??") || line.contains("examples/")))
 }
 
 /// The features that change what computes, and whether they are compiled in. `default` and `cube` stand for others.
@@ -160,6 +176,36 @@ mod tests {
         let commit = "0123456789abcdef0123456789abcdef01234567";
         assert_eq!([of(commit, Some(true)), of(commit, Some(false))], ["0123456789ab", "0123456789ab with changes"].map(str::to_owned));
         assert_eq!([of("unknown", None), of("", None)], ["unknown", "unknown"].map(str::to_owned));
+    }
+
+    #[test]
+    fn untracked_sources_and_changed_examples_are_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = |arguments: &[&str]| {
+            let named = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+            let output = Command::new("git").arg("-C").arg(folder.path()).args(named).args(arguments).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        };
+        let clean = || Provenance { is_clean: Some(true), ..here() }.beside_own_sources(folder.path()).is_clean.unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        git(&["init", "-q"]);
+        write("notes.md", "notes");
+        assert!(clean(), "notes are no sources");
+        write("examples/brackets.rs", "fn main() {}");
+        assert!(!clean(), "an example of one's own");
+        git(&["add", "."]);
+        git(&["commit", "-qm", "own"]);
+        assert!(clean(), "all is committed");
+        write("examples/brackets.rs", "fn main() { }");
+        assert!(!clean(), "the example was changed");
+        git(&["checkout", "-q", "."]);
+        write("own/Cargo.toml", "[package]");
+        assert!(!clean(), "a package of one's own");
+        assert_eq!(Provenance { is_clean: None, ..here() }.beside_own_sources(folder.path()).is_clean, None);
     }
 
     #[test]
