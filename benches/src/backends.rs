@@ -76,6 +76,9 @@ impl BackendsOptions {
         refuse_missing(self.precision, backend, device)?;
         let numerics = Numerics { precision: self.precision, dropout: self.dropout };
         let sizes = ModelSizes { layers, ..self.model.sizes() };
+        if !backend.is_accelerator() {
+            ModelSizes::check_memory(&[sizes], self.batch.saturating_mul(self.length))?;
+        }
         TrainingStep::with(&self.attention, sizes, [self.batch, self.length], numerics, device).map_err(ProgramError::usage)
     }
 }

@@ -31,6 +31,8 @@ use heedful_attention::arithmetic::Multiplications;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use heedful_host::exit::ProgramError;
+use heedful_host::machine::available_memory;
 use heedful_models::block::BlockConfig;
 use heedful_models::error::ConfigError;
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
@@ -38,6 +40,8 @@ use heedful_models::optimiser::{OptimiserConfig, OptimiserKind};
 use heedful_models::precision::{Precision, cast};
 use heedful_models::residual::NormOrder;
 use serde::{Deserialize, Serialize};
+
+use crate::markdown::significant;
 
 /// Sizes of a language model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +66,34 @@ impl Default for ModelSizes {
 }
 
 impl ModelSizes {
+    /// Bytes of the weights of the layers and of the embedding.
+    fn weight_bytes(&self) -> u128 {
+        let [vocabulary, layers, d_model, d_ff] = [self.vocabulary, self.layers, self.d_model, self.d_ff].map(|size| size as u128);
+        let of_layer = d_model.saturating_mul(4 * d_model + 2 * d_ff);
+        vocabulary.saturating_mul(d_model).saturating_add(layers.saturating_mul(of_layer)).saturating_mul(4)
+    }
+
+    /// Refuses models that take more main memory than there is: at the least the weights of all, and beside them the gradients of the largest, or what one of its
+    /// layers makes of `tokens` tokens.
+    ///
+    /// # Errors
+    /// A usage error with both amounts.
+    pub fn check_memory(models: &[Self], tokens: usize) -> Result<(), ProgramError> {
+        let Some(available) = available_memory() else { return Ok(()) };
+        let activations = |model: &Self| (tokens as u128).saturating_mul(2 * model.d_model as u128 + model.d_ff as u128).saturating_mul(4);
+        let beside = models.iter().map(|model| model.weight_bytes().max(activations(model))).max().unwrap_or_default();
+        let least = models.iter().fold(beside, |sum, model| sum.saturating_add(model.weight_bytes()));
+        let gibibytes = |bytes: f64| significant(bytes / f64::from(1 << 30));
+        if least <= u128::from(available) {
+            return Ok(());
+        }
+        Err(ProgramError::usage(format!(
+            "models of these sizes take at least {} GiB, and {} GiB are available; give smaller sizes or a smaller batch",
+            gibibytes(least as f64),
+            gibibytes(available as f64)
+        )))
+    }
+
     /// A model with normalisation before its sublayers, sinusoids, tied output and no dropout, for sequences of at most `max_length`.
     ///
     /// # Errors

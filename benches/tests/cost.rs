@@ -437,3 +437,28 @@ fn the_commands_of_all_documents_are_understood() {
     }
     assert!(count >= 4, "{count} commands");
 }
+
+#[test]
+fn a_sweep_beyond_its_memory_says_what_it_measured_and_leaves_out_the_rest() {
+    let sizes = ["--batch", "64", "--lengths", "16,512,1024", "--memory", "0.005"];
+    let output = cost(&[&["--attention", "dot-product", "--pass", "training"], &sizes[..]].concat());
+    succeeded(&output);
+    let told = text(&output.stderr);
+    let line = |length: usize| told.lines().find(|line| line.starts_with(&format!("flex, training at {length}, dot-product: "))).unwrap();
+    assert!(line(16).ends_with("MiB"), "{told}");
+    assert!(line(512).contains("left out: about") && line(1024).contains("GiB are allowed"), "{told}");
+}
+
+#[test]
+fn models_that_no_memory_holds_are_refused_before_they_are_built() {
+    let depth = cost_of(&["depth", "--layers", "2", "--d-model", "4000000", "--heads", "2"]);
+    let halting = cost_of(&["halting", "--d-model", "4000000", "--batch", "1", "--length", "8"]);
+    for output in [depth, halting] {
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("GiB are available"), "{}", text(&output.stderr));
+    }
+}
+
+fn cost_of(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cost")).args(arguments).output().unwrap()
+}

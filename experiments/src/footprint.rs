@@ -9,7 +9,6 @@
 //! it is not checked. The memory of a device is all that it has, as its driver states it. It is not checked where the driver is not asked, as by wgpu alone.
 
 mod activations;
-pub(crate) mod machine;
 #[cfg(all(test, target_os = "linux"))]
 mod measured;
 
@@ -17,6 +16,7 @@ use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::registry::AnyMechanism;
+use heedful_host::machine::available_memory;
 use heedful_models::position::PositionConfig;
 use heedful_models::precision::Precision;
 
@@ -224,7 +224,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// What is available on this machine.
     pub(crate) fn here() -> Self {
-        Self { main: machine::available(), remedy: "run it on a machine with more memory", device: None }
+        Self { main: available_memory(), remedy: "run it on a machine with more memory", device: None }
     }
 
     /// What a task of Slurm gets, as far as the settings say so. Where they do not, each task refuses on its own node what it cannot hold.

@@ -13,6 +13,7 @@ use heedful_host::rounds::{Series, in_turn};
 use super::memory::Meter;
 use crate::depth::{Activations, Deep};
 use crate::peers::options::{DepthOptions, positive};
+use crate::training_step::ModelSizes;
 
 /// Which models are measured, and how.
 #[derive(Args, Clone, Debug)]
@@ -62,6 +63,8 @@ impl DepthRounds {
         layers.dedup();
         activations.sort_unstable_by_key(|activations| *activations as u8);
         activations.dedup();
+        let sizes: Vec<_> = activations.iter().flat_map(|_| layers.iter().map(|&layers| self.models.model(layers))).collect();
+        ModelSizes::check_memory(&sizes, self.models.length)?;
         let mut candidates = Vec::new();
         for &activations in &activations {
             for &layers in &layers {

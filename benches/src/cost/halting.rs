@@ -117,6 +117,8 @@ impl HaltingRounds {
         let depth = DepthConfig::Shared(SharedConfig { halting, ..SharedConfig::default() });
         let config = LanguageModelConfig { vocabulary: sizes.vocabulary, layers: steps, block, depth, ..LanguageModelConfig::default() };
         config.validate().map_err(ProgramError::usage)?;
+        // All layers share the weights of one.
+        ModelSizes::check_memory(&[ModelSizes { layers: 1, ..sizes }], batch.saturating_mul(length))?;
         Ok(Candidate { model: config.init(&RandomKey::from_seed(0), &device), tokens: sizes.tokens(batch, length, &device) })
     }
 

@@ -11,6 +11,7 @@ use heedful_models::precision::Precision;
 use indicatif::ProgressBar;
 
 use super::crossover::DENSE;
+use super::estimate;
 use super::memory::{Measure, Meter};
 use super::options::Contender;
 use super::outcome::{Point, sequences};
@@ -79,9 +80,10 @@ impl Sweep {
         let sizes = Sizes { length, batch, ..self.sizes };
         let mut points = Vec::new();
         let mut candidates = Vec::new();
+        let held_before = Meter::new(&self.device).now();
         for contender in &self.attentions {
             progress.set_message(format!("{}: {pass} at {length}: {}", self.backend, contender.name));
-            match self.prepare(pass, contender, sizes, shorter) {
+            match self.prepare(pass, contender, sizes, shorter, held_before) {
                 Ok(candidate) => candidates.push(candidate),
                 Err(point) => points.push(*point),
             }
@@ -127,8 +129,33 @@ impl Sweep {
         places.into_iter().flat_map(at).collect()
     }
 
-    /// Checks a mechanism and builds it, or says why it is left out.
-    fn prepare(&self, pass: Pass, contender: &Contender, sizes: Sizes, shorter: &[Point]) -> Result<Candidate, Box<Point>> {
+    /// Bytes at the peak of a pass, weights and input included, if they are counted: pools of a device grow by whole pages, which tell nothing of a small input.
+    fn peak(&self, pass: Pass, layer: Layer<'_>, meter: &Meter) -> Option<u64> {
+        if meter.measure() == Measure::Reserved {
+            return None;
+        }
+        let before = meter.now();
+        let mut work = Work::new(pass, layer, 1, Engine::default(), &self.device).ok()?;
+        work.begin();
+        let (_, peak) = meter.peak_growth(before, || seconds(|| work.run()));
+        Some(peak).filter(|&peak| peak > 0)
+    }
+
+    /// Why a length is left out that would take so many bytes.
+    fn left_out(&self, bytes: f64, length: usize) -> String {
+        let gibibytes = |bytes: f64| significant(bytes / f64::from(1 << 30));
+        format!("left out: about {} GiB at {length}, and {} GiB are allowed", gibibytes(bytes), gibibytes(self.bytes as f64))
+    }
+
+    /// Checks a mechanism and builds it, or says why it is left out. What others hold that were built after `held_before` bytes counts as well.
+    fn prepare(
+        &self,
+        pass: Pass,
+        contender: &Contender,
+        sizes: Sizes,
+        shorter: &[Point],
+        held_before: u64,
+    ) -> Result<Candidate, Box<Point>> {
         let Contender { name, mechanism: config } = contender;
         let mut point = Point::new(&self.backend, name, pass, sizes.length);
         let missing = |point: Point, reason: String| Box::new(Point { missing: Some(reason), ..point });
@@ -142,9 +169,19 @@ impl Sweep {
         let layer = Layer { attention: config, sizes, precision: self.precision, is_bidirectional: self.is_bidirectional };
         let checked_at = sizes.length.min(self.check);
         let earlier = shorter.iter().find(|other| other.checked_at == Some(checked_at)).and_then(|other| other.difference);
+        let meter = Meter::new(&self.device);
+        let held = meter.now().saturating_sub(held_before);
+        let expected = estimate::bytes(sizes, |small| self.peak(pass, Layer { sizes: small, ..layer }, &meter), self.bytes);
+        if let Some(bytes) = expected.map(|bytes| bytes.saturating_add(held)).filter(|&bytes| bytes > self.bytes) {
+            return Err(missing(point, self.left_out(bytes as f64, sizes.length)));
+        }
         let found = match earlier {
             Some(difference) => difference,
-            None => match difference(pass, Layer { sizes: Sizes { length: checked_at, ..sizes }, ..layer }, &self.device) {
+            None => match difference(
+                pass,
+                Layer { sizes: estimate::checked(Sizes { length: checked_at, ..sizes }, self.bytes), ..layer },
+                &self.device,
+            ) {
                 Ok(difference) => difference,
                 Err(error) => return Err(missing(point, error.to_string())),
             },
@@ -154,7 +191,6 @@ impl Sweep {
             let reason = format!("not timed: at {checked_at} it differs from the reference engine by {found:.1e} of the largest value");
             return Err(missing(point, reason));
         }
-        let meter = Meter::new(&self.device);
         let empty = meter.start();
         let runs = self.rounds + Self::WARM_UP_RUNS + 1;
         let mut work = match Work::new(pass, layer, runs, Engine::default(), &self.device) {
@@ -201,10 +237,7 @@ impl Sweep {
         }
         let is_allocated = shorter.iter().all(|point| point.measure != Some(Measure::Reserved));
         let bytes = expected(is_allocated, &|point| point.peak_bytes.map(|bytes| bytes as f64));
-        let gibibytes = |bytes: f64| significant(bytes / f64::from(1 << 30));
-        bytes.filter(|&bytes| bytes > self.bytes as f64).map(|bytes| {
-            format!("left out: about {} GiB at {length}, and {} GiB are allowed", gibibytes(bytes), gibibytes(self.bytes as f64))
-        })
+        bytes.filter(|&bytes| bytes > self.bytes as f64).map(|bytes| self.left_out(bytes, length))
     }
 }
 
@@ -295,6 +328,18 @@ mod tests {
         ];
         assert_eq!(named, expected);
         assert!(found.iter().all(|point| point.seconds.len() == 3));
+    }
+
+    #[test]
+    fn a_first_length_that_would_take_too_much_is_not_begun() {
+        for &pass in Pass::value_variants() {
+            // The input and the output alone have more bytes.
+            let sizes = Sizes { batch: 1 << 24, d_model: 64, ..sweep(&[]).sizes };
+            let sweep = Sweep { sizes, check: 128, ..sweep(&["dot-product"]) };
+            let points = sweep.measure(pass, 128, &[], &ProgressBar::hidden());
+            let reason = points[0].missing.clone().expect("it was measured");
+            assert!(reason.contains("left out: about") && reason.contains("1.00 GiB are allowed"), "{reason}");
+        }
     }
 
     #[test]

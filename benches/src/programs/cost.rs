@@ -1,6 +1,7 @@
 //! The cost of every mechanism, by length, on every backend.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,6 +14,7 @@ use crate::cost::outcome::{Outcome, Point};
 use crate::cost::roofline::RooflineOptions;
 use crate::cost::sweep::Sweep;
 use crate::cost::{baseline, report as cost_report};
+use crate::markdown::significant;
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
 use crate::peers::cores::one_for_each;
 use crate::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, defaults};
@@ -154,6 +156,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
                 let begun = outcome.points.len();
                 for &length in &lengths {
                     let measured = sweep.measure(pass, length, &outcome.points[begun..], &progress);
+                    tell(&measured, &progress);
                     outcome.points.extend(measured);
                     if let Some(folder) = &options.out {
                         outcome.write(folder)?;
@@ -179,6 +182,24 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
         return Err(ProgramError::failure("nothing could be measured; the lines above say why"));
     }
     Ok(())
+}
+
+/// Says what was measured, so that it is not lost with what ends the program later.
+fn tell(points: &[Point], progress: &ProgressBar) {
+    progress.suspend(|| {
+        for point in points {
+            let found = match (point.median(), point.peak_bytes) {
+                (Some(seconds), Some(bytes)) => {
+                    format!("{} s, {} MiB", significant(seconds), significant(bytes as f64 / f64::from(1 << 20)))
+                }
+                (Some(seconds), None) => format!("{} s", significant(seconds)),
+                (None, _) => point.missing.clone().unwrap_or_default(),
+            };
+            let Point { backend, pass, length, attention, .. } = point;
+            // A reader that has gone away is no reason to stop measuring.
+            let _ = writeln!(io::stderr(), "{backend}, {pass} at {length}, {attention}: {found}");
+        }
+    });
 }
 
 /// Measures series in rounds, shows them and writes them into the folder `out`.

@@ -1,8 +1,12 @@
 //! Processor, system and memory.
 
+mod available;
+
 use std::fs;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::available::available_memory;
 
 /// The machine a run was made on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

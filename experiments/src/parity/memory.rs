@@ -3,17 +3,18 @@
 use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::placement::Role;
 use heedful_attention::registry::AnyMechanism;
+use heedful_host::machine::available_memory;
 
 use super::config::{BlockOptions, ParityConfig};
 use super::part::Part;
 use crate::error::ExperimentError;
-use crate::footprint::{Blocks, amount, machine};
+use crate::footprint::{Blocks, amount};
 use crate::settings::Settings;
 
 impl ParityConfig {
     /// Refuses a part whose weights exceed the machine's memory, before anything is built.
     pub(super) fn refuse_too_large(&self, settings: &Settings<Self>) -> Result<(), ExperimentError> {
-        match machine::available() {
+        match available_memory() {
             Some(available) => self.refuse_beyond(available, settings),
             None => Ok(()),
         }

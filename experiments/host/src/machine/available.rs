@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Bytes of main memory that this process may take, or none where the system does not tell.
-pub(crate) fn available() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     let machine = available_of(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     Some(limit_of_groups(&groups, Path::new("/sys/fs/cgroup")).map_or(machine, |limit| limit.min(machine)))
