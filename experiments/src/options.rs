@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use clap::{Command, FromArgMatches, Parser};
+use clap::{ArgMatches, Command, FromArgMatches, Parser};
 use clap_complete::Shell;
+use heedful_host::exit::{ProgramError, end_with, of_output, print_bytes};
 use heedful_host::names::listed;
 use heedful_host::names::suggestion;
 use indicatif::MultiProgress;
@@ -35,7 +36,9 @@ use crate::settings::{Assignment, Settings, SettingsError};
 /// let options = Options::parse_from(["mt", "--attention", "dot-product,synthesizer-random", "--seeds", "3"]);
 /// assert_eq!(options.common.attentions(), ["dot-product", "synthesizer-random"]);
 /// ```
+// Otherwise these sentences would stand in the help of a program that has none of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+#[command(about = None, long_about = None)]
 pub struct CommonOptions {
     /// Attention mechanisms to train and compare, separated by commas: names, also with options such as linformer{rank=16}, lists with one for each
     /// layer such as [dot-product,relative], where 3*gla stands for gla,gla,gla, and in models with encoder and decoder
@@ -75,7 +78,8 @@ pub struct CommonOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Continue in the output folder: keep finished runs, and resume interrupted ones from their checkpoints
+    /// Continue in the output folder, also with other attentions or seeds: keep finished runs, and resume interrupted ones from their checkpoints. A command with
+    /// the configuration of the folder does so without it too, and says so
     #[arg(long)]
     pub resume: bool,
 
@@ -136,20 +140,40 @@ pub struct CommonOptions {
 /// The largest first seed, which leaves room for the seeds after it within TOML's integers.
 const LARGEST_SEED: u64 = i64::MAX as u64 - 1_000_000;
 
-/// Reads the options of a program with [`CommonOptions`] from the command line. For `--completions` it prints the script of the shell and ends the process.
+/// Reads the options of a program from the command line. For `--help`, `--version` and `--completions` it prints the text and ends the process: with exit code 1
+/// where it could not be written, unless the reader is gone.
 pub fn parse<T: Parser>() -> T {
     parse_with(T::command())
 }
 
 /// [`parse`] by a command that was changed.
 pub(crate) fn parse_with<T: FromArgMatches>(mut command: Command) -> T {
-    let matches = command.get_matches_mut();
+    let matches = matches(&mut command);
     if let Ok(Some(shell)) = matches.try_get_one::<Shell>("completions") {
         let name = command.get_name().to_owned();
-        clap_complete::generate(*shell, &mut command, name, &mut io::stdout());
-        std::process::exit(0);
+        end_with(print_completions(*shell, &mut command, &name));
     }
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// What the command line says; help, the version and refusals end the process.
+fn matches(command: &mut Command) -> ArgMatches {
+    match command.try_get_matches_from_mut(std::env::args_os()) {
+        Ok(matches) => matches,
+        Err(error) if error.use_stderr() => error.exit(),
+        // Clap itself says nothing of a text that could not be written.
+        Err(text) => end_with(of_output(text.print().and_then(|()| io::stdout().flush()))),
+    }
+}
+
+/// Prints the script with which a shell completes the options of `command`, a program called `name`.
+///
+/// # Errors
+/// If standard output cannot be written.
+pub(crate) fn print_completions(shell: Shell, command: &mut Command, name: &str) -> Result<(), ProgramError> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, command, name, &mut script);
+    print_bytes(&script)
 }
 
 impl CommonOptions {
@@ -439,6 +463,20 @@ mod tests {
         }
         assert!(help.contains("mt --attention dot-product,synthesizer-random"));
         assert!(help.starts_with("Translates\n\nUsage:"), "the binary's own description is lost: {help}");
+    }
+
+    #[test]
+    fn help_of_a_program_without_a_description_has_no_sentence_of_the_library() {
+        #[derive(Parser)]
+        struct Bare {
+            #[command(flatten)]
+            common: CommonOptions,
+        }
+        for help in [Bare::command().render_long_help(), Bare::command().about("Sorting letters").render_long_help()] {
+            let help = help.to_string();
+            assert!(!help.contains("a binary adds") && !help.contains("# Example") && help.contains("--attention"), "{help}");
+        }
+        assert!(Bare::command().about("Sorting letters").render_long_help().to_string().starts_with("Sorting letters\n\nUsage:"));
     }
 
     #[test]

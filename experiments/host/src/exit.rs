@@ -116,10 +116,32 @@ pub fn print_line(text: impl Display) -> Result<(), ProgramError> {
 }
 
 fn write_line(output: &mut dyn Write, text: impl Display) -> Result<(), ProgramError> {
-    writeln!(output, "{text}").and_then(|()| output.flush()).map_err(|error| match error.kind() {
+    of_output(writeln!(output, "{text}").and_then(|()| output.flush()))
+}
+
+/// Writes bytes as they are to standard output, for texts that other code makes.
+///
+/// # Errors
+/// As [`print_line`].
+pub fn print_bytes(bytes: &[u8]) -> Result<(), ProgramError> {
+    let mut output = io::stdout().lock();
+    of_output(output.write_all(bytes).and_then(|()| output.flush()))
+}
+
+/// What a program is told that could not write to standard output.
+///
+/// # Errors
+/// As [`print_line`].
+pub fn of_output(written: io::Result<()>) -> Result<(), ProgramError> {
+    written.map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => ProgramError::ClosedOutput,
         _ => ProgramError::failure(format!("cannot write to standard output: {error}")),
     })
+}
+
+/// Ends the process as [`main_with`] does, where only a part of a program has run.
+pub fn end_with(outcome: Result<(), ProgramError>) -> ! {
+    std::process::exit(conclude(outcome.map(|()| Completion::Finished), &mut io::stderr()).into())
 }
 
 #[cfg(test)]

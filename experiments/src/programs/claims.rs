@@ -11,7 +11,7 @@ use crate::display::duration;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::jobs::{Jobs, Shard};
 use crate::markup::left_aligned;
-use crate::options::CommonOptions;
+use crate::options::{CommonOptions, parse, print_completions};
 use crate::train::Interrupt;
 
 const EXAMPLES: &str = "\
@@ -192,7 +192,7 @@ struct ReportOptions {
 
 /// The program `claims`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { command } = Options::parse();
+    let Options { command } = parse::<Options>();
     main_with(|| {
         CommonOptions::default().start_logging()?;
         match &command {
@@ -203,7 +203,7 @@ pub fn main() -> ExitCode {
             Task::Verdict(options) => verdict(options),
             Task::Report(options) => report(options),
             Task::Completions { shell } => {
-                clap_complete::generate(*shell, &mut Options::command(), "claims", &mut std::io::stdout());
+                print_completions(*shell, &mut Options::command(), "claims")?;
                 Ok(Completion::Finished)
             }
         }

@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::error::{Completion, main_with};
-use crate::options::CommonOptions;
+use crate::options::{CommonOptions, parse, print_completions};
 use crate::threads::among_workers;
 
 use super::{analyse, compare, data, measure, parity, status};
@@ -35,7 +35,7 @@ enum Tool {
 
 /// The program `heedful`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { tool } = Options::parse();
+    let Options { tool } = parse::<Options>();
     main_with(|| {
         CommonOptions::default().start_logging()?;
         match &tool {
@@ -46,7 +46,7 @@ pub fn main() -> ExitCode {
             Tool::Parity(options) => parity::run(options),
             Tool::Status(options) => status::run(options),
             Tool::Completions { shell } => {
-                clap_complete::generate(*shell, &mut Options::command(), "heedful", &mut std::io::stdout());
+                print_completions(*shell, &mut Options::command(), "heedful")?;
                 Ok(Completion::Finished)
             }
         }

@@ -210,3 +210,28 @@ fn shells_get_the_options_of_every_experiment() {
     assert_eq!(stdout(&completed).trim(), "--shard", "{}", stderr(&completed));
     refused(&binary("mt").args(["--completions", "basic"]).output().unwrap(), 2, &["basic"]);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn texts_for_a_reader_that_is_gone_or_a_full_disk_end_without_a_panic() {
+    let texts = [
+        ("mt", &["--completions", "bash"][..]),
+        ("heedful", &["completions", "bash"]),
+        ("claims", &["completions", "zsh"]),
+        ("lm", &["--help"]),
+        ("heedful", &["compare", "--help"]),
+        ("claims", &["--version"]),
+        ("lm", &["--list"]),
+        ("mt", &["--print-config"]),
+        ("mt", &["--print-schema"]),
+        ("claims", &["list"]),
+    ];
+    for (name, arguments) in texts {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        refused(&binary(name).args(arguments).stdout(full).output().unwrap(), 1, &["standard output"]);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = binary(name).args(arguments).stdout(writer).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{name} {arguments:?}: {}", stderr(&output));
+    }
+}
