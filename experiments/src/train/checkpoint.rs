@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use heedful_host::checksum::sha256_hex;
+use heedful_host::command::quoted;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -19,14 +20,16 @@ use super::state::TrainingState;
 /// Number of the layout described in this module; a reader refuses any other.
 pub(super) const FORMAT: u64 = 1;
 
+/// Name of the folder of checkpoints in that of a run.
+const FOLDER: &str = "checkpoint";
 const STATE: &str = "state.json";
 const LATEST: &str = "latest";
 
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, Error)]
 pub enum CheckpointError {
-    /// A file could not be written. The checkpoint before it is untouched.
-    #[error("{}: {source}; {}", path.display(), remedy_of_write(source))]
+    /// A file could not be written. The checkpoint before it, if there is one, is untouched.
+    #[error("{}: {source}; {}", path.display(), remedy_of_write(path, source))]
     Write {
         /// The file or folder.
         path: PathBuf,
@@ -34,7 +37,7 @@ pub enum CheckpointError {
         source: io::Error,
     },
     /// A file that should be there could not be read.
-    #[error("{}: {source}; restore the file, or {}", path.display(), start_afresh(path))]
+    #[error("{}: {source}; {}", path.display(), remedy_of_damage(path))]
     Read {
         /// The file.
         path: PathBuf,
@@ -42,7 +45,7 @@ pub enum CheckpointError {
         source: io::Error,
     },
     /// A file is truncated or was changed.
-    #[error("{}: {reason}; restore the file, or {}", path.display(), start_afresh(path))]
+    #[error("{}: {reason}; {}", path.display(), remedy_of_damage(path))]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -83,27 +86,53 @@ pub enum CheckpointError {
     },
 }
 
-fn remedy_of_write(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            "the checkpoint before it is intact: free space, then continue with --resume, or choose another --out"
-        }
-        _ => "the checkpoint before it is intact: make the folder writable, then continue with --resume, or choose another --out",
+fn remedy_of_write(path: &Path, source: &io::Error) -> String {
+    let left = match root_of(path).is_some_and(|root| root.join(LATEST).exists()) {
+        true => "the checkpoint before it is intact",
+        false => "no checkpoint was written before, so the run begins again",
+    };
+    let remedy = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => "free space",
+        _ => "make the folder writable",
+    };
+    format!("{left}: {remedy}, then continue with --resume, or choose another --out")
+}
+
+/// The folder of the checkpoints that a path is of.
+fn root_of(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == FOLDER))
+}
+
+/// What is lost with a checkpoint, and the command that goes on without it: from an older one that is whole, or from the beginning.
+fn remedy_of_damage(damaged: &Path) -> String {
+    let Some(root) = root_of(damaged) else { return "restore the file".to_owned() };
+    let quoted = |path: &Path| quoted([path.to_string_lossy().into_owned()]);
+    if root.with_file_name("result.json").exists() {
+        // Older weights would not be those that the scores are of.
+        return "restore the file; otherwise the weights of this run are lost, and only its scores are left: train it again with another --out".to_owned();
+    }
+    match last_whole(root) {
+        Some(step) => format!(
+            "restore the file, or go on from step {step}, so that the steps after it are done again: echo {} > {}, then the same command with --resume",
+            folder_name(step),
+            quoted(&root.join(LATEST))
+        ),
+        None => format!(
+            "restore the file; otherwise all steps of this run are lost, since no other checkpoint of it is whole, and it begins again: rm -r {}, then the \
+             same command with --resume",
+            quoted(root)
+        ),
     }
 }
 
-/// What to do if a checkpoint is lost: an older complete one, if there is one, or a new start.
-fn start_afresh(damaged: &Path) -> String {
-    let root = damaged.ancestors().find(|folder| folder.join(LATEST).exists());
-    let older = root.and_then(|root| {
-        let mut names: Vec<String> = step_folders(root).ok()?.into_iter().map(folder_name).collect();
-        names.retain(|name| !damaged.starts_with(root.join(name)));
-        names.pop()
-    });
-    match (root, older) {
-        (Some(root), Some(name)) => format!("write `{name}` into {} to resume from there", root.join(LATEST).display()),
-        _ => "run again without --resume to start afresh".to_string(),
-    }
+/// The last step from which a run can go on: its checkpoint is whole, and so is that of the best model until then.
+fn last_whole(root: &Path) -> Option<u64> {
+    let folder = CheckpointFolder::of_any_configuration(root.parent()?);
+    let is_whole = |step: u64| {
+        let state = folder.load(step).ok()?.state;
+        state.best.is_none_or(|best| best.step == step || folder.load(best.step).is_ok()).then_some(())
+    };
+    step_folders(root).ok()?.into_iter().rev().find(|&step| is_whole(step).is_some())
 }
 
 fn folder_name(step: u64) -> String {
@@ -198,11 +227,11 @@ impl CheckpointFolder {
 
     /// The same, of whatever configuration: to be read.
     pub fn of_any_configuration(run: &Path) -> Self {
-        Self { root: run.join("checkpoint"), configuration: None, disk: Box::new(SystemDisk) }
+        Self { root: run.join(FOLDER), configuration: None, disk: Box::new(SystemDisk) }
     }
 
     pub(crate) fn on(run: &Path, configuration: &str, disk: Box<dyn Disk>) -> Self {
-        Self { root: run.join("checkpoint"), configuration: Some(configuration.to_string()), disk }
+        Self { root: run.join(FOLDER), configuration: Some(configuration.to_string()), disk }
     }
 
     /// The folder of the checkpoint of `step`, whether it exists or not.
@@ -505,7 +534,7 @@ mod tests {
             message
         };
         let message = fails("model.safetensors", &[1; 99]);
-        assert!(message.contains("99 bytes instead of 100") && message.contains("write `step-000000002` into"), "{message}");
+        assert!(message.contains("99 bytes instead of 100") && message.contains("go on from step 2"), "{message}");
         let mut flipped = vec![1; 100];
         flipped[50] = 0;
         assert!(fails("model.safetensors", &flipped).contains("SHA-256"));
@@ -521,6 +550,69 @@ mod tests {
         assert!(matches!(folder.latest(), Err(CheckpointError::Corrupt { path, .. }) if path.ends_with("latest")));
         fs::write(run.path().join("checkpoint/latest"), "step-000000007\n").unwrap();
         assert!(matches!(folder.load(folder.latest().unwrap().unwrap()), Err(CheckpointError::Read { .. })));
+    }
+
+    /// Runs the command that a message offers, and returns the message.
+    #[cfg(unix)]
+    fn done_as_told(error: CheckpointError) -> String {
+        let message = error.to_string();
+        let begin = message.find("echo ").or_else(|| message.find("rm -r ")).expect("a command is offered");
+        let command = message[begin..].split(", then the same command").next().unwrap();
+        assert!(std::process::Command::new("sh").args(["-c", command]).status().unwrap().success(), "{command}");
+        message
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_command_that_is_offered_for_a_damaged_checkpoint_goes_on_without_it() {
+        let run = tempfile::Builder::new().prefix("it's a run").tempdir().unwrap();
+        let folder = CheckpointFolder::new(run.path(), DIGEST);
+        let damage = |step: u64, name: &str| fs::write(folder.path(step).join(name), "damaged").unwrap();
+        let best = |step| Some(super::super::state::BestEvaluation { step, value: 0.5, metrics: Vec::new() });
+        let resume = || {
+            folder.latest().and_then(|step| step.map(|step| folder.load(step)).transpose()).map(|found| found.map(|found| found.state.step))
+        };
+        for step in 1..=4 {
+            folder
+                .save(&TrainingState { kept: vec![1, 2, 3, 4], best: best(if step < 3 { 1 } else { 3 }), ..state(step) }, &files(step))
+                .unwrap();
+        }
+        damage(4, "optimiser.bpk");
+        // Step 3 is its own best model, but is damaged as well: neither it nor what relies on it is offered.
+        damage(3, "model.safetensors");
+        let message = done_as_told(resume().unwrap_err());
+        assert!(message.contains("from step 2") && message.contains("the steps after it are done again"), "{message}");
+        assert_eq!(resume().unwrap(), Some(2));
+        fs::write(run.path().join("checkpoint/latest"), "garbage").unwrap();
+        done_as_told(resume().unwrap_err());
+        assert_eq!(resume().unwrap(), Some(2));
+        // Without its best model, step 2 is of no use, and neither is anything else.
+        damage(1, "state.json");
+        let message = done_as_told(folder.best().err().unwrap());
+        assert!(message.contains("all steps of this run are lost"), "{message}");
+        assert_eq!(resume().unwrap(), None);
+    }
+
+    #[test]
+    fn a_checkpoint_of_a_finished_run_is_not_replaced_by_an_older_one() {
+        let run = tempfile::tempdir().unwrap();
+        let folder = CheckpointFolder::new(run.path(), DIGEST);
+        (1..=2).for_each(|step| drop(folder.save(&TrainingState { kept: vec![1, 2], ..state(step) }, &files(step)).unwrap()));
+        fs::write(folder.path(2).join("model.safetensors"), "damaged").unwrap();
+        fs::write(run.path().join("result.json"), "{}").unwrap();
+        let message = folder.load(2).err().unwrap().to_string();
+        assert!(message.contains("scores are left") && message.contains("another --out") && !message.contains("--resume"), "{message}");
+    }
+
+    #[test]
+    fn a_first_checkpoint_that_cannot_be_written_has_none_before_it() {
+        for (before, told) in [(0, "no checkpoint was written before"), (1, "the checkpoint before it is intact")] {
+            let run = tempfile::tempdir().unwrap();
+            (1..=before).for_each(|step| drop(CheckpointFolder::new(run.path(), DIGEST).save(&state(step), &files(step)).unwrap()));
+            let disk = Arc::new(FaultyDisk::new(Fault::Full, 0));
+            let message = CheckpointFolder::on(run.path(), DIGEST, Box::new(disk)).save(&state(9), &files(9)).unwrap_err().to_string();
+            assert!(message.contains(told), "{message}");
+        }
     }
 
     #[test]
