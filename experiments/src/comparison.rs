@@ -23,6 +23,7 @@ use std::process::ExitCode;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use heedful_host::device_failure::guarded;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -175,6 +176,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         watcher: watcher(options.quiet),
         interrupt,
         ranks,
+        is_resumed: options.resume,
         device,
         jobs,
         shard: options.shard,
@@ -186,7 +188,8 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
 }
 
 /// What a run whose device failed is told.
-const GO_ON: &str = "if its memory is too small, give smaller batches or a smaller model; checkpoints from before are whole, and --resume goes on from the last one";
+const GO_ON: &str =
+    "if its memory is too small, give smaller batches or a smaller model; --resume goes on from the last checkpoint, if there was one";
 
 /// The device of a backend, which computes with the numbers of all candidates.
 fn opened<E: Experiment>(backend: Backend, settings: &Settings<Config<E>>, candidates: &[Candidate<E>]) -> Result<Device, ExperimentError> {
@@ -233,6 +236,7 @@ pub fn reload<E: Experiment>(
     device: &Device,
 ) -> Result<Reloaded<E>, ExperimentError> {
     let paths = RunFolder::at(folder);
+    check_registered(&paths)?;
     let mut settings = Settings::<Config<E>>::read(Some(&paths.config()), Vec::new())?;
     E::within(&mut settings.value, folder);
     let candidates = candidates::<E>(&mut settings, Memory::here())?;
@@ -279,6 +283,23 @@ pub fn reload<E: Experiment>(
     let initial = E::model(setup, &RandomKey::from_seed(seed).named("init"), device)?;
     let trained = load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?;
     Ok(Reloaded { config, dataset, attention, seed, initial, trained, sections })
+}
+
+/// Refuses a run folder with mechanisms that this program does not know, such as those of a user's own.
+///
+/// # Errors
+/// A usage error that names the first such mechanism and what to do. A configuration that cannot be read is refused by what reads it next.
+pub(crate) fn check_registered(folder: &RunFolder) -> Result<(), ExperimentError> {
+    let Ok(table) = folder.table() else { return Ok(()) };
+    let families = table.get("mechanisms").and_then(toml::Value::as_table).into_iter().flat_map(|families| families.keys());
+    match families.into_iter().find(|family| !AnyMechanism::families().contains(&family.as_str())) {
+        None => Ok(()),
+        Some(own) => Err(ExperimentError::usage(format!(
+            "`{}` has the mechanism `{own}`, which this program does not know; if it is one of your own, use a program that registers it and then calls the same \
+             tool (`heedful_experiments::programs::heedful::main()` for `heedful analyse`)",
+            folder.config().display()
+        ))),
+    }
 }
 
 /// Brings `report.html` up to date with what an analysis has written into the folder.

@@ -78,6 +78,6 @@ impl<E: Experiment> Preparation<'_, E> {
             )));
         }
         let (watcher, interrupt, device, ranks) = (self.watcher.clone(), self.interrupt.clone(), self.device.clone(), Ranks::alone());
-        Session { runs, device, interrupt, ranks: &ranks, watcher, jobs: 1, shard: None }.run()
+        Session { runs, device, interrupt, ranks: &ranks, watcher, is_resumed: true, jobs: 1, shard: None }.run()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use burn::tensor::Device;
@@ -36,6 +37,8 @@ pub(super) struct Session<'a, E: Experiment> {
     /// The processes that train each model.
     pub(super) ranks: &'a Ranks,
     pub(super) watcher: Watcher,
+    /// Whether the command asked to go on with what is in its folder.
+    pub(super) is_resumed: bool,
     /// Runs at once.
     pub(super) jobs: usize,
     /// Which of the runs are this command's; none for all.
@@ -178,6 +181,14 @@ impl<'a, E: Experiment> Session<'a, E> {
         }
     }
 
+    /// Says that a run goes on where it was stopped, to a command that did not ask for it.
+    fn tell_of_continuation(&self, run: &Run<'_, E>, folder: &Path) {
+        let latest = || CheckpointFolder::of_any_configuration(folder).latest().ok().flatten();
+        if let (false, Some(step)) = (self.is_resumed, latest()) {
+            tracing::warn!("{run} was begun by an earlier command and goes on after step {step}; give another --out to begin anew");
+        }
+    }
+
     /// Scores the model that another run has trained, with the configuration of this one.
     fn score_again(&self, run: &Run<'_, E>, source: &str, paths: &RunPaths, overview: &Overview) -> Result<RunEnd, ExperimentError> {
         let Run { dataset, candidate: Candidate { attention, config, .. }, seed, .. } = run;
@@ -235,6 +246,7 @@ impl<'a, E: Experiment> Session<'a, E> {
             Word::Train { dataset: record.dataset.clone(), attention: attention.name.clone(), seed, rate: *rate }.tell(self.ranks)?;
             std::fs::create_dir_all(folder).map_err(|source| RunFolderError::write(folder.clone(), source))?;
             let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
+            self.tell_of_continuation(run, folder);
             let parameters = ParameterCount::of(&model);
             record.parameters = parameters.trainable as u64;
             record.parameters_by_part = parameters.parts.iter().map(|(part, count)| (part.clone(), *count as u64)).collect();

@@ -61,7 +61,10 @@ pub(super) fn run(Options { analyse: options }: &Options) -> Result<Completion, 
         Track::NAME => analyse::run::<Track>,
         Translation::NAME => analyse::run::<Translation>,
         other => {
-            return Err(ExperimentError::usage(format!("`{}` is a run of {other}, whose models read no texts", options.run.display())));
+            return Err(ExperimentError::usage(format!(
+                "`{0}` is a run of {other}, whose models read no texts here; if that is an experiment of your own, its program analyses it: `{other} analyse {0}`",
+                options.run.display()
+            )));
         }
     };
     analyse(options)?;

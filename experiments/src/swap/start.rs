@@ -15,7 +15,7 @@ use toml::{Table, Value};
 
 use super::contender::base;
 use super::{SwapConfig, SwapDataset, SwapStart};
-use crate::comparison::{Candidate, candidates};
+use crate::comparison::{Candidate, candidates, check_registered};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::footprint::Memory;
@@ -81,7 +81,9 @@ impl RunStart {
 
     /// Of its attentions and models the one that is asked for, or its first: its name, the name of its attention, and its configuration.
     fn candidate(&self, wanted: Option<&str>) -> Result<(String, String, LanguageConfig), ExperimentError> {
-        let mut settings = Settings::<LanguageConfig>::read(Some(&RunFolder::at(&self.folder).config()), Vec::new())?;
+        let folder = RunFolder::at(&self.folder);
+        check_registered(&folder)?;
+        let mut settings = Settings::<LanguageConfig>::read(Some(&folder.config()), Vec::new())?;
         let pretrained = settings.value.own.pretrained.clone();
         let all = candidates::<Language>(&mut settings, Memory::of_finished()).map_err(|error| match &pretrained {
             Some(begun) if !begun.is_dir() => {

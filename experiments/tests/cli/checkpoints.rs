@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::{latest_checkpoint, parallel_folder, refused, succeeded, translate};
+use crate::command::{latest_checkpoint, parallel_folder, refused, stderr, succeeded, translate};
 
 const RUN: &str = "dot-product-seed1";
 
@@ -16,14 +16,20 @@ fn forgotten_run(data: &Path, out: &Path, further: &[&str]) {
 }
 
 #[test]
-fn a_truncated_checkpoint_is_refused() {
+fn a_truncated_checkpoint_is_refused_with_a_command_that_goes_on_without_it() {
     let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
     let out = folder.path().join("run");
     forgotten_run(data.path(), &out, &[]);
     let weights = latest_checkpoint(&out.join(RUN)).join("model.safetensors");
     let bytes = fs::read(&weights).unwrap();
     fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
-    refused(&translate(data.path(), &out, &["--resume"]).output().unwrap(), 1, &["model.safetensors"]);
+    let output = translate(data.path(), &out, &["--resume"]).output().unwrap();
+    refused(&output, 1, &["model.safetensors", "then the same command with --resume"]);
+    let message = stderr(&output);
+    let begin = message.find("rm -r ").or_else(|| message.find("echo ")).expect("a command is offered");
+    let command = message[begin..].split(", then").next().unwrap();
+    assert!(Command::new("sh").args(["-c", command]).status().unwrap().success(), "{command}");
+    succeeded(&translate(data.path(), &out, &["--resume"]).output().unwrap());
 }
 
 #[test]
@@ -36,6 +42,19 @@ fn a_checkpoint_of_another_configuration_is_refused() {
     fs::rename(first.join(RUN), second.join(RUN)).unwrap();
     let output = translate(data.path(), &second, &["--resume", "--set", "training.learning_rate=1e-4"]).output().unwrap();
     refused(&output, 2, &["configuration", "checkpoint"]);
+}
+
+#[test]
+fn a_run_that_goes_on_without_being_asked_to_says_so() {
+    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("run");
+    for (further, is_told) in [(&[][..], true), (&["--resume"], false)] {
+        forgotten_run(data.path(), &out, &["--resume"]);
+        let output = translate(data.path(), &out, further).output().unwrap();
+        succeeded(&output);
+        let told = stderr(&output);
+        assert_eq!(told.contains("was begun by an earlier command and goes on after step"), is_told, "{further:?}: {told}");
+    }
 }
 
 #[cfg(unix)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::command::{TINY, example, refused, stdout, succeeded, tool};
+use crate::command::{TINY, example, parallel_folder, refused, stdout, succeeded, tool, translate};
 
 /// Runs an example with little data, and returns its folder.
 fn run(name: &str, out: &Path, further: &[&str]) -> PathBuf {
@@ -57,4 +57,23 @@ fn own_experiments_resume_and_refuse_as_the_others_do() {
     let printed = example("sort").args(["--print-config", "--set", "letters=5"]).output().unwrap();
     succeeded(&printed);
     assert!(stdout(&printed).contains("letters = 5") && stdout(&printed).contains("[training]"), "{}", stdout(&printed));
+}
+
+#[test]
+fn the_help_of_an_own_experiment_is_its_own() {
+    let output = example("sort").arg("--help").output().unwrap();
+    succeeded(&output);
+    let help = stdout(&output);
+    assert!(help.starts_with("Sorting letters\n") && !help.contains("a binary adds") && !help.contains("# Example"), "{help}");
+}
+
+#[test]
+fn an_analysis_without_the_mechanism_of_a_run_says_what_to_do() {
+    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("run");
+    succeeded(&translate(data.path(), &out, &[]).output().unwrap());
+    let config = out.join("config.toml");
+    let text = fs::read_to_string(&config).unwrap() + "\n[mechanisms.distance-power]\nslope = 1.0\n";
+    fs::write(&config, text).unwrap();
+    refused(&tool("analyse").arg(&out).output().unwrap(), 2, &["`distance-power`", "registers it", "programs::heedful::main"]);
 }
