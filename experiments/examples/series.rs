@@ -6,7 +6,7 @@ use heedful_attention::contract::{Losses, Positions};
 use heedful_attention::placement::Role;
 use heedful_attention::{init, visibility::Visibility};
 use heedful_experiments::prelude::*;
-use heedful_models::loss::{squared_error, with_auxiliary};
+use heedful_models::loss::squared_error;
 use heedful_models::{block::Context, position::PositionEncoding, stack::Stack};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -129,9 +129,9 @@ impl Task for Forecasting<'_> {
         batch.len() * self.0.config.own.length
     }
 
-    fn loss(&self, model: &Forecaster, batch: &Self::Batch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Forecaster, batch: &Self::Batch, pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         let (error, losses) = self.error(model, batch, Some(pass.key), probe);
-        with_auxiliary(error, &losses, self.units(batch))
+        TrainingLoss::new(error, &losses, self.units(batch))
     }
 
     fn evaluate(&self, model: &Forecaster, split: Split, _interrupt: &Interrupt) -> Option<Scores> {

@@ -8,13 +8,12 @@ use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_models::block::Hidden;
 use heedful_models::language_model::LanguageModel;
-use heedful_models::loss::with_auxiliary;
 
 use crate::batch::{at_least_in_a_batch, sequential_batches, token_budget_batches};
 use crate::comparison::scoring_bar;
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::tokenise::PAD;
-use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task};
+use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task, TrainingLoss};
 
 /// What the test set is called.
 pub(crate) const TEST_SET: &str = "test set";
@@ -211,10 +210,10 @@ impl Task for Answering<'_> {
         batch.predicted.len()
     }
 
-    fn loss(&self, model: &LanguageModel, batch: &AnswersBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &LanguageModel, batch: &AnswersBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         let (hidden, answering, targets) = Self::hidden(model, batch, Some(pass.key), probe);
         let loss = model.cross_entropy(answering, targets, None, 0.0).loss;
-        with_auxiliary(loss, &hidden.losses, batch.predicted.len())
+        TrainingLoss::new(loss, &hidden.losses, batch.predicted.len())
     }
 
     fn evaluate(&self, model: &LanguageModel, split: Split, interrupt: &Interrupt) -> Option<Scores> {

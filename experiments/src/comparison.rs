@@ -44,7 +44,7 @@ use crate::results::Results;
 use crate::run_folder::RunFolder;
 use crate::settings::{self, Assignment, Settings};
 use crate::threads::among_workers;
-use crate::train::{CheckpointFolder, Interrupt, Ranks, Watcher, load_model};
+use crate::train::{CheckpointFolder, Interrupt, Ranks, Task, Watcher, load_model};
 
 pub(crate) use self::attention_name::attention;
 pub(crate) use self::candidate::candidates;
@@ -281,7 +281,10 @@ pub fn reload<E: Experiment>(
     let config = E::of_seed(&config, seed);
     let setup = Setup { config: &config, data: &dataset, attention: &attention };
     let initial = E::model(setup, &RandomKey::from_seed(seed).named("init"), device)?;
-    let trained = load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?;
+    let task = E::task(setup);
+    let trained = task.without_training_parts(load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?);
+    let initial = task.without_training_parts(initial);
+    drop(task);
     Ok(Reloaded { config, dataset, attention, seed, initial, trained, sections })
 }
 

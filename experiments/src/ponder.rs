@@ -173,7 +173,7 @@ mod tests {
             let key = RandomKey::from_seed(2);
             let batch = task.batch(&task.epoch(1, &key)[0], 1, &key);
             let pass = Pass { key, epoch_key: key, step: 1, steps: 1, carried: &mut () };
-            let loss = task.loss(&network, &batch, pass, &mut Probe::off());
+            let loss = task.loss(&network, &batch, pass, &mut Probe::off()).total();
             let mean = loss.clone().into_scalar::<f32>() / task.units(&batch) as f32;
             let [groups, classes] = set.task.outputs();
             let chance = groups as f32 * (classes as f32).ln();
@@ -220,7 +220,7 @@ mod tests {
         let (task, key) = (Ponder::task(setup), RandomKey::from_seed(2));
         let items: Vec<usize> = (0..20).collect();
         let pass = Pass { key, epoch_key: key, step: 1, steps: 1, carried: &mut () };
-        let loss = task.loss(&network, &task.batch(&items, 1, &key), pass, &mut Probe::off()).into_scalar::<f32>();
+        let loss = task.loss(&network, &task.batch(&items, 1, &key), pass, &mut Probe::off()).total().into_scalar::<f32>();
         let odd = items.iter().filter(|&&item| set.training(item).targets[0].1[0] == 1).count() as f32;
         let wanted = odd * (1.0 + (-1.0f32).exp()).ln() + (20.0 - odd) * (1.0 + 1.0f32.exp()).ln();
         assert!((loss - wanted).abs() < 1e-3, "{loss}, {wanted}");

@@ -9,4 +9,4 @@ pub use crate::experiment::{self, Attention, Card, Config, Experiment, Pass, Sco
 pub use crate::metrics::MetricColumn;
 pub use crate::run_folder::sha256_hex;
 pub use crate::settings::Settings;
-pub use crate::train::{Interrupt, Task};
+pub use crate::train::{Interrupt, Task, TrainingLoss};

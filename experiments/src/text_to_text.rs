@@ -9,7 +9,7 @@ use heedful_attention::contract::Losses;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search};
-use heedful_models::loss::{CrossEntropy, real_states, with_auxiliary};
+use heedful_models::loss::{CrossEntropy, real_states};
 use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ use crate::experiment::{Pass, Reading, Scores, Selection, Split, check_length};
 use crate::metrics::{LikelihoodTotal, TextUnit};
 use crate::token_losses::token_losses;
 use crate::tokenise::{BEGIN, END, PAD, Tokeniser};
-use crate::train::{Interrupt, Task};
+use crate::train::{Interrupt, Task, TrainingLoss};
 
 const SPECIAL: SpecialTokens = SpecialTokens { padding: PAD, begin: BEGIN, end: END };
 
@@ -141,10 +141,10 @@ impl TextToTextTask<'_> {
         smoothing: f64,
         key: Option<RandomKey>,
         probe: &mut Probe,
-    ) -> Tensor<1> {
+    ) -> TrainingLoss {
         let (states, targets, losses) = Self::hidden(model, batch, key, probe);
         let count = targets.len();
-        with_auxiliary(cross_entropy(model, states, targets, smoothing).loss, &losses, count)
+        TrainingLoss::new(cross_entropy(model, states, targets, smoothing).loss, &losses, count)
     }
 
     /// Perplexity of the validation set, per token of the vocabulary and without label smoothing.
@@ -257,7 +257,7 @@ impl Task for TextToTextTask<'_> {
         batch.output.lengths.iter().sum()
     }
 
-    fn loss(&self, model: &Seq2SeqTransformer, batch: &TextToTextBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Seq2SeqTransformer, batch: &TextToTextBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         Self::loss_of(model, batch, self.label_smoothing, Some(pass.key), probe)
     }
 

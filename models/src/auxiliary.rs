@@ -11,7 +11,8 @@
 //! Of the three auxiliary losses of the paper the first is that all positions predict. [`multiple_positions`](AuxiliaryLossesConfig::multiple_positions) takes it
 //! away: then the last position alone does, in the model's own loss ([`LanguageModel::predicting`](crate::language_model::LanguageModel::predicting)) and in the others.
 //!
-//! The classifiers serve training alone: a model that is stored or counted is one without them.
+//! The classifiers serve training alone. The experiments leave them out of what a run ends with and of counts of parameters; checkpoints keep them, so that a
+//! run goes on from them as if it had not been stopped.
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -150,7 +151,7 @@ impl LayerLosses {
             let targets = targets.clone().narrow(1, first + ahead, positions).reshape([batch * positions]);
             let sum = projected_cross_entropy(states, classifier.weight.val().transpose(), targets, None, 0.0).loss;
             let weight = if ahead == 0 { 1.0 } else { config.target_weight };
-            losses.push(if is_last { "targets" } else { "intermediate" }, sum * (weight / (batch * positions) as f64));
+            losses.push("auxiliary", sum * (weight / (batch * positions) as f64));
         }
         losses
     }
@@ -209,8 +210,7 @@ mod tests {
                 // Position `n` of the inputs has the target `n + 1 + ahead` of the tokens.
                 let positions = 5 - ahead;
                 let logs = logs.narrow(1, 0, positions).gather(2, tokens.clone().narrow(1, 1 + ahead, positions).unsqueeze_dim(2));
-                let name = if layer + 1 == LAYERS { "targets" } else { "intermediate" };
-                expected.push((name, -logs.mean().into_scalar::<f32>() * if ahead == 0 { 1.0 } else { 0.5 }));
+                expected.push(("auxiliary", -logs.mean().into_scalar::<f32>() * if ahead == 0 { 1.0 } else { 0.5 }));
             }
         }
         assert_eq!(found.len(), expected.len());

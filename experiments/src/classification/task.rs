@@ -6,7 +6,7 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_models::classifier::{Classifier, Sentences};
-use heedful_models::loss::{cross_entropy, squared_error, with_auxiliary};
+use heedful_models::loss::{cross_entropy, squared_error};
 use rand::seq::SliceRandom;
 
 use crate::batch::{pad, sequential_batches, token_budget_batches};
@@ -15,7 +15,7 @@ use crate::data::glue::{Label, Target};
 use crate::experiment::{Pass, Scores, Selection, Split};
 use crate::metrics::{ItemScore, ItemTable};
 use crate::tokenise::PAD;
-use crate::train::{Interrupt, Task};
+use crate::train::{Interrupt, Task, TrainingLoss};
 
 use super::examples::{Part, TokenExample};
 use super::items::items;
@@ -161,7 +161,7 @@ impl Task for ClassificationTask<'_> {
         batch.labels.len()
     }
 
-    fn loss(&self, model: &Classifier, batch: &ClassificationBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Classifier, batch: &ClassificationBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         let (outputs, auxiliary) = self.outputs(model, batch, Some(pass.key), probe);
         let device = outputs.device();
         let rows = batch.labels.len();
@@ -177,7 +177,7 @@ impl Task for ClassificationTask<'_> {
                 squared_error(outputs.reshape([rows]), scores)
             }
         };
-        with_auxiliary(loss, &auxiliary, rows)
+        TrainingLoss::new(loss, &auxiliary, rows)
     }
 
     fn evaluate(&self, model: &Classifier, split: Split, interrupt: &Interrupt) -> Option<Scores> {
@@ -275,7 +275,7 @@ mod tests {
             let batch = task.batch(items, 1, &RandomKey::from_seed(3));
             let key = RandomKey::from_seed(4);
             let pass = Pass { key, epoch_key: key, step: 1, steps: 1, carried: &mut () };
-            let gradients = task.loss(&model, &batch, pass, &mut Probe::off()).backward();
+            let gradients = task.loss(&model, &batch, pass, &mut Probe::off()).total().backward();
             let bias: Vec<f32> = model.output.bias.as_ref().unwrap().grad(&gradients).unwrap().into_data().iter::<f32>().collect();
             let is_first = items[0] < 40;
             assert!(items.iter().all(|&item| (item < 40) == is_first), "{items:?}");

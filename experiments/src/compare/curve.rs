@@ -16,6 +16,8 @@ use crate::record::ResultRecord;
 pub enum Quantity {
     /// The loss in training.
     Loss,
+    /// What is added to it, by the name of its field in words (`span loss`).
+    Added(String),
     /// A metric of evaluations, by name.
     Dev(String),
 }
@@ -25,7 +27,7 @@ impl Quantity {
     pub fn title(&self) -> &str {
         match self {
             Self::Loss => "training loss",
-            Self::Dev(name) => name,
+            Self::Added(name) | Self::Dev(name) => name,
         }
     }
 }
@@ -49,6 +51,8 @@ struct Line {
     loss: Option<f64>,
     #[serde(default)]
     dev: BTreeMap<String, Option<f64>>,
+    #[serde(flatten)]
+    other: BTreeMap<String, serde_json::Value>,
 }
 
 impl Log {
@@ -64,13 +68,15 @@ impl Log {
         };
         let mut log = Self::default();
         for (index, text) in text.split_inclusive('\n').enumerate() {
-            let Line { step, seconds, loss, dev } = match serde_json::from_str(text) {
+            let Line { step, seconds, loss, dev, other } = match serde_json::from_str(text) {
                 Ok(line) => line,
                 Err(_) if !text.ends_with('\n') => break,
                 Err(source) => return Err(CompareError::Log { path: path.into(), line: index + 1, source }),
             };
             let dev = dev.into_iter().map(|(name, value)| (Quantity::Dev(name), value));
-            for (quantity, value) in dev.chain([(Quantity::Loss, loss)]) {
+            let added = other.into_iter().filter(|(field, _)| field.ends_with("_loss"));
+            let added = added.map(|(field, value)| (Quantity::Added(field.replace('_', " ")), value.as_f64()));
+            for (quantity, value) in dev.chain(added).chain([(Quantity::Loss, loss)]) {
                 if let Some(value) = value {
                     log.0.entry(quantity).or_default().insert(step, Reading { value, seconds });
                 }
@@ -219,6 +225,19 @@ pub(super) mod tests {
         let message = read("{\"step\":1}\n{\"loss\":1.0}\n").unwrap_err().to_string();
         assert!(message.contains("log.jsonl:2:") && message.contains("step"), "{message}");
         assert_eq!(Log::read(Path::new("nowhere/log.jsonl")).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_added_to_the_loss_has_a_curve_of_its_own_and_older_logs_have_none() {
+        let log =
+            read("{\"step\":1,\"loss\":2.0,\"span_loss\":50.5,\"gradient_norm\":1.0}\n{\"step\":2,\"loss\":1.5,\"span_loss\":null}\n")
+                .unwrap()
+                .unwrap();
+        let span = Quantity::Added("span loss".into());
+        assert_eq!(log.quantities().map(Quantity::title).collect::<Vec<_>>(), ["training loss", "span loss"]);
+        assert_eq!(over_seeds(&[&log], &span).iter().map(|at| (at.step, at.mean)).collect::<Vec<_>>(), [(1, 50.5)]);
+        let older = read(&log_text(&[1, 2], 8.0)).unwrap().unwrap();
+        assert!(over_seeds(&[&older], &span).is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::mechanisms::columns;
 use crate::record::RunKey;
 use crate::results::Results;
 use crate::run_folder::RunFolder;
-use crate::train::{ParameterCount, Trainer, TrainingError, Watcher};
+use crate::train::{ParameterCount, Task, Trainer, TrainingError, Watcher};
 
 /// What a plan whose device failed is told.
 const SMALLER: &str = "if its memory is too small, give smaller batches or a smaller model";
@@ -111,7 +111,7 @@ impl<E: Experiment> Plan<'_, E> {
         let key = RandomKey::from_seed(seed);
         let task = E::task(setup);
         let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
-        let parameters = ParameterCount::of(&model).trainable as u64;
+        let parameters = ParameterCount::of(&task.without_training_parts(model.clone())).trainable as u64;
         let folder = tempfile::tempdir().map_err(ExperimentError::failure)?;
         let timed = Trainer::new(&task, training, folder.path(), "", key).watcher(Watcher::Nobody).seconds_per_step(model);
         let seconds_per_step = timed.map_err(|error: TrainingError| match error.is_usage() {

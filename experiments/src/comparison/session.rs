@@ -210,8 +210,9 @@ impl<'a, E: Experiment> Session<'a, E> {
         let checkpoint = CheckpointFolder::of_any_configuration(folder.root()).best().map_err(ExperimentError::failure)?;
         let checkpoint = checkpoint.ok_or_else(|| failed(format!("`{}` has no checkpoint", folder.root().display())))?;
         let initial = E::model(setup, &RandomKey::from_seed(*seed).named("init"), &self.device)?;
-        let model = load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?;
-        let Some(mut scores) = E::score(setup, &E::task(setup), &model, paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
+        let task = E::task(setup);
+        let model = task.without_training_parts(load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?);
+        let Some(mut scores) = E::score(setup, &task, &model, paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
         E::score_change(setup, &model, &|| Ok(initial.clone()), &mut scores)?;
         scores.notes.extend(mixture_weights::note(&model));
         record.configuration = self.runs.recipe(run)?;
@@ -247,7 +248,7 @@ impl<'a, E: Experiment> Session<'a, E> {
             std::fs::create_dir_all(folder).map_err(|source| RunFolderError::write(folder.clone(), source))?;
             let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
             self.tell_of_continuation(run, folder);
-            let parameters = ParameterCount::of(&model);
+            let parameters = ParameterCount::of(&task.without_training_parts(model.clone()));
             record.parameters = parameters.trainable as u64;
             record.parameters_by_part = parameters.parts.iter().map(|(part, count)| (part.clone(), *count as u64)).collect();
             let of_rate = rate.map_or_else(String::new, |_| format!(" {}", training.learning_rate));

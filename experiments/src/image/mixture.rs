@@ -5,7 +5,6 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_models::embedding::EmbeddingScale;
-use heedful_models::loss::with_auxiliary;
 use heedful_models::pixels::{PixelDecoder, PixelDecoderConfig};
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +22,7 @@ use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
-use crate::train::{Interrupt, Task};
+use crate::train::{Interrupt, Task, TrainingLoss};
 
 /// Values of a pixel.
 const CHANNELS: usize = 3;
@@ -267,10 +266,10 @@ impl Task for PixelTask<'_> {
         batch.values.len()
     }
 
-    fn loss(&self, model: &PixelDecoder, batch: &PixelBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &PixelDecoder, batch: &PixelBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         let pixels = self.pixels(batch, &model.output.weight.device());
         let found = model.negative_log_likelihood(pixels, Some(pass.key), probe);
-        with_auxiliary(found.logits.sum(), &found.losses, self.units(batch))
+        TrainingLoss::new(found.logits.sum(), &found.losses, self.units(batch))
     }
 
     /// Means of `-log2 p` over the values of the images.

@@ -9,7 +9,7 @@ use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use heedful_models::generation::{Prompts, sample};
 use heedful_models::layout::{AttentionLayout, CrossLayout};
-use heedful_models::loss::{CrossEntropy, with_auxiliary};
+use heedful_models::loss::CrossEntropy;
 use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::token_losses::token_losses;
-use crate::train::{Interrupt, Task};
+use crate::train::{Interrupt, Task, TrainingLoss};
 
 /// The comparison of attentions on super-resolution. A name or a list is the self-attention of the decoder, and all others are dot-product attention; a layout
 /// says which attention each part has.
@@ -238,9 +238,9 @@ impl Task for SharpeningTask<'_> {
         batch.targets.len()
     }
 
-    fn loss(&self, model: &Seq2SeqTransformer, batch: &SharpeningBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Seq2SeqTransformer, batch: &SharpeningBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         let (states, losses) = Self::hidden(model, batch, Some(pass.key), probe);
-        with_auxiliary(Self::cross_entropy(model, states, batch).loss, &losses, batch.targets.len())
+        TrainingLoss::new(Self::cross_entropy(model, states, batch).loss, &losses, batch.targets.len())
     }
 
     fn evaluate(&self, model: &Seq2SeqTransformer, split: Split, interrupt: &Interrupt) -> Option<Scores> {

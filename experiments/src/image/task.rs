@@ -10,7 +10,6 @@ use heedful_models::block::Hidden;
 use heedful_models::generation::{Prompts, SpecialTokens, sample};
 use heedful_models::language_model::LanguageModel;
 use heedful_models::layout::LayerAttention;
-use heedful_models::loss::with_auxiliary;
 
 use super::config::{Conditions, ImageOptions, blocks, row};
 use super::shape;
@@ -23,7 +22,7 @@ use crate::experiment::{Pass, Scores, Selection, Split};
 use crate::metrics::{Combination, ItemScore, ItemTable};
 use crate::run_folder::RunPaths;
 use crate::token_losses::token_losses;
-use crate::train::{Interrupt, Task};
+use crate::train::{Interrupt, Task, TrainingLoss};
 
 /// Name of the bits per dimension.
 pub(super) const BITS: &str = "bits per dimension";
@@ -259,12 +258,12 @@ impl Task for ImageTask<'_> {
         batch.targets.len()
     }
 
-    fn loss(&self, model: &LanguageModel, batch: &ImageBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &LanguageModel, batch: &ImageBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         let (hidden, targets) = self.hidden(model, batch, Some(pass.key), probe);
         let [rows, length, width] = hidden.states.dims();
         let count = rows * length;
         let found = model.cross_entropy(hidden.states.reshape([count, width]), targets.reshape([count]), None, 0.0);
-        with_auxiliary(found.loss, &hidden.losses, count)
+        TrainingLoss::new(found.loss, &hidden.losses, count)
     }
 
     /// Means of `-log2 p` over the values of the images.

@@ -2,13 +2,11 @@
 
 use std::borrow::Cow;
 
-use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_models::language_model::LanguageModel;
-use heedful_models::loss::with_auxiliary;
 use heedful_models::segment::SegmentMemory;
 use rand::RngExt;
 
@@ -16,7 +14,7 @@ use crate::batch::{EvaluationWindow, evaluation_windows};
 use crate::comparison::scoring_bar;
 use crate::experiment::{Pass, Scores, Selection, Split};
 use crate::metrics::{Combination, ItemScore, LikelihoodTotal};
-use crate::train::{Interrupt, Task};
+use crate::train::{Interrupt, Task, TrainingLoss};
 
 use super::blocks::TextBlocks;
 use super::positions::PositionLosses;
@@ -120,9 +118,6 @@ impl<'a> LanguageTask<'a> {
         scores.items.push(blocks.table());
         add_perplexity(&mut scores, "valid perplexity", &self.likelihood(model, &self.dataset.valid, Details::default(), interrupt)?);
         spans::add(&mut scores, model, &self.dataset.test, data.context);
-        if let Some(auxiliary) = &model.auxiliary {
-            scores.notes.push(format!("{} of the parameters are of auxiliary losses and serve training alone", auxiliary.num_params()));
-        }
         if !run.models.is_empty() {
             let sizes = [("context", data.context), ("memory", data.memory)];
             scores.metrics.extend(sizes.map(|(name, tokens)| (name.to_owned(), tokens as f64)));
@@ -282,7 +277,7 @@ impl Task for LanguageTask<'_> {
         if has_all { batch.targets.len() } else { batch.rows }
     }
 
-    fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, pass: Pass<'_, LanguageCarried>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, pass: Pass<'_, LanguageCarried>, probe: &mut Probe) -> TrainingLoss {
         let device = model.embedding.tokens.weight.device();
         let Pass { key, step, steps, carried, .. } = pass;
         let shape = [batch.rows, batch.inputs.len() / batch.rows];
@@ -300,7 +295,13 @@ impl Task for LanguageTask<'_> {
         };
         let (states, targets) = model.predicting(hidden.states, targets);
         let loss = model.cross_entropy(states, targets, None, 0.0).loss;
-        with_auxiliary(loss, &hidden.losses, self.units(batch))
+        TrainingLoss::new(loss, &hidden.losses, self.units(batch))
+    }
+
+    /// The classifiers of auxiliary losses serve training alone.
+    fn without_training_parts(&self, mut model: LanguageModel) -> LanguageModel {
+        model.auxiliary = None;
+        model
     }
 
     fn carries(&self) -> Option<&'static str> {
@@ -345,6 +346,7 @@ mod tests {
     use crate::experiment::{Attention, Experiment, Setup};
     use crate::mechanisms::MechanismOptions;
     use crate::model::ModelSettings;
+    use crate::train::ParameterCount;
 
     fn config(context: usize, memory: usize) -> LanguageConfig {
         let data = LanguageData { context, stride: context, batch: 3, memory, generated_words: 300, ..LanguageData::default() };
@@ -376,7 +378,7 @@ mod tests {
     ) -> f32 {
         let batch = task.batch(items, 1, &key);
         let pass = Pass { key, epoch_key: key, step, steps: 100, carried };
-        task.loss(model, &batch, pass, &mut Probe::off()).into_scalar::<f32>()
+        task.loss(model, &batch, pass, &mut Probe::off()).total().into_scalar::<f32>()
     }
 
     #[test]
@@ -489,6 +491,20 @@ mod tests {
             let expected = model.cross_entropy(states, targets, None, 0.0).loss.into_scalar::<f32>();
             assert!((found / expected - 1.0).abs() < 1e-5, "{found} and {expected}");
         }
+    }
+
+    #[test]
+    fn classifiers_of_auxiliary_losses_are_in_no_trained_model() {
+        let dataset = dataset();
+        let plain = config(16, 0);
+        let mut with = plain.clone();
+        with.own.auxiliary = Some(Default::default());
+        let count = |config: &LanguageConfig| {
+            let task = LanguageTask::new(config, &dataset);
+            ParameterCount::of(&task.without_training_parts(model(config, &dataset, "dot-product", &Device::flex())))
+        };
+        assert_eq!(count(&with), count(&plain));
+        assert!(ParameterCount::of(&model(&with, &dataset, "dot-product", &Device::flex())).total > count(&plain).total);
     }
 
     #[test]

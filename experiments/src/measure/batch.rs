@@ -131,7 +131,7 @@ fn bytes(model: &Reloaded<Translation>, pairs: &[&TokenPair], round: usize) -> R
     let key = RandomKey::from_seed(round as u64);
     let model = Translation::model(setup, &key, &Device::flex().autodiff())?;
     let loss = TextToTextTask::loss_of(&model, &batch, config.own.label_smoothing, Some(key), &mut Probe::off());
-    let gradients = GradientsParams::from_grads(loss.backward(), &model);
+    let gradients = GradientsParams::from_grads(loss.total().backward(), &model);
     let peak = peak_memory_bytes().ok_or_else(untold)?;
     drop(gradients);
     Ok(peak.saturating_sub(before))

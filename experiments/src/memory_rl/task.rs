@@ -4,7 +4,7 @@
 //! the worlds, what the policy remembers of them and the unroll, is carried state, so that a run that was stopped goes on with the same worlds.
 
 use burn::module::Module;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::TensorData;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::policy::{Policy, PolicyState};
@@ -17,7 +17,7 @@ use super::rollout::{Rollout, play_episodes};
 use super::{MemoryConfig, MemoryDataset, MemoryRl};
 use crate::comparison::scoring_bar;
 use crate::experiment::{Pass, Scores, Selection, Split};
-use crate::train::{Interrupt, Task};
+use crate::train::{Interrupt, Task, TrainingLoss};
 
 /// Episodes that evaluations play are other ones than those of training, and the same for all models.
 pub(super) const EVALUATION_SEED: u64 = 0;
@@ -87,7 +87,7 @@ impl Task for MemoryTask<'_> {
         batch.copies.len() * self.config.own.data.unroll
     }
 
-    fn loss(&self, model: &Policy, batch: &MemoryBatch, pass: Pass<'_, Playing>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Policy, batch: &MemoryBatch, pass: Pass<'_, Playing>, probe: &mut Probe) -> TrainingLoss {
         let MemoryRl { data, ppo, .. } = &self.config.own;
         let key = pass.epoch_key;
         let Playing { worlds, states, rollout, saved } = pass.carried;
@@ -111,7 +111,7 @@ impl Task for MemoryTask<'_> {
             Rollout::play(&player, environments, now, data.unroll, ppo, &key.named("actions"))
         });
         let (decision, experience) = rollout.of_copies(model, &batch.copies, begin, data.memory, probe);
-        model.heads.clipped_loss(&decision, experience, ppo.clip) * self.units(batch) as f64
+        (model.heads.clipped_loss(&decision, experience, ppo.clip) * self.units(batch) as f64).into()
     }
 
     fn carries(&self) -> Option<&'static str> {
@@ -275,7 +275,7 @@ mod tests {
                 let key = RandomKey::from_seed(9);
                 let batch = task.batch(&orders[epoch][step], 1, &key);
                 let pass = Pass { key, epoch_key: keys[epoch], step: 1, steps: 1, carried };
-                task.loss(&policy, &batch, pass, &mut Probe::off()).into_scalar::<f32>()
+                task.loss(&policy, &batch, pass, &mut Probe::off()).total().into_scalar::<f32>()
             };
             let mut playing = Playing::default();
             loss(&mut playing, 0, 0);

@@ -5,7 +5,7 @@ use heedful_attention::contract::Losses;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
-use heedful_models::loss::{cross_entropy, with_auxiliary};
+use heedful_models::loss::cross_entropy;
 use heedful_models::recurrent::RecurrentNetwork;
 
 use super::VectorSet;
@@ -13,7 +13,7 @@ use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
 use crate::data::generate::vectors::{VectorSequence, padded};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task};
+use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task, TrainingLoss};
 
 /// The mean number of steps that an element took, and the mean of steps and remainder, which training makes dear.
 const STEPS: &str = "ponder steps";
@@ -162,9 +162,9 @@ impl Task for VectorLearning<'_> {
         batch.at.len()
     }
 
-    fn loss(&self, network: &RecurrentNetwork, batch: &VectorBatch, _pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, network: &RecurrentNetwork, batch: &VectorBatch, _pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         let (logits, targets, losses) = self.logits(network, batch, probe);
-        with_auxiliary(cross_entropy(logits, targets, None, 0.0).loss, &losses, batch.at.len())
+        TrainingLoss::new(cross_entropy(logits, targets, None, 0.0).loss, &losses, batch.at.len())
     }
 
     fn evaluate(&self, network: &RecurrentNetwork, split: Split, interrupt: &Interrupt) -> Option<Scores> {

@@ -6,7 +6,6 @@ use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_models::block::Hidden;
 use heedful_models::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
-use heedful_models::loss::with_auxiliary;
 use serde::{Deserialize, Serialize};
 
 use super::config::defaults;
@@ -22,7 +21,7 @@ use crate::published::PublishedNumbers;
 use crate::settings::Settings;
 use crate::token_losses::token_losses;
 use crate::tokenise::{CLASSIFY, SEPARATE};
-use crate::train::{Interrupt, Task};
+use crate::train::{Interrupt, Task, TrainingLoss};
 
 /// Complete configuration of `mlm`.
 pub type PreTrainingConfig = Config<MaskedModelling>;
@@ -202,9 +201,9 @@ impl Task for MaskedTask<'_> {
         batch.targets.len()
     }
 
-    fn loss(&self, model: &Classifier, batch: &MaskedBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Classifier, batch: &MaskedBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         let (hidden, states, targets) = Self::hidden(model, batch, Some(pass.key), probe);
-        with_auxiliary(model.masked_cross_entropy(states, targets).loss, &hidden.losses, batch.targets.len())
+        TrainingLoss::new(model.masked_cross_entropy(states, targets).loss, &hidden.losses, batch.targets.len())
     }
 
     /// What a model finds in a text, with the same tokens hidden each time.

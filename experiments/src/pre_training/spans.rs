@@ -1,6 +1,6 @@
 //! Filling gaps.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};
@@ -17,7 +17,7 @@ use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
 use crate::text_to_text::{AddPair, TextToTextBatch, TextToTextTask, TokenPair};
-use crate::train::{Interrupt, Task};
+use crate::train::{Interrupt, Task, TrainingLoss};
 
 /// The comparison of attentions on filling gaps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -152,7 +152,7 @@ impl Task for SpanTask<'_> {
         self.pairs(&self.valid).units(batch)
     }
 
-    fn loss(&self, model: &Seq2SeqTransformer, batch: &TextToTextBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Seq2SeqTransformer, batch: &TextToTextBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         self.pairs(&self.valid).loss(model, batch, pass, probe)
     }
 

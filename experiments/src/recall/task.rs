@@ -5,7 +5,6 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_models::block::Hidden;
-use heedful_models::loss::with_auxiliary;
 use rand::seq::SliceRandom;
 
 use super::SequenceSet;
@@ -15,7 +14,7 @@ use crate::comparison::scoring_bar;
 use crate::data::generate::sequences::ScoredSequence;
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::record::{LEARNING_RATE, RATES_NEAR_BEST, RATES_TRIED, STATE_BYTES};
-use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task};
+use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task, TrainingLoss};
 
 /// The levels that have columns of their own: those of the defaults, and such as papers report.
 const LEVELS: [&str; 20] = [
@@ -222,9 +221,9 @@ impl Task for SequenceLearning<'_> {
         batch.targets.len()
     }
 
-    fn loss(&self, model: &Reader, batch: &SequenceBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Reader, batch: &SequenceBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
         let (hidden, answering, targets) = Self::answering(model, batch, Some(pass.key), probe);
-        with_auxiliary(model.loss(answering, targets), &hidden.losses, batch.targets.len())
+        TrainingLoss::new(model.loss(answering, targets), &hidden.losses, batch.targets.len())
     }
 
     fn evaluate(&self, model: &Reader, split: Split, interrupt: &Interrupt) -> Option<Scores> {

@@ -28,7 +28,7 @@ fn can_be_learnt<F: Family>(kind: &str) {
     let key = RandomKey::from_seed(2);
     let batch = task.batch(&task.epoch(1, &key)[0], 1, &key);
     let pass = Pass { key, epoch_key: key, step: 1, steps: 1, carried: &mut () };
-    let loss = task.loss(&model, &batch, pass, &mut Probe::off());
+    let loss = task.loss(&model, &batch, pass, &mut Probe::off()).total();
     let mean = loss.clone().into_scalar::<f32>() / task.units(&batch) as f32;
     let chance = (set.task.vocabulary() as f32).ln();
     assert!((0.2 * chance..5.0 * chance).contains(&mean), "{kind}: {mean}, chance {chance}");

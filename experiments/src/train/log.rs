@@ -1,5 +1,6 @@
 //! The log of a run: one JSON object per line, appended while training.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -20,8 +21,11 @@ pub enum LogLine {
         step: u64,
         /// The epoch, counted from 1.
         epoch: u64,
-        /// Mean training loss per unit since the last such line.
+        /// Mean training loss per unit since the last such line: that of the task, without what is added to it.
         loss: f64,
+        /// Means of what is added, as it is added, each under its name and `_loss`: `auxiliary_loss`, `ponder_loss`, `span_loss`, and those of other mechanisms.
+        #[serde(flatten)]
+        added: BTreeMap<String, f64>,
         /// Learning rate of this step.
         learning_rate: f64,
         /// Global gradient norm of this step, before clipping.
@@ -111,8 +115,11 @@ impl TrainingLog {
         let mut text = serde_json::to_string(line).expect("a log line has only fields that JSON can hold");
         text.push('\n');
         let written = self.file.write_all(text.as_bytes()).and_then(|()| match line {
-            LogLine::Training { step, loss, learning_rate, gradient_norm, .. } => {
-                let values = [("train/loss", *loss), ("train/learning rate", *learning_rate), ("train/gradient norm", *gradient_norm)];
+            LogLine::Training { step, loss, added, learning_rate, gradient_norm, .. } => {
+                let added: Vec<_> = added.iter().map(|(field, value)| (format!("train/{}", field.replace('_', " ")), *value)).collect();
+                let mut values = vec![("train/loss", *loss)];
+                values.extend(added.iter().map(|(name, value)| (name.as_str(), *value)));
+                values.extend([("train/learning rate", *learning_rate), ("train/gradient norm", *gradient_norm)]);
                 self.events.scalars(*step, &values)
             }
             LogLine::Evaluation { step, dev, .. } => {
@@ -145,7 +152,16 @@ mod tests {
     use super::*;
 
     fn line(step: u64) -> LogLine {
-        LogLine::Training { step, epoch: 1, loss: 0.5, learning_rate: 0.1, gradient_norm: 2.0, tokens: 10 * step, seconds: 0.0 }
+        LogLine::Training {
+            step,
+            epoch: 1,
+            loss: 0.5,
+            added: BTreeMap::new(),
+            learning_rate: 0.1,
+            gradient_norm: 2.0,
+            tokens: 10 * step,
+            seconds: 0.0,
+        }
     }
 
     #[test]
@@ -178,6 +194,21 @@ mod tests {
         let metrics = [("bleu", 1.5), ("loss", f64::NAN)].map(|(name, value)| Metric { name: name.into(), value });
         let text = serde_json::to_string(&LogLine::evaluation(3, 2, 1.0, &metrics)).unwrap();
         assert_eq!(text, r#"{"step":3,"epoch":2,"seconds":1.0,"dev":{"bleu":1.5,"loss":null}}"#);
+    }
+
+    #[test]
+    fn what_is_added_to_the_loss_has_fields_of_its_own() {
+        let added = [("ponder_loss", 0.25), ("span_loss", 50.0)].map(|(name, value)| (name.to_owned(), value));
+        let LogLine::Training { step, epoch, loss, learning_rate, gradient_norm, tokens, seconds, .. } = line(2) else { unreachable!() };
+        let line = LogLine::Training { step, epoch, loss, added: added.into(), learning_rate, gradient_norm, tokens, seconds };
+        let text = serde_json::to_string(&line).unwrap();
+        assert!(text.contains(r#""loss":0.5,"ponder_loss":0.25,"span_loss":50.0,"learning_rate""#), "{text}");
+        let folder = tempfile::tempdir().unwrap();
+        TrainingLog::start(&folder.path().join("log.jsonl")).unwrap().append(&line).unwrap();
+        let events =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension() != Some("jsonl".as_ref()));
+        let events = String::from_utf8_lossy(&fs::read(events.unwrap()).unwrap()).into_owned();
+        assert!(["train/loss", "train/ponder loss", "train/span loss"].iter().all(|name| events.contains(name)), "{events}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod events;
 mod gradient;
 mod interrupt;
 mod log;
+mod loss;
 mod loss_scale;
 mod parallel;
 mod parameter;
@@ -43,6 +44,7 @@ pub use gradient::{clipping_factor, scale, squared_norms};
 pub use heedful_models::optimiser::{OptimiserConfig, OptimiserKind, without_decay};
 pub use interrupt::Interrupt;
 pub use log::{LogLine, TrainingLog};
+pub use loss::TrainingLoss;
 pub use loss_scale::{LossScale, LossScaling};
 #[cfg(feature = "mpi")]
 pub(crate) use parallel::mpi::Mpi;

@@ -115,7 +115,7 @@ pub(super) struct Run<'a, T: Task> {
     pub(super) unread: Vec<StepNumbers>,
     /// Global norm of the gradients of the last step that was looked at, before clipping.
     pub(super) gradient_norm: f64,
-    /// Mean loss of the steps since a line of the log, as it was last known.
+    /// Mean loss of the task of the steps since a line of the log, as it was last known.
     loss: f64,
 }
 
@@ -271,10 +271,13 @@ impl<'a, T: Task> Run<'a, T> {
             Pace { loss, learning_rate, tokens_per_second: self.state.tokens as f64 / seconds, remaining_seconds: by_steps.min(by_time) };
         self.progress.step(number, &pace, is_logged);
         if is_logged {
+            let units = self.state.logged_units as f64;
+            let added = std::mem::take(&mut self.state.logged_added);
             let line = LogLine::Training {
                 step: number,
                 epoch: self.state.epoch,
                 loss,
+                added: added.into_iter().map(|Metric { name, value }| (format!("{name}_loss"), value / units)).collect(),
                 learning_rate,
                 gradient_norm: self.gradient_norm,
                 tokens: self.state.tokens,
@@ -365,7 +368,7 @@ impl<'a, T: Task> Run<'a, T> {
             }
         };
         Ok(Some(TrainedModel {
-            model: result,
+            model: self.trainer.task.without_training_parts(result),
             step,
             steps: self.state.step,
             averaged: averaged_steps.len().max(1),

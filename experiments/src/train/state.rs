@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::loss::LossNumbers;
 use super::loss_scale::LossScale;
 
 /// A named score of an evaluation.
@@ -49,9 +50,12 @@ pub struct TrainingState {
     /// Whether other programs took a share of the processors that makes these times meaningless.
     #[serde(default)]
     pub disturbed: bool,
-    /// Sum of the losses since the last line of the log.
+    /// Sum of the losses of the task since the last line of the log.
     #[serde(with = "exact")]
     pub logged_loss: f64,
+    /// Sums of what was added to these losses, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logged_added: Vec<Metric>,
     /// Units since the last line of the log.
     pub logged_units: u64,
     /// The best evaluation so far.
@@ -73,6 +77,18 @@ pub struct TrainingState {
 }
 
 impl TrainingState {
+    /// Adds the losses of the batches of a step, which have so many units together, to those that the next line of the log shows.
+    pub(super) fn log_losses(&mut self, losses: &[LossNumbers], units: usize) {
+        self.logged_loss += losses.iter().map(|loss| loss.task).sum::<f64>();
+        for Metric { name, value } in losses.iter().flat_map(|loss| &loss.added) {
+            match self.logged_added.iter_mut().find(|sum| sum.name == *name) {
+                Some(sum) => sum.value += value,
+                None => self.logged_added.push(Metric { name: name.clone(), value: *value }),
+            }
+        }
+        self.logged_units += units as u64;
+    }
+
     /// The steps whose checkpoints must stay on disk.
     pub(crate) fn needed_checkpoints(&self) -> BTreeSet<u64> {
         self.kept.iter().copied().chain(self.best.as_ref().map(|best| best.step)).chain([self.step]).collect()
@@ -80,14 +96,14 @@ impl TrainingState {
 }
 
 /// Floating-point numbers as the shortest decimal text that reads back to the same bits; also those that JSON has no number for.
-mod exact {
+pub(super) mod exact {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&format!("{value:?}"))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|_| D::Error::custom(format!("{text:?} is not a number")))
     }

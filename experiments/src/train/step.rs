@@ -10,6 +10,7 @@ use heedful_models::precision::{Precision, cast};
 
 use super::error::TrainingError;
 use super::gradient::{clipping_factor, scale as scale_gradients, scale_on_device, squared_norms};
+use super::loss::LossNumbers;
 use super::loss_scale::LossScale;
 use super::parallel::GradientSum;
 use super::parameter::{first_non_finite_parameter, read_scalars};
@@ -63,15 +64,18 @@ impl<T: Task> Run<'_, T> {
             let passed = copy.as_ref().unwrap_or(&model);
             let mut sum = GradientSum::new(ranks, passed);
             let mut scalars: Vec<Tensor<1>> = Vec::new();
+            let mut names: Vec<Vec<&'static str>> = Vec::new();
             let mut units = 0;
             for round in micro_batches.chunks(ranks.size()) {
                 let own = round.get(ranks.rank()).map(|micro_batch| {
                     let batch = task.batch(&micro_batch.items, epoch, &micro_batch.data_key);
                     units += task.units(&batch);
                     let loss = task.loss(passed, &batch, self.pass(micro_batch.dropout_key), &mut Probe::off());
-                    assert_eq!(loss.dims(), [1], "a loss has one element");
-                    let scaled = if scale == 1.0 { loss.clone() } else { loss.clone() * scale };
-                    scalars.push(loss.inner().cast(burn::tensor::FloatDType::F32));
+                    let total = loss.total();
+                    assert_eq!(total.dims(), [1], "a loss has one element");
+                    let scaled = if scale == 1.0 { total.clone() } else { total.clone() * scale };
+                    scalars.extend(loss.tensors(total));
+                    names.push(loss.names());
                     GradientsParams::from_grads(scaled.backward(), passed)
                 });
                 sum.add(passed, own, round.len())?;
@@ -82,16 +86,17 @@ impl<T: Task> Run<'_, T> {
             scalars.extend(norms);
             if self.is_deferred {
                 assert!(units > 0, "the batches of step {} in epoch {epoch} have no units", self.state.step + 1);
-                let numbers = StepNumbers { step: self.state.step + 1, units, losses: computed, paths, numbers: Tensor::cat(scalars, 0) };
+                let numbers = StepNumbers { step: self.state.step + 1, units, losses: names, paths, numbers: Tensor::cat(scalars, 0) };
                 let factor = numbers.gradient_factor(config.max_gradient_norm);
                 self.unread.push(numbers);
                 break (units, scale_on_device(&model, gradients, &factor));
             }
             let values = read_scalars(scalars);
-            let (losses, squares) = values.split_at(computed);
-            let (losses, units) = ranks.totals(losses, units, micro_batches.len())?;
+            let (mut own, squares) = values.split_at(computed);
+            let own: Vec<LossNumbers> = names.iter().map(|names| LossNumbers::of(names, &mut own)).collect();
+            let (losses, units) = ranks.totals(own, units, micro_batches.len())?;
             assert!(units > 0, "the batches of step {} in epoch {epoch} have no units", self.state.step + 1);
-            if let Some(failed) = losses.iter().position(|loss| !loss.is_finite()) {
+            if let Some(failed) = losses.iter().position(|loss| !loss.total.is_finite()) {
                 return Err(self.non_finite_loss(passed, &micro_batches[failed], &paths, squares));
             }
             if let Some(failed) = squares.iter().position(|square| !square.is_finite()) {
@@ -109,8 +114,7 @@ impl<T: Task> Run<'_, T> {
                 held.hold(&config.loss_scaling);
             }
             self.gradient_norm = squares.iter().sum::<f64>().sqrt() / units as f64 / scale;
-            self.state.logged_loss += losses.iter().sum::<f64>();
-            self.state.logged_units += units as u64;
+            self.state.log_losses(&losses, units);
             let factor = clipping_factor(self.gradient_norm, config.max_gradient_norm) / units as f64 / scale;
             break (units, scale_gradients(&model, gradients, factor));
         };
@@ -128,15 +132,14 @@ impl<T: Task> Run<'_, T> {
         let all = read_scalars(unread.iter().map(|step| step.numbers.clone()).collect());
         let mut rest = &all[..];
         for step in unread {
-            let (losses, squares);
-            (losses, rest) = rest.split_at(step.losses);
+            let losses: Vec<LossNumbers> = step.losses.iter().map(|names| LossNumbers::of(names, &mut rest)).collect();
+            let squares;
             (squares, rest) = rest.split_at(step.paths.len());
-            if let Some((quantity, place)) = step.first_non_finite(losses, squares) {
+            if let Some((quantity, place)) = step.first_non_finite(&losses, squares) {
                 return Err(self.non_finite(step.step, quantity, place));
             }
             self.gradient_norm = squares.iter().sum::<f64>().sqrt() / step.units as f64;
-            self.state.logged_loss += losses.iter().sum::<f64>();
-            self.state.logged_units += step.units as u64;
+            self.state.log_losses(&losses, step.units);
         }
         Ok(())
     }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use burn::module::Module;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::TensorData;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 
 use super::interrupt::Interrupt;
+use super::loss::TrainingLoss;
 use super::state::Metric;
 use crate::metrics::{ItemScore, ItemTable};
 
@@ -124,14 +125,21 @@ pub trait Task {
     /// The number of units (target tokens, sentences) the loss is summed over, at least 1.
     fn units(&self, batch: &Self::Batch) -> usize;
 
-    /// The training loss SUMMED over the units, with label smoothing and auxiliary losses, as a tensor of one element.
-    fn loss(&self, model: &Self::Model, batch: &Self::Batch, pass: Pass<'_, Self::Carried>, probe: &mut Probe) -> Tensor<1>;
+    /// The training loss SUMMED over the units, with label smoothing, and the auxiliary losses of the pass: [`TrainingLoss::new`], or the tensor of one element
+    /// itself, made `into` one, where nothing is added.
+    fn loss(&self, model: &Self::Model, batch: &Self::Batch, pass: Pass<'_, Self::Carried>, probe: &mut Probe) -> TrainingLoss;
 
     /// The scores of a model; `None` if the interrupt was raised meanwhile. The model is in evaluation mode, without autodiff.
     fn evaluate(&self, model: &Self::Model, split: Split, interrupt: &Interrupt) -> Option<Scores>;
 
     /// The score on [`Split::Valid`] that picks the best checkpoint.
     fn selection(&self) -> Selection;
+
+    /// What is left of a trained model: all but what serves training alone. By default that is the model. Checkpoints keep the rest, so that a run goes on from
+    /// them as if it had not been stopped; counts of parameters leave it out.
+    fn without_training_parts(&self, model: Self::Model) -> Self::Model {
+        model
+    }
 
     /// Whether [`loss`](Self::loss) can be computed of a model in evaluation mode, without autodiff, to find the layer at which numbers cease to be finite.
     fn can_locate(&self) -> bool {
@@ -144,7 +152,9 @@ pub trait Task {
         (size_of::<Self::Carried>() > 0).then_some("the task has no remedy")
     }
 
-    /// Called after each optimiser step, for constraints on the weights (clamping). The parameters keep their identities.
+    /// Called after each optimiser step, for what only this task asks of the weights. The constraints that mechanisms state (ranges, ties) are met before it: the
+    /// trainer has called [`constraints::apply`](heedful_attention::constraints::apply) and [`constraints::tie`](heedful_attention::constraints::tie).
+    /// The parameters keep their identities. Default: nothing.
     fn after_step(&self, model: Self::Model) -> Self::Model {
         model
     }

@@ -17,7 +17,7 @@ use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::store::burn_pack::{Bytes, Reader};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
-use heedful_attention::contract::{Attention, AttentionInput};
+use heedful_attention::contract::{Attention, AttentionInput, Losses};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
@@ -95,6 +95,8 @@ struct Points {
     evaluations: Mutex<u64>,
     spoil_loss_at: Option<u64>,
     spoil_gradient: bool,
+    /// Penalties that change no gradient are added up to this step.
+    penalised_steps: u64,
     /// The device is lost in this forward pass of the process, counted from 1.
     lose_device_in: Option<u64>,
     passes: AtomicU64,
@@ -120,6 +122,7 @@ impl Points {
             evaluations: Mutex::new(0),
             spoil_loss_at: None,
             spoil_gradient: false,
+            penalised_steps: 0,
             lose_device_in: None,
             passes: AtomicU64::new(0),
             scripted: None,
@@ -174,7 +177,7 @@ impl Task for Points {
         batch.units
     }
 
-    fn loss(&self, model: &Classifier, batch: &Batch, pass: Pass<'_, f32>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Classifier, batch: &Batch, pass: Pass<'_, f32>, probe: &mut Probe) -> TrainingLoss {
         let is_spoilt = self.spoil_loss_at == Some(pass.step);
         if probe.is_listening() {
             // The model is without autodiff here, the batch is not; the layers are made up.
@@ -183,7 +186,7 @@ impl Task for Points {
                 let output = || Observation::Activation(Tensor::full([1, 1, 1], value, &Device::flex()));
                 probe.within("layer", Some(layer), |probe| probe.observe(output));
             }
-            return batch.weights.clone().inner().sum();
+            return batch.weights.clone().inner().sum().into();
         }
         if self.lose_device_in == Some(self.passes.fetch_add(1, Ordering::SeqCst) + 1) {
             // As drivers do: the thread that waits for the device learns no more than that there is no answer.
@@ -207,7 +210,14 @@ impl Task for Points {
         let logits = model.logits(inputs).cast(FloatDType::F32);
         let loss = (log_softmax(logits, 1).gather(1, batch.targets.clone()) * batch.weights.clone()).sum().neg();
         let loss = if self.spoil_gradient { loss + model.norm.gamma.val().mul_scalar(0.0).sqrt().sum() } else { loss };
-        if is_spoilt { loss.mul_scalar(f64::NAN) } else { loss }
+        let loss = if is_spoilt { loss.mul_scalar(f64::NAN) } else { loss };
+        let mut added = Losses::default();
+        if pass.step <= self.penalised_steps {
+            added.push("span", Tensor::full([1], 2.0, &Device::flex().autodiff()));
+            added.push("ponder", Tensor::full([1], 0.5, &Device::flex().autodiff()));
+            added.push("span", Tensor::full([1], 1.0, &Device::flex().autodiff()));
+        }
+        TrainingLoss::new(loss, &added, batch.units)
     }
 
     fn evaluate(&self, model: &Classifier, _split: Split, interrupt: &Interrupt) -> Option<Scores> {
@@ -733,6 +743,34 @@ fn the_result_can_be_the_mean_of_the_last_checkpoints() {
 }
 
 #[test]
+fn the_log_tells_the_loss_of_the_task_from_what_is_added_to_it() {
+    let of = |task: Points, is_deferred: bool| {
+        let folder = tempfile::tempdir().unwrap();
+        let config = TrainingConfig { log_every: 2, evaluate_every: 100, checkpoint_every: 100, ..config() };
+        let (mut run, mut model) = trainer(&task, &config, folder.path()).begin(Classifier::new(1)).unwrap();
+        run.is_deferred = is_deferred;
+        for _ in 1..=4 {
+            model = run.advance(model).unwrap();
+        }
+        (log_lines(folder.path()), tensors_by_path(&model))
+    };
+    for is_deferred in [false, true] {
+        let plain = of(Points::new(), is_deferred);
+        // Of the steps of the second line only the first has penalties.
+        let penalised = of(Points { penalised_steps: 3, ..Points::new() }, is_deferred);
+        assert_eq!(plain.1, penalised.1, "constants change no weights");
+        for (plain, penalised) in plain.0.iter().zip(&penalised.0) {
+            assert_eq!(plain["loss"], penalised["loss"], "{penalised}");
+            assert!(plain.get("span_loss").is_none(), "{plain}");
+        }
+        let added = |line: usize, name: &str| penalised.0[line][name].as_f64().unwrap();
+        assert!((added(0, "span_loss") - 3.0).abs() < 1e-6 && (added(0, "ponder_loss") - 0.5).abs() < 1e-6);
+        let share = added(1, "ponder_loss") / 0.5;
+        assert!(share > 0.2 && share < 0.8 && (added(1, "span_loss") / 3.0 - share).abs() < 1e-6, "{:?}", penalised.0);
+    }
+}
+
+#[test]
 fn a_metric_that_is_not_reported_cannot_select() {
     struct Renamed(Points);
     impl Task for Renamed {
@@ -748,7 +786,7 @@ fn a_metric_that_is_not_reported_cannot_select() {
         fn units(&self, batch: &Batch) -> usize {
             self.0.units(batch)
         }
-        fn loss(&self, model: &Classifier, batch: &Batch, pass: Pass<'_, f32>, probe: &mut Probe) -> Tensor<1> {
+        fn loss(&self, model: &Classifier, batch: &Batch, pass: Pass<'_, f32>, probe: &mut Probe) -> TrainingLoss {
             self.0.loss(model, batch, pass, probe)
         }
         fn evaluate(&self, model: &Classifier, split: Split, interrupt: &Interrupt) -> Option<Scores> {
@@ -783,9 +821,9 @@ fn spans_stay_fractions_whatever_pulls_at_them() {
         fn units(&self, _batch: &()) -> usize {
             1
         }
-        fn loss(&self, model: &AnyAttention, _batch: &(), _pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+        fn loss(&self, model: &AnyAttention, _batch: &(), _pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
             let input = AttentionInput::self_attention(Tensor::ones([1, 2, 4], &Device::flex().autodiff()));
-            model.forward(input, probe).losses.total().unwrap() * self.factor
+            (model.forward(input, probe).losses.total().unwrap() * self.factor).into()
         }
         fn evaluate(&self, _model: &AnyAttention, _split: Split, _interrupt: &Interrupt) -> Option<Scores> {
             Some(Scores::of("loss", 0.0, ""))

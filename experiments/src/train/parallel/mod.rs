@@ -23,6 +23,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::loss::LossNumbers;
 use super::task::Task;
 
 pub(super) use self::gradients::GradientSum;
@@ -252,15 +253,15 @@ impl Ranks {
     }
 
     /// Losses and numbers of units of all micro-batches, of which every rank has computed its own: the losses in the order of the micro-batches, and the sum of the units.
-    pub(super) fn totals(&self, own: &[f64], units: usize, count: usize) -> Result<(Vec<f64>, usize), RankError> {
+    pub(super) fn totals(&self, own: Vec<LossNumbers>, units: usize, count: usize) -> Result<(Vec<LossNumbers>, usize), RankError> {
         if self.size() == 1 {
-            return Ok((own.to_vec(), units));
+            return Ok((own, units));
         }
-        let message = std::iter::once((units as u64).to_le_bytes()).chain(own.iter().map(|loss| loss.to_le_bytes()));
-        let told: Vec<Vec<[u8; 8]>> =
-            self.gather(Topic::Losses, message.flatten().collect())?.iter().map(|message| message.as_chunks().0.to_vec()).collect();
-        let units = told.iter().map(|message| u64::from_le_bytes(message[0]) as usize).sum();
-        let loss = |number: usize| f64::from_le_bytes(told[number % self.size()][1 + number / self.size()]);
+        let message = serde_json::to_vec(&(units, own)).expect("JSON can hold it");
+        let read = |message: &Vec<u8>| serde_json::from_slice(message).expect("the same program has written it");
+        let told: Vec<(usize, Vec<LossNumbers>)> = self.gather(Topic::Losses, message)?.iter().map(read).collect();
+        let units = told.iter().map(|(units, _)| units).sum();
+        let loss = |number: usize| told[number % self.size()].1[number / self.size()].clone();
         Ok(((0..count).map(loss).collect(), units))
     }
 

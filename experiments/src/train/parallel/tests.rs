@@ -5,6 +5,7 @@ use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 
+use super::super::state::Metric;
 use super::*;
 
 /// Threads of this process, with a channel from each to each.
@@ -68,12 +69,16 @@ fn all_ranks_hear_what_the_first_one_says() {
 
 #[test]
 fn losses_are_in_the_order_of_the_micro_batches() {
+    let loss = |number: usize| {
+        let added = (0..number % 3).map(|index| Metric { name: format!("part {index}"), value: 1.0 / number as f64 });
+        LossNumbers { total: number as f64 / 3.0, task: number as f64 / 7.0, added: added.collect() }
+    };
     for (size, count) in [(1, 3), (2, 5), (3, 4), (4, 4), (4, 2)] {
         let told = on_ranks(size, |ranks| {
-            let own: Vec<f64> = (0..count).filter(|number| number % size == ranks.rank()).map(|number| number as f64 / 3.0).collect();
-            ranks.totals(&own, 10 + ranks.rank(), count).unwrap()
+            let own: Vec<LossNumbers> = (0..count).filter(|number| number % size == ranks.rank()).map(loss).collect();
+            ranks.totals(own, 10 + ranks.rank(), count).unwrap()
         });
-        let losses: Vec<f64> = (0..count).map(|number| number as f64 / 3.0).collect();
+        let losses: Vec<LossNumbers> = (0..count).map(loss).collect();
         assert_eq!(told, vec![(losses, (0..size).map(|rank| 10 + rank).sum()); size]);
     }
 }

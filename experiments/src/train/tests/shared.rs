@@ -61,8 +61,8 @@ impl Task for SharedTask {
         2
     }
 
-    fn loss(&self, model: &Classifier, (): &(), _pass: Pass<'_, ()>, _probe: &mut Probe) -> Tensor<1> {
-        loss(model)
+    fn loss(&self, model: &Classifier, (): &(), _pass: Pass<'_, ()>, _probe: &mut Probe) -> TrainingLoss {
+        loss(model).into()
     }
 
     fn evaluate(&self, model: &Classifier, _split: Split, _interrupt: &Interrupt) -> Option<Scores> {
