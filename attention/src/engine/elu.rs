@@ -117,6 +117,13 @@ mod tests {
     }
 
     #[test]
+    fn no_positions_have_no_features_and_no_gradient() {
+        for shape in [[2, 3, 0, 5], [0, 3, 4, 5]] {
+            assert!(found(shape, &Device::flex(), DType::F32, natively).iter().all(Vec::is_empty), "{shape:?}");
+        }
+    }
+
+    #[test]
     fn another_map_is_noticed() {
         let shape = [2, 3, 9, 5];
         let expected = found(shape, &Device::flex(), DType::F64, composed);

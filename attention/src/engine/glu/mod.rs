@@ -71,6 +71,13 @@ mod tests {
     }
 
     #[test]
+    fn no_positions_give_no_output_and_no_gradient() {
+        for shape in [[2, 0, 6], [0, 4, 6]] {
+            assert!(found(shape, &Device::flex(), DType::F32, natively).iter().all(Vec::is_empty), "{shape:?}");
+        }
+    }
+
+    #[test]
     fn inputs_of_all_sizes_agree_with_tensor_operations_in_outputs_and_gradients() {
         for shape in [[1, 1, 2], [2, 9, 10], [3, 64, 32], [2, 65, 66], [1, 150, 512]] {
             let off = difference(&found(shape, &Device::flex(), DType::F32, natively), &composed(shape));

@@ -21,15 +21,16 @@ pub(in crate::engine) struct Block<'a> {
 
 /// All numbers `[B, N, size]`, in order, `length` positions in each batch row.
 pub(in crate::engine) fn blocks(numbers: &mut [f32], length: usize, size: usize) -> impl Iterator<Item = Block<'_>> {
-    numbers.chunks_mut(length * size).enumerate().flat_map(move |(row, numbers)| {
-        let blocks = numbers.chunks_mut(BLOCK * size).enumerate();
+    // Of nothing there is no block; a chunk has at least one number.
+    numbers.chunks_mut((length * size).max(1)).enumerate().flat_map(move |(row, numbers)| {
+        let blocks = numbers.chunks_mut((BLOCK * size).max(1)).enumerate();
         blocks.map(move |(index, numbers)| Block { row, first: index * BLOCK, numbers })
     })
 }
 
 /// What blocks return, in order. At each of `length` positions there are `size` numbers to compute.
 pub(in crate::engine) fn computed<T: WithSimd<Output: Send> + Send>(blocks: Vec<T>, length: usize, size: usize) -> Vec<T::Output> {
-    let fewest = FEWEST.div_ceil(BLOCK.min(length) * size);
+    let fewest = FEWEST.div_ceil((BLOCK.min(length) * size).max(1));
     blocks.into_par_iter().with_min_len(fewest).map(|block| Arch::new().dispatch(block)).collect()
 }
 
@@ -40,4 +41,23 @@ pub(in crate::engine) fn added(parts: Vec<Vec<f32>>, count: usize) -> Vec<f32> {
         sums.iter_mut().zip(part).for_each(|(sum, number)| *sum += number);
     }
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_no_position_and_of_no_number_there_is_no_block() {
+        for (length, size) in [(0, 4), (3, 0), (0, 0)] {
+            assert_eq!(blocks(&mut [], length, size).count(), 0);
+        }
+        struct Never;
+        impl WithSimd for Never {
+            type Output = ();
+
+            fn with_simd<S: pulp::Simd>(self, _simd: S) {}
+        }
+        assert!(computed(Vec::<Never>::new(), 0, 4).is_empty() && computed(Vec::<Never>::new(), 3, 0).is_empty());
+    }
 }

@@ -56,7 +56,7 @@ pub(super) fn backward(inputs: Inputs, given: Given) -> Gradients {
     let of_state = length.div_ceil(CHUNK) * sizes.of_state();
     let rows = |numbers, width| rows_of_planes(numbers, [batch, heads, width]).into_iter();
     let mut of_decay = gradients.log_decay.chunks_mut(decaying.max(1));
-    let mut of_strengths = gradients.strengths.chunks_mut(length);
+    let mut of_strengths = gradients.strengths.chunks_mut(length.max(1));
     let all = rows(&mut gradients.queries, width).zip(rows(&mut gradients.keys, width)).zip(rows(&mut gradients.values, value));
     let planes: Vec<Backward> = all
         .zip(gradients.state.chunks_mut(sizes.of_state()))
