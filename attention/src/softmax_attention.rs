@@ -24,7 +24,7 @@ use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::engine::blocked::{Blocks, attend_parts};
 use crate::engine::fused::Part;
-use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
+use crate::engine::{AttentionProgram, Dropout, Engine, Executed, LogitTerms, Weighting, fused, reference};
 use crate::heads::{merge_heads, repeat_heads, split_heads};
 use crate::init;
 use crate::linear::linear_at;
@@ -186,6 +186,11 @@ impl<L: Logits> Weighing<'_, L> {
             let shown = AttentionProgram { dropout: None, ..masked(program.clone()) };
             probe.with_keys_before(key_start, |probe| reference::attend(shown, probe));
         }
+        probe.executed(match execution {
+            Execution::Fused(_) => Executed::Fused,
+            Execution::Blocked(_) => Executed::Blocked,
+            Execution::Reference => Executed::Reference,
+        });
         match execution {
             Execution::Fused(parts) => of_those_with_a_key(fused::attend(scored.unwrap_or(program), parts), given),
             Execution::Blocked(blocks) => of_those_with_a_key(attend_parts(scored.unwrap_or(program), &blocks).context, given),
@@ -195,7 +200,7 @@ impl<L: Logits> Weighing<'_, L> {
 }
 
 /// The program with numbers that are added to its logits.
-fn hidden_by_scores(program: AttentionProgram, bias: Tensor<4>) -> AttentionProgram {
+pub(crate) fn hidden_by_scores(program: AttentionProgram, bias: Tensor<4>) -> AttentionProgram {
     let weighting = match program.weighting {
         Weighting::Scores(terms, normaliser) => Weighting::Scores(terms.plus(LogitTerms::bias(bias)), normaliser),
         other => other,
@@ -204,7 +209,7 @@ fn hidden_by_scores(program: AttentionProgram, bias: Tensor<4>) -> AttentionProg
 }
 
 /// A softmax over nothing but hidden keys weighs all of them the same: 0 instead.
-fn of_those_with_a_key(context: Tensor<4>, given: Option<Mask>) -> Tensor<4> {
+pub(crate) fn of_those_with_a_key(context: Tensor<4>, given: Option<Mask>) -> Tensor<4> {
     match given.and_then(|mask| mask.has_key) {
         Some(has_key) => context * has_key,
         None => context,

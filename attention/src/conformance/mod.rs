@@ -113,7 +113,7 @@ properties! {
     Probe(Nothing) = properties::a_probe_changes_nothing,
     /// Gradients of the inputs, also under dropout, and of every trained parameter are the slopes of the outputs.
     Gradients(Nothing) = gradients::gradients_are_slopes,
-    /// Forced to, the fused engine gives the context and all gradients of the reference engine, whatever each head sees.
+    /// Forced to, the fused engine gives the context and all gradients of the reference engine, whatever each head sees, and both run where they are asked for.
     Engines(Nothing) = properties::engines_agree,
     /// Auxiliary losses are returned exactly if they are claimed; they are finite, and their gradients are their slopes.
     Losses(Nothing) = gradients::auxiliary_losses_are_those_claimed,

@@ -10,7 +10,7 @@ use crate::conformance::array::{Array, finite, same};
 use crate::conformance::expected::expected_panic;
 use crate::conformance::subject::{Case, Subject, parameters};
 use crate::contract::{Attention, AttentionInput, Positions};
-use crate::engine::Engine;
+use crate::engine::{Engine, Executed};
 use crate::placement::Role;
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
@@ -111,7 +111,17 @@ pub(super) fn a_row_without_a_key_has_weight_zero<A: Attention>(subject: &Subjec
     Ok(())
 }
 
-/// Forced to, the fused engine gives the context and all gradients of the reference engine, whatever each head sees.
+/// Whether an engine that was asked for is the one that runs: otherwise a comparison would be of one engine with itself.
+fn engine_runs<A: Attention>(subject: &Subject<A>, case: &Case, visibility: &Visibility, engine: Engine) -> Outcome {
+    let executed = subject.executed(case.input(&subject.device).visibility(visibility.clone()).engine(engine));
+    let is_another = |executed: &Executed| (*executed == Executed::Reference) != (engine == Engine::Reference);
+    match executed.iter().find(|executed| is_another(executed)) {
+        Some(other) => Err(format!("{visibility:?}: {engine:?} was asked for, and {other:?} ran")),
+        None => Ok(()),
+    }
+}
+
+/// Forced to, the fused engine gives the context and all gradients of the reference engine, whatever each head sees, and both run where they are asked for.
 pub(super) fn engines_agree<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("engines", 2, subject.placement.max_length);
     let padding = Visibility::padding(vec![case.keys() - 1, case.keys()]);
@@ -120,6 +130,11 @@ pub(super) fn engines_agree<A: Attention>(subject: &Subject<A>) -> Outcome {
         views.push(subject.usual().and(Visibility::pattern(|h, i, j| (h + i + j) % 2 == 0)));
     }
     for visibility in views {
+        engine_runs(subject, &case, &visibility, Engine::Reference)?;
+        // The third view is one for which recurrences have pairs alone.
+        if !visibility.depends_on_head() {
+            engine_runs(subject, &case, &visibility, Engine::Fused)?;
+        }
         let run = |engine| {
             let prepare = |input: AttentionInput| input.visibility(visibility.clone()).engine(engine);
             let gradients = subject.gradients(&case, prepare);

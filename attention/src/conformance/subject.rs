@@ -11,7 +11,7 @@ use burn::tensor::{Device, Gradients, Tensor};
 use crate::abilities::Causality;
 use crate::conformance::array::Array;
 use crate::contract::{Attention, AttentionInput, AttentionOutput};
-use crate::engine::Normaliser;
+use crate::engine::{Executed, Normaliser};
 use crate::logits::Logits;
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
@@ -229,6 +229,18 @@ impl<A: Attention> Subject<A> {
         };
         let context = self.attention.forward(input, &mut Probe::listening(&mut listener)).context;
         (Array::read(context), shown)
+    }
+
+    /// How an input is executed, where there are engines to choose from.
+    pub fn executed(&self, input: AttentionInput) -> Vec<Executed> {
+        let mut found = Vec::new();
+        let mut listener = |_: &str, observation: Observation| {
+            if let Observation::Executed(executed) = observation {
+                found.push(executed);
+            }
+        };
+        self.attention.forward(input, &mut Probe::listening(&mut listener));
+        found
     }
 
     /// Gradients of `sum(context * coefficients)`.

@@ -5,6 +5,8 @@
 
 use burn::tensor::{Int, Tensor};
 
+use crate::engine::Executed;
+
 /// Something a mechanism or a model can show.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -28,6 +30,8 @@ pub enum Observation {
     HaltingSteps(Tensor<2>),
     /// Output of a block `[batch, length, d_model]`.
     Activation(Tensor<3>),
+    /// How an attention was executed that has engines to choose from.
+    Executed(Executed),
 }
 
 type Listener<'a> = &'a mut dyn FnMut(&str, Observation);
@@ -59,6 +63,11 @@ impl<'a> Probe<'a> {
         if let Some(listener) = &mut self.listener {
             listener(&self.path, observe());
         }
+    }
+
+    /// Hands out how an attention is executed.
+    pub fn executed(&mut self, executed: Executed) {
+        self.observe(|| Observation::Executed(executed));
     }
 
     /// Runs `run` with `name` (and `index`, for one of a list) appended to the path.

@@ -57,6 +57,20 @@ pub enum Engine {
     Reference,
 }
 
+/// How a call was executed: whether the [`Engine`] that was asked for is the one that ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Executed {
+    /// All pairs at once, by dense tensors: what [`Engine::Reference`] asks for, and what others fall back to.
+    Reference,
+    /// Tile by tile, without a matrix of all pairs.
+    Fused,
+    /// Blocks of queries with the keys that they see.
+    Blocked,
+    /// Sums over keys, in the place of pairs.
+    Sums,
+}
+
 pub use gaussians::{GaussianShape, GaussianWeights};
 pub use normaliser::Normaliser;
 pub(crate) use program::columns_from;

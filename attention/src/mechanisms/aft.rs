@@ -26,9 +26,9 @@ use self::means::{HIDDEN, over_all, over_pairs, over_past};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::dropout::dropout;
-use crate::engine::Engine;
 use crate::engine::columns_from;
 use crate::engine::recurrence::{RecurrentState, in_32_bits};
+use crate::engine::{Engine, Executed};
 use crate::heads::{merge_heads, split_heads};
 use crate::linear::linear;
 use crate::logits::{rows_at, starts};
@@ -148,7 +148,7 @@ impl Attention for Aft {
 
     /// # Panics
     /// If there is a memory that does not end with the queries.
-    fn forward(&self, input: AttentionInput, _: &mut Probe) -> AttentionOutput {
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let visibility = visibility.within(&self.limit);
         let queries = query.dims()[1];
@@ -162,14 +162,17 @@ impl Attention for Aft {
         let [keys, values] = self.keys_and_values(memory);
         let span = Span { query_start: positions.start, queries, key_start: 0, keys: length };
         let is_reference = engine == Engine::Reference;
+        let mut executed = Executed::Sums;
         let means = if let Some(real) = visibility.real_positions(length, self.heads).filter(|_| !is_reference) {
             let means = over_past(of_real(keys, &real), values, self.biases(Span::whole(length, length), &positions)).values;
             if queries == length { means } else { means.narrow(1, length - queries, queries) }
         } else if let Some(seen) = visibility.common_keys(span, self.heads).filter(|_| !is_reference) {
             over_all(of_real(keys, &seen), values, self.biases(span, &positions))
         } else {
+            executed = Executed::Reference;
             self.pair_by_pair([keys, values].map(|x| split_heads(x, self.heads)), &visibility, span, &positions)
         };
+        probe.executed(executed);
         self.output(means, query, random)
     }
 

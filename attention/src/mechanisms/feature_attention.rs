@@ -12,8 +12,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::dropout::dropout;
-use crate::engine::Engine;
 use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits};
+use crate::engine::{Engine, Executed};
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
@@ -222,6 +222,7 @@ impl<F: Features> Attention for FeatureAttention<F> {
             // The matrix of weights is computed for a probe only, and does not change how the output is computed.
             by_pairs(probe);
         }
+        probe.executed(if matches!(execution, Execution::Pairs) { Executed::Reference } else { Executed::Sums });
         let context = match execution {
             Execution::Pairs => by_pairs(probe),
             Execution::Sum(seen) => {

@@ -30,7 +30,7 @@ use crate::conformance::Formula;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::dropout::dropout;
 use crate::engine::fused::{Part, has_kernels_in_main_memory};
-use crate::engine::{AttentionProgram, Dropout, Engine, GaussianShape, Weighting, fused, reference};
+use crate::engine::{AttentionProgram, Dropout, Engine, Executed, GaussianShape, Weighting, fused, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
@@ -287,6 +287,13 @@ impl Gaussian {
             // The matrix of weights is computed for a probe only, and does not change how the output is computed.
             reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
         }
+        probe.executed(match (is_fused, is_dense) {
+            (true, _) => Executed::Fused,
+            // Sums near the centre are what this option means by the reference engine.
+            (false, true) => Executed::Reference,
+            (false, false) if engine == Engine::Reference => Executed::Reference,
+            (false, false) => Executed::Blocked,
+        });
         let context = if is_fused {
             fused::attend(program, Arc::new([Part::in_order(visibility.tiles_of(span, self.heads, &positions))]))
         } else if is_dense {

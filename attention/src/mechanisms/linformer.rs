@@ -29,7 +29,7 @@ use crate::abilities::{Abilities, Causality};
 use crate::conformance::formula::Formula;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::engine::fused::{self, Part};
-use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, reference};
+use crate::engine::{AttentionProgram, Dropout, Engine, Executed, LogitTerms, Weighting, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
@@ -316,6 +316,7 @@ impl Linformer {
             other => other,
         };
         let is_fused = fused::can_attend(&program, engine);
+        probe.executed(if is_fused { Executed::Fused } else { Executed::Reference });
         let context = if is_fused {
             if probe.is_listening() {
                 // The matrix of weights is computed for a probe only, and does not change how the output is computed.
@@ -368,7 +369,8 @@ impl Attention for Linformer {
 
     fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
         let keys = state.keys().expect("the state holds slots of keys");
-        self.attend(query, [keys, state.values()], (None, Engine::Auto), probe)
+        let AttentionInput { query, engine, .. } = state.advance(query);
+        self.attend(query, [keys, state.values()], (None, engine), probe)
     }
 
     fn select(&self, state: &mut KeyValueState, rows: &[usize]) {

@@ -39,7 +39,7 @@ pub use self::config::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use super::shared_qk::{scaled, unit};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
-use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
+use crate::engine::{AttentionProgram, Dropout, Engine, Executed, LogitTerms, Weighting, fused, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::init::Init;
 use crate::linear::linear;
@@ -175,6 +175,11 @@ impl Lsh {
         let program = AttentionProgram { weighting, mask: None, soft_span: None, values, dropout };
         let has_few_meetings = self.chunking.most_meetings(buckets.shape[2]) <= chunks::MOST_MEETINGS;
         let is_fused = has_few_meetings && fused::can_attend(&program, engine) && fused::can_attend_in_parts(&program);
+        probe.executed(match (is_fused, engine) {
+            (true, _) => Executed::Fused,
+            (false, Engine::Reference) => Executed::Reference,
+            (false, _) => Executed::Blocked,
+        });
         if !is_fused {
             return blocks(&program.values).attend(queries, keys, program.values, dropout, probe);
         }
@@ -239,6 +244,7 @@ impl Attention for Lsh {
         let buckets = self.hash.buckets(shared, rotations, &positions);
         if device::can_attend(&call) && !self.chunking.across_rounds {
             probe.observe(|| Observation::Buckets(buckets.clone()));
+            probe.executed(Executed::Fused);
             let dropout = self.dropout(call.random);
             let context = device::attend(call, buckets, &self.chunking, dropout, probe);
             return self.output(context);

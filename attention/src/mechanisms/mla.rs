@@ -26,7 +26,7 @@ use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
 use crate::engine::fused::{self, Part};
 use crate::engine::rotation::{PairLayout, rotated};
-use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, reference};
+use crate::engine::{AttentionProgram, Dropout, Engine, Executed, LogitTerms, Weighting, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::linear::linear;
 use crate::memory::KeyValueState;
@@ -34,6 +34,7 @@ use crate::probe::Probe;
 use crate::progress::DecodingStart;
 use crate::qk_norm::{HeadNorm, normalised};
 use crate::random::RandomKey;
+use crate::softmax_attention::{hidden_by_scores, of_those_with_a_key};
 use crate::visibility::{Span, Visibility};
 
 /// Attention to keys and values that are made of a latent.
@@ -124,19 +125,27 @@ impl Mla {
     }
 
     fn attend(&self, program: AttentionProgram, visibility: &Visibility, span: Span, engine: Engine, probe: &mut Probe) -> Tensor<4> {
-        let masked = |program: AttentionProgram| {
-            let mask = visibility.mask(span, self.heads, program.values.dtype(), &program.values.device());
-            AttentionProgram { mask, ..program }
+        let (dtype, device) = (program.values.dtype(), program.values.device());
+        let (visibility, added) = visibility.without_additive(span);
+        let program = match added {
+            Some(bias) => hidden_by_scores(program, bias.to_device(&device).cast(dtype)),
+            None => program,
         };
-        // What only a tensor on the device knows is no part of tiles.
-        if visibility.is_given() || !fused::can_attend(&program, engine) {
+        // What only a tensor on the device knows is no part of tiles: it goes into the scores.
+        let given = visibility.is_given().then(|| visibility.mask(span, self.heads, dtype, &device)).flatten();
+        let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
+        let masked = |program: AttentionProgram| AttentionProgram { mask: visibility.mask(span, self.heads, dtype, &device), ..program };
+        if !fused::can_attend(scored.as_ref().unwrap_or(&program), engine) {
+            probe.executed(Executed::Reference);
             return reference::attend(masked(program), probe);
         }
         if probe.is_listening() {
             // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
             reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
         }
-        fused::attend(program, Arc::new([Part::in_order(visibility.tiles(span, self.heads))]))
+        probe.executed(Executed::Fused);
+        let part = Part::in_order(visibility.known().tiles(span, self.heads));
+        of_those_with_a_key(fused::attend(scored.unwrap_or(program), Arc::new([part])), given)
     }
 }
 
@@ -196,7 +205,7 @@ impl Attention for Mla {
     }
 
     fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, visibility, positions, .. } = state.advance(query);
+        let AttentionInput { query, visibility, positions, engine, .. } = state.advance(query);
         let [batch, steps, _] = query.dims();
         let heads = self.heads;
         state.push(None, self.remembered(query.clone(), positions.start).joined());
@@ -210,12 +219,11 @@ impl Attention for Mla {
         });
         let asking = Parts { of_latent: of_latent.matmul(to_keys.swap_dims(2, 3)), of_positions }.joined();
         let span = Span { query_start: positions.start, queries: steps, key_start: state.start(), keys: length };
-        let mask = visibility.mask(span, heads, keys.dtype(), &keys.device());
         let values = if latent == width { keys.clone() } else { keys.clone().narrow(3, 0, latent) };
         // All heads share the latents: they are the keys and values of one head.
         let weighting = Weighting::softmax(LogitTerms::content(asking, keys));
-        let program = AttentionProgram { weighting, mask, soft_span: None, values, dropout: None };
-        let context = reference::attend(program, probe).matmul(to_values);
+        let program = AttentionProgram { weighting, mask: None, soft_span: None, values, dropout: None };
+        let context = self.attend(program, &visibility, span, engine, probe).matmul(to_values);
         AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 

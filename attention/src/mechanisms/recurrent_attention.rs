@@ -15,8 +15,8 @@ pub(super) use self::formula::{PlainRecurrence, real};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
 use crate::dropout::dropout;
-use crate::engine::Engine;
 use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits};
+use crate::engine::{Engine, Executed};
 use crate::init;
 use crate::linear::linear;
 use crate::placement::Placement;
@@ -158,7 +158,7 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
 
     /// # Panics
     /// If there is a memory that does not end with the queries.
-    fn forward(&self, input: AttentionInput, _: &mut Probe) -> AttentionOutput {
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let visibility = visibility.within(&self.limit);
         let queries = query.dims()[1];
@@ -176,7 +176,9 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
             Some(real) => recurrence.in_32_bits().of_real(real),
             None => recurrence.in_32_bits(),
         };
-        let context = if real.is_some() && engine != Engine::Reference {
+        let is_dense = real.is_none() || engine == Engine::Reference;
+        probe.executed(if is_dense { Executed::Reference } else { Executed::Sums });
+        let context = if !is_dense {
             recurrence.execute(None).context
         } else {
             let mask = visibility.mask(Span::whole(length, length), self.heads, recurrence.values.dtype(), &recurrence.values.device());

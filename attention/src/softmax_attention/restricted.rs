@@ -220,6 +220,10 @@ impl<L: Logits> Logits for Restricted<L> {
         })
     }
 
+    fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>> {
+        self.inner().spans(query)
+    }
+
     fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan> {
         self.inner().soft_span(query, span)
     }

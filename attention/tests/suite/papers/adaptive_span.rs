@@ -1,5 +1,7 @@
 //! Adaptive attention span: Sukhbaatar et al. 2019.
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::tensor::Tensor;
 use heedful_attention::contract::{Attention, AttentionInput};
@@ -9,11 +11,14 @@ use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::mixture::MixtureWeights;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandom;
 use heedful_attention::memory::KeyValueState;
+use heedful_attention::pattern::Pattern;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism, AnyState};
+use heedful_attention::restricted::{Execution, Restricted};
+use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::{Span, Visibility};
 
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
@@ -316,6 +321,32 @@ fn spans_are_shown_to_a_probe() {
     let dynamic = config(4.0).with_kind(SpanKind::Dynamic);
     assert_eq!(shown(&init(&AnyMechanism::from(dynamic), &place()))[0].shape, [3, 2, 5]);
     assert!(shown(&init(&parse("relative"), &place())).is_empty());
+}
+
+/// Shows a query itself and the position before it.
+#[derive(Debug)]
+struct TwoPositions;
+
+impl Pattern for TwoPositions {
+    fn sees(&self, _head: usize, query: usize, key: usize) -> bool {
+        key + 1 >= query && key <= query
+    }
+
+    fn block(&self, _head: usize, query: usize) -> usize {
+        query / 4
+    }
+}
+
+#[test]
+fn spans_are_shown_through_a_pattern_of_ones_own() {
+    let mechanism = AnyMechanism::from(config(4.0));
+    let inner = mechanism.init_logits(&place(), &RandomKey::from_seed(1), &flex().device).unwrap();
+    let restricted = Restricted::new(inner, Arc::new(TwoPositions), Execution::Masked);
+    let attention = SoftmaxAttention::new(restricted, &place(), &RandomKey::from_seed(2), &flex().device);
+    let mut shown = 0;
+    let mut listener = |_: &str, observation: Observation| shown += usize::from(matches!(observation, Observation::Spans(_)));
+    attention.forward(causal(&Array::random("x", &[3, 5, 6])), &mut Probe::listening(&mut listener));
+    assert_eq!(shown, 1);
 }
 
 #[test]

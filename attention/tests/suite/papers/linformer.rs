@@ -166,6 +166,7 @@ fn rows_of_weights_sum_to_one_over_the_slots() {
     let mut shown = Vec::new();
     let mut listener = |_: &str, observation: Observation| match observation {
         Observation::SlotWeights(weights) => shown.push(Array::read(weights)),
+        Observation::Executed(_) => {}
         other => panic!("{other:?}"),
     };
     let input = cross_attention(&Array::random("x", &[2, 5, 6]), &Array::random("m", &[2, 7, 6]));

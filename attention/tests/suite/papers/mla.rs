@@ -1,11 +1,13 @@
 //! Multi-head latent attention: DeepSeek-AI 2024.
 
 use heedful_attention::contract::Attention;
+use heedful_attention::engine::{Engine, Executed};
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::mla::{Mla, MlaConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
+use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, identity, init, linear, self_attention, softmax};
 use crate::array::Array;
@@ -87,4 +89,44 @@ fn weights_of_steps_are_those_of_the_whole_sequence() {
     });
     assert_eq!(stepped.shape, [2, 2, 5, 5]);
     assert_same("weights", &stepped.values, &whole.values, 1e-5);
+}
+
+#[test]
+fn numbers_that_a_mask_adds_are_added_to_scores() {
+    let (attention, x) =
+        (init(&MlaConfig::default().into(), &Placement::new(Role::Encoder, 8, 2).with_max_length(8)), Array::random("x", &[2, 7, 8]));
+    let bias =
+        Array::from_fn([2, 1, 7, 7], |[b, _, i, j]| if j == (i + b) % 7 { f64::NEG_INFINITY } else { ((3 * i + 2 * j) % 5) as f64 - 2.0 });
+    let plain = super::weights(&attention, self_attention(&x));
+    let expected = Array::from_fn([2, 2, 7, 7], |[b, h, i, j]| {
+        let weight = |j: usize| plain.at(&[b, h, i, j]) * bias.at(&[b, 0, i, j]).exp();
+        weight(j) / (0..7).map(weight).sum::<f64>()
+    });
+    let added = Visibility::additive(bias.tensor(&flex().device));
+    for engine in [Engine::Fused, Engine::Reference] {
+        let input = self_attention(&x).visibility(added.clone()).engine(engine);
+        assert_same(&format!("{engine:?}"), &super::weights(&attention, input).values, &expected.values, 1e-5);
+    }
+    let by = |engine| context(&attention, self_attention(&x).visibility(added.clone()).engine(engine)).values;
+    assert_same("engines", &by(Engine::Fused), &by(Engine::Reference), 1e-5);
+}
+
+#[test]
+fn a_long_prompt_is_read_by_the_engine_that_is_asked_for() {
+    let attention = init(&MlaConfig::default().into(), &Placement::new(Role::Decoder, 8, 2).with_max_length(40));
+    let x = Array::random("x", &[2, 40, 8]);
+    let whole = context(&attention, self_attention(&x).visibility(Visibility::causal())).values;
+    for (engine, expected) in [(Engine::Auto, Executed::Fused), (Engine::Fused, Executed::Fused), (Engine::Reference, Executed::Reference)]
+    {
+        let mut state = attention.state(&DecodingStart::self_attention(2, 40).with_engine(engine));
+        let mut executed = Vec::new();
+        let mut listener = |_: &str, observation: Observation| {
+            if let Observation::Executed(found) = observation {
+                executed.push(found);
+            }
+        };
+        let found = attention.step(x.tensor(&flex().device), &mut state, &mut Probe::listening(&mut listener)).context;
+        assert_same(&format!("{engine:?}"), &Array::read(found).values, &whole, 1e-5);
+        assert_eq!(executed, [expected], "{engine:?}");
+    }
 }
