@@ -184,6 +184,8 @@ impl<T: Default + Serialize + DeserializeOwned> Configuration for T {
 pub struct Settings<T> {
     /// The configuration.
     pub value: T,
+    /// What lies between the defaults of `T` and the file.
+    base: Table,
     file: Option<(PathBuf, String)>,
     assignments: Vec<Assignment>,
 }
@@ -203,7 +205,7 @@ impl<T: Configuration> Settings<T> {
         Self::laid(Table::new(), file.transpose()?, assignments)
     }
 
-    /// The same file and assignments over defaults that `base`, in TOML, changes.
+    /// The same file and assignments over defaults that `base`, in TOML, changes, besides what changed them before.
     ///
     /// # Errors
     /// As for [`read`](Self::read), if the file and the assignments mean something impossible over this base.
@@ -219,7 +221,7 @@ impl<T: Configuration> Settings<T> {
     /// # Errors
     /// As for [`over`](Self::over).
     pub(crate) fn over_table(&self, base: Table) -> Result<Self, SettingsError> {
-        Self::laid(base, self.file.clone(), self.assignments.clone())
+        Self::laid(overlaid(self.base.clone(), base), self.file.clone(), self.assignments.clone())
     }
 
     /// The same file and the other assignments, without those that set the field `path`.
@@ -228,12 +230,12 @@ impl<T: Configuration> Settings<T> {
     /// As for [`read`](Self::read), if the rest means something impossible by itself.
     pub(crate) fn without(&self, path: &[&str]) -> Result<Self, SettingsError> {
         let rest = self.assignments.iter().cloned().flat_map(Assignment::fields).filter(|assignment| assignment.path != path);
-        Self::laid(Table::new(), self.file.clone(), rest.collect())
+        Self::laid(self.base.clone(), self.file.clone(), rest.collect())
     }
 
     /// A configuration of which no file and no option says anything.
     pub(crate) fn of(value: T) -> Self {
-        Self { value, file: None, assignments: Vec::new() }
+        Self { value, base: Table::new(), file: None, assignments: Vec::new() }
     }
 
     /// These settings with the fields of `table`, which stands at `path` in them, in place of their own.
@@ -244,7 +246,7 @@ impl<T: Configuration> Settings<T> {
         let mut merged = complete(&self.value)?;
         merge(&mut merged, table.clone());
         match T::from_table(merged) {
-            Ok(value) => Ok(Self { value, file: self.file.clone(), assignments: self.assignments.clone() }),
+            Ok(value) => Ok(Self { value, base: self.base.clone(), file: self.file.clone(), assignments: self.assignments.clone() }),
             Err(problem) => {
                 let within: Vec<String> = problem.path.iter().rev().cloned().collect();
                 let path: Vec<String> = path.split('.').map(String::from).chain(within).collect();
@@ -255,7 +257,7 @@ impl<T: Configuration> Settings<T> {
 
     fn laid(base: Table, file: Option<(PathBuf, String)>, assignments: Vec<Assignment>) -> Result<Self, SettingsError> {
         let mut merged = complete(&T::default())?;
-        merge(&mut merged, base);
+        merge(&mut merged, base.clone());
         if let Some((path, text)) = &file {
             merge(&mut merged, parse(path, text)?);
         }
@@ -266,10 +268,10 @@ impl<T: Configuration> Settings<T> {
         }
         merge(&mut merged, layer);
         match T::from_table(merged) {
-            Ok(value) => Ok(Self { value, file, assignments }),
+            Ok(value) => Ok(Self { value, base, file, assignments }),
             Err(problem) => {
                 let path: Vec<String> = problem.path.iter().rev().cloned().collect();
-                let place = Settings { value: (), file, assignments }.place(&path, problem.field.as_deref());
+                let place = Settings { value: (), base, file, assignments }.place(&path, problem.field.as_deref());
                 Err(SettingsError::Field { place, problem: problem.describe(&path) })
             }
         }

@@ -1,12 +1,14 @@
 //! Machine translation: the experiment `mt`.
 
 mod config;
+mod words;
 
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::presets::{Preset, PresetModel};
 use heedful_models::seq2seq::Seq2SeqTransformer;
+use toml::{Table, Value};
 
 use crate::batch::at_least_in_a_batch;
 use crate::comparison::folder_name;
@@ -15,9 +17,11 @@ use crate::data::parallel::{Pair, ParallelCorpus};
 use crate::data::synonyms;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup};
-use crate::metrics::{Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms};
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
+use crate::metrics::{
+    Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu,
+};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -80,6 +84,15 @@ impl Experiment for Translation {
         config::defaults(config);
     }
 
+    fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
+        let tokeniser = WordsOfBleu::of_language(&config.own.data.target);
+        let is_other = config.run.data.is_some() && tokeniser != WordsOfBleu::default();
+        Ok(is_other.then(|| {
+            let bleu = Table::from_iter([("tokeniser".to_owned(), Value::from(tokeniser.name()))]);
+            Table::from_iter([("bleu".to_owned(), Value::Table(bleu))])
+        }))
+    }
+
     fn fit_model(name: &str, plain: &Config<Self>, own: &mut Config<Self>, attention: &Attention) -> Result<(), ExperimentError> {
         let tying = own.own.tying;
         models::fit(name, &plain.model, &mut own.model, |model| model.encoder_decoder(1, attention.layout.clone(), tying))
@@ -122,6 +135,9 @@ impl Experiment for Translation {
         let (name, corpus) = match &config.run.data {
             Some(dir) => {
                 let corpus = ParallelCorpus::read(dir, source, target).map_err(ExperimentError::failure)?;
+                for warning in words::warnings(config.own.bleu.tokeniser, &corpus) {
+                    tracing::warn!("{warning}");
+                }
                 (format!("{} {source}-{target}", folder_name(dir)), corpus)
             }
             None => {

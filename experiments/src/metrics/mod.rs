@@ -10,8 +10,8 @@
 //! so that resampling tests can add up the same statistics in another selection.
 //!
 //! The definitions are those of sacreBLEU, rouge-score, pycocoevalcap, NLTK, nlg-eval, scikit-learn and SciPy; the unit tests compare with values those
-//! packages computed (for nlg-eval, with its formulas in NumPy). Not covered: the tokenisers that sacreBLEU offers for Chinese, Japanese and Korean,
-//! TER, and the METEOR of later versions, which needs tables of paraphrases.
+//! packages computed (for nlg-eval, with its formulas in NumPy). Not covered: the tokenisers that sacreBLEU offers for Japanese and Korean, TER,
+//! and the METEOR of later versions, which needs tables of paraphrases.
 
 pub mod bleu;
 pub mod chrf;

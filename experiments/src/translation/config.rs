@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::data::generate::Sizes;
 use crate::experiment::{Attention, Config};
 use crate::metrics::Bleu;
+#[cfg(doc)]
+use crate::metrics::Tokeniser;
 use crate::text_to_text::Decoding;
 use crate::tokenise::TokeniserConfig;
 use crate::train::ScheduleConfig;
@@ -30,7 +32,7 @@ pub struct Translation {
     pub label_smoothing: f64,
     /// How translations are searched.
     pub decoding: Decoding,
-    /// How BLEU is computed.
+    /// How BLEU is computed. Without a `tokeniser` of its own it has that of the target language, as sacreBLEU chooses it ([`Tokeniser::of_language`]).
     pub bleu: Bleu,
 }
 
