@@ -41,6 +41,9 @@ use self::positions::PositionLosses;
 pub use config::{Language, LanguageConfig, LanguageData};
 pub use task::{LanguageBatch, LanguageCarried, LanguageTask};
 
+/// The score of the same text by its bytes, beside that by its characters.
+const BITS_PER_BYTE: &str = "bits per byte";
+
 /// A tokenised text. Each split is one sequence that begins with an end-of-line token, or where the model is pretrained with the token that its texts begin
 /// with. It is given and not scored.
 #[derive(Debug)]
@@ -86,16 +89,13 @@ impl LanguageDataset {
         if let Some(checksums) = &pretrained {
             corpus.sha256 = checksums.with_data(&corpus.sha256);
         }
-        let encode = |lines: &[String]| {
-            let tokens = if pretrained.is_some() {
-                // Ends of lines are characters of the text.
-                tokeniser.encode(&lines.iter().flat_map(|line| [line, "\n"]).collect::<String>())
-            } else {
-                lines.iter().flat_map(|line| tokeniser.encode(line).into_iter().chain([END])).collect()
-            };
-            std::iter::once(start).chain(tokens).collect::<Vec<_>>()
+        let tokens = if pretrained.is_some() {
+            // Ends of lines are characters of the text.
+            corpus.texts().map(|text| tokeniser.encode(&text))
+        } else {
+            corpus.tokens(END, |line| tokeniser.encode(line))
         };
-        let (train, valid, test) = (encode(&corpus.train), encode(&corpus.valid), encode(&corpus.test));
+        let [train, valid, test] = tokens.map(|tokens| std::iter::once(start).chain(tokens).collect());
         Ok(Self { name, corpus, tokeniser, vocabulary, start, pretrained, train, valid, test })
     }
 }
@@ -251,6 +251,7 @@ impl Experiment for Language {
             MetricColumn::new("perplexity", "test ppl").lower_is_better(),
             MetricColumn::new(pretrained::BEFORE, "before").lower_is_better().defined_as("test ppl of the pretrained weights"),
             MetricColumn::new("bits per unit", "test bits").digits(3).lower_is_better().shown_in(positions::PICTURE),
+            MetricColumn::new(BITS_PER_BYTE, "test bits/byte").digits(3).lower_is_better(),
             MetricColumn::new("valid perplexity", "valid ppl").lower_is_better(),
             MetricColumn::new("context", "context").digits(0).defined_as("tokens that are read at once in training"),
             MetricColumn::new("memory", "memory").digits(0).defined_as("tokens before them whose states are remembered in training"),

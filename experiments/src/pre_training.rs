@@ -81,8 +81,7 @@ fn open(run: &RunSettings, options: &PreTrainingOptions) -> Result<Vec<PreTraini
         }
     };
     let tokeniser = Tokeniser::train(&options.tokeniser, corpus.train.iter().map(String::as_str)).map_err(ExperimentError::usage)?;
-    let encode = |lines: &[String]| lines.iter().flat_map(|line| tokeniser.encode(line).into_iter().chain([END])).collect::<Vec<_>>();
-    let (train, valid, test) = (encode(&corpus.train), encode(&corpus.valid), encode(&corpus.test));
+    let [train, valid, test] = corpus.tokens(END, |line| tokeniser.encode(line));
     Ok(vec![PreTrainingDataset { name, corpus, tokeniser, train, valid, test }])
 }
 

@@ -284,6 +284,8 @@ mod tests {
             assert!(set.files.iter().all(|file| !file.evidence.is_empty()), "{}", set.name);
         }
         assert_eq!(catalogue.set("glue").unwrap().parts().len(), 10);
+        // Readers know these files by the names that they have in their archives.
+        assert!(["enwik8", "text8"].iter().all(|name| catalogue.set(name).unwrap().files[0].rename.is_empty()));
     }
 
     #[test]

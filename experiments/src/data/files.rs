@@ -1,7 +1,8 @@
 //! Text files as lines, plain or gzip, with the checksum of what was stored.
 //!
-//! A name that ends in `.gz` is decompressed, to a hundred times its size or 16 MB at most; the checksum is always that of the bytes as stored. A line ends with LF or CRLF; the last one may lack its
-//! line end. A UTF-8 byte order mark at the start of the file is dropped. Not covered: other encodings and other compressions.
+//! A name that ends in `.gz` is decompressed, to a hundred times its size or 16 MB at most; the checksum is always that of the bytes as stored. A line ends with
+//! LF or CRLF; the last one may lack its line end. A UTF-8 byte order mark at the start of the file is dropped. What macOS adds beside files (`._NAME`) is passed
+//! over. Not covered: other encodings and other compressions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,10 +36,7 @@ impl TextFile {
     /// [`DataError::NotFound`], [`DataError::Unreadable`], [`DataError::InvalidUtf8`]; for a `.gz` that is cut or damaged [`DataError::Gzip`], and for one
     /// that holds more than its size makes plausible [`DataError::TooLarge`].
     pub fn read(path: &Path, looked_for: &str) -> Result<Self, DataError> {
-        let stored = fs::read(path).map_err(|cause| match cause.kind() {
-            ErrorKind::NotFound => DataError::NotFound { path: path.to_path_buf(), looked_for: looked_for.to_string() },
-            _ => DataError::Unreadable { path: path.to_path_buf(), cause },
-        })?;
+        let stored = stored(path, looked_for)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Self::from_bytes(path.to_path_buf(), name, &stored)
     }
@@ -65,6 +63,22 @@ impl TextFile {
     }
 }
 
+/// The bytes of a file as stored; `looked_for` as in [`TextFile::read`].
+///
+/// # Errors
+/// [`DataError::NotFound`] or [`DataError::Unreadable`].
+pub(super) fn stored(path: &Path, looked_for: &str) -> Result<Vec<u8>, DataError> {
+    fs::read(path).map_err(|cause| match cause.kind() {
+        ErrorKind::NotFound => DataError::NotFound { path: path.to_path_buf(), looked_for: looked_for.to_string() },
+        _ => DataError::Unreadable { path: path.to_path_buf(), cause },
+    })
+}
+
+/// Whether a file or folder of this name is one that macOS puts beside those of a data set.
+pub(super) fn is_added_by_macos(name: &str) -> bool {
+    name.starts_with("._") || name == "__MACOSX"
+}
+
 /// The SHA-256 of a data set: that of the sorted lines `<hex>  <file name>`, each with an LF, of its files.
 pub fn combined_sha256<'a>(files: impl IntoIterator<Item = &'a TextFile>) -> String {
     let mut entries: Vec<String> = files.into_iter().map(|file| format!("{}  {}\n", file.sha256, file.name)).collect();
@@ -88,6 +102,7 @@ pub fn list(dir: &Path, looked_for: &str) -> Result<BTreeMap<String, Vec<PathBuf
         let path = entry.map_err(unreadable)?.path();
         if path.is_file()
             && let Some(name) = path.file_name().and_then(|name| name.to_str())
+            && !is_added_by_macos(name)
         {
             files.entry(name.strip_suffix(".gz").unwrap_or(name).to_string()).or_default().push(path);
         }
@@ -139,6 +154,20 @@ pub(super) fn decompress(path: &Path, stored: &[u8]) -> Result<Vec<u8>, DataErro
         return Err(too_large());
     }
     Ok(bytes)
+}
+
+/// The text of a file with these bytes, without a byte order mark.
+///
+/// # Errors
+/// [`DataError::InvalidUtf8`].
+pub(super) fn text<'b>(path: &Path, bytes: &'b [u8]) -> Result<&'b str, DataError> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    std::str::from_utf8(bytes).map_err(|error| {
+        let valid = &bytes[..error.valid_up_to()];
+        let line = valid.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let before = valid.iter().rev().take_while(|&&byte| byte != b'\n').count();
+        DataError::InvalidUtf8 { path: path.to_path_buf(), line, byte: before + 1 }
+    })
 }
 
 fn lines(path: &Path, bytes: &[u8]) -> Result<Vec<String>, DataError> {

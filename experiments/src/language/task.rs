@@ -13,13 +13,13 @@ use rand::RngExt;
 use crate::batch::{EvaluationWindow, evaluation_windows};
 use crate::comparison::scoring_bar;
 use crate::experiment::{Pass, Scores, Selection, Split};
-use crate::metrics::{Combination, ItemScore, LikelihoodTotal};
 use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::metrics::{Combination, ItemScore, LikelihoodTotal, TextUnit};
 
 use super::blocks::TextBlocks;
 use super::positions::PositionLosses;
 use super::spans;
-use super::{Language, LanguageConfig, LanguageData, LanguageDataset};
+use super::{BITS_PER_BYTE, Language, LanguageConfig, LanguageData, LanguageDataset};
 
 /// Training a language model on a text.
 #[derive(Debug)]
@@ -113,6 +113,10 @@ impl<'a> LanguageTask<'a> {
         let test = self.likelihood(model, &self.dataset.test, Details { blocks: Some(&mut blocks), positions }, interrupt)?;
         add_perplexity(&mut scores, "perplexity", &test);
         scores.push("bits per unit", test.bits_per_unit().unwrap_or(f64::NAN), signature(&test));
+        if test.unit == TextUnit::Character {
+            let of_bytes = test.counted_per(TextUnit::Byte, self.dataset.corpus.test_bytes() as u64);
+            scores.push(BITS_PER_BYTE, of_bytes.bits_per_unit().unwrap_or(f64::NAN), signature(&of_bytes));
+        }
         scores.push_items("perplexity", ItemScore::new("test", "blocks", Combination::ExpRatio, &["nats", "units"]));
         scores.push_items("bits per unit", ItemScore::new("test", "blocks", Combination::Ratio, &["bits", "units"]));
         scores.items.push(blocks.table());
@@ -398,6 +402,35 @@ mod tests {
             assert!((streamed / whole - 1.0).abs() < 1e-4, "{attention}: {streamed} and {whole}");
             assert!((forgetful / whole - 1.0).abs() > 1e-4, "{attention}: a short memory makes no difference");
         }
+    }
+
+    #[test]
+    fn characters_are_scored_by_their_bytes_too() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["text8", "input.txt"] {
+            std::fs::write(folder.path().join(name), "äbc défg 漢字\n".repeat(20).trim_end()).unwrap();
+            let mut config = config(16, 0);
+            config.run.data = Some(folder.path().into());
+            config.own.tokeniser = crate::tokenise::TokeniserConfig::Character {};
+            let dataset = Language::open(&config).unwrap().remove(0);
+            let of_file = dataset.corpus.test_bytes();
+            let model = model(&config, &dataset, "dot-product", &Device::flex());
+            let scores = LanguageTask::new(&config, &dataset).scores(&model, Split::Test, None, &Interrupt::new()).unwrap();
+            let metric = |name: &str| scores.metrics.iter().find(|(known, _)| known == name).unwrap().1;
+            let characters = dataset.test.len() - 1;
+            assert!(of_file > characters, "{of_file} bytes, {characters} characters");
+            let ratio = metric(BITS_PER_BYTE) / metric("bits per unit");
+            assert!((ratio - characters as f64 / of_file as f64).abs() < 1e-12, "{name}: {ratio}");
+            assert!(
+                scores.signatures[BITS_PER_BYTE]
+                    .contains(&format!("unit:byte|context:16|stride:16|memory:0|ends of lines:scored|units:{of_file}"))
+            );
+            std::fs::remove_file(folder.path().join(name)).unwrap();
+        }
+        let words = dataset();
+        let model = model(&config(16, 0), &words, "dot-product", &Device::flex());
+        let scores = LanguageTask::new(&config(16, 0), &words).scores(&model, Split::Test, None, &Interrupt::new()).unwrap();
+        assert!(scores.metrics.iter().all(|(name, _)| name != BITS_PER_BYTE), "of words there are none");
     }
 
     #[test]

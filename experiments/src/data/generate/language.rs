@@ -102,7 +102,11 @@ impl Language {
             "generated: {} / {} / {} words at least; no model can reach a lower word perplexity than {valid_perplexity:.3} (valid), {test_perplexity:.3} (test)",
             sizes.train, sizes.valid, sizes.test
         );
-        Self { corpus: TextCorpus { train, valid, test, split, last_words: false, sha256 }, valid_perplexity, test_perplexity }
+        Self {
+            corpus: TextCorpus { train, valid, test, open_ends: [false; 3], split, last_words: false, sha256 },
+            valid_perplexity,
+            test_perplexity,
+        }
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) fn read(dir: &Path) -> Result<TextCorpus, DataError> {
     }
     let split = format!("as distributed: {count} of {TRAINING_FILES} training files, {VALID}, {TEST}");
     let sha256 = files::combined_sha256(&read);
-    Ok(TextCorpus { train, valid, test, split, last_words: false, sha256 })
+    Ok(TextCorpus { train, valid, test, open_ends: [false; 3], split, last_words: false, sha256 })
 }
 
 #[cfg(test)]

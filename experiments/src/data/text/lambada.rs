@@ -33,7 +33,7 @@ pub(super) fn read(dir: &Path, listed: &Listed) -> Result<TextCorpus, DataError>
     }
     let split = format!("as distributed: {} novels, {DEVELOPMENT}, {TEST}", read.len());
     let sha256 = files::combined_sha256(read.iter().chain([&valid, &test]));
-    Ok(TextCorpus { train, valid: valid.lines, test: test.lines, split, last_words: true, sha256 })
+    Ok(TextCorpus { train, valid: valid.lines, test: test.lines, open_ends: [false; 3], split, last_words: true, sha256 })
 }
 
 /// The passages of a split, each of two words or more.
@@ -93,10 +93,11 @@ fn in_folder(dir: &Path, prefix: &str, found: &mut Vec<TextFile>) -> Result<(), 
     }
     for path in paths {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let is_added = files::is_added_by_macos(name);
         let name = format!("{prefix}{name}");
         if path.is_dir() {
             in_folder(&path, &format!("{name}/"), found)?;
-        } else if name.ends_with(".txt") {
+        } else if name.ends_with(".txt") && !is_added {
             found.push(TextFile { name, ..TextFile::read(&path, "a novel")? });
         }
     }

@@ -3,10 +3,13 @@
 //! A folder holds either the three files of a data set, `ptb.train.txt`, `ptb.valid.txt` and `ptb.test.txt` (Penn Treebank, Mikolov preprocessing) or
 //! `wiki.train.tokens` and so on (WikiText), or one single file that is cut here: `text8`, `enwik8` or a `.txt` file (such as Tiny Shakespeare's `input.txt`),
 //! or the original files of the One Billion Word benchmark (`billion_words.rs`) or of LAMBADA (`lambada.rs`).
-//! Lines are kept as they stand, spaces and empty lines included; each line of a corpus ends with a line end. Not covered: text that does not fit into memory.
+//! Lines are kept as they stand, spaces and empty lines included; each line of a corpus ends with a line end, but where text8 or enwik8 is cut within one.
+//! Not covered: text that does not fit into memory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+use heedful_host::checksum::sha256_hex;
 
 use super::DataError;
 use super::files::{self, TextFile};
@@ -17,11 +20,12 @@ pub(crate) mod lambada;
 /// Files of a folder, as [`files::list`] lists them.
 type Listed = BTreeMap<String, Vec<PathBuf>>;
 
+const LOOKED_FOR: &str = "language-model text";
 const SPLITS: [&str; 3] = ["train", "valid", "test"];
 const EXPECTED: &str = "SET.train.txt, SET.valid.txt and SET.test.txt, or wiki.train.tokens and so on, or text8, enwik8 or \
                         one single .txt file, or the files of the One Billion Word benchmark or of LAMBADA";
-/// Single files that are cut in the middle of a line: by custom after 90 and 95 of their 100 million characters, and text8 is one line.
-const CUT_ANYWHERE: [&str; 2] = ["text8", "enwik8"];
+/// Single files that are cut by bytes, be it in a line: 90, 5 and 5 of their 100 million. An ending `.txt` does not change that.
+const CUT_BY_BYTES: [&str; 2] = ["text8", "enwik8"];
 
 /// Text for a language model with its splits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub struct TextCorpus {
     pub valid: Vec<String>,
     /// Test lines.
     pub test: Vec<String>,
+    /// Whether the last line of the training, validation and test text is without a line end, so that the text ends within it.
+    pub open_ends: [bool; 3],
     /// How the splits came about, in words.
     pub split: String,
     /// Whether each line of the validation and of the test text is a passage whose last word is to be predicted from the rest (LAMBADA).
@@ -43,9 +49,10 @@ pub struct TextCorpus {
 impl TextCorpus {
     /// Reads the one data set in the folder `dir`.
     ///
-    /// Files are plain or `.gz`. If the folder has the three files of a data set, other texts in it are ignored. A single file is cut so that 90 % of the
-    /// characters are for training, 5 % for validation and 5 % for the test: text8 and enwik8 (whose published results count bytes: the tokens of a `bpe`
-    /// tokeniser of 263) exactly there, others at the next line end.
+    /// Files are plain or `.gz`. If the folder has the three files of a data set, other texts in it are ignored. Of text8 and enwik8 the last 5 % of the bytes
+    /// are the test text and the 5 % before them the validation text, as is published; a character that a cut falls into belongs to the part in which it begins,
+    /// and no line end is added where a cut ends a part. Published results of enwik8 count bytes: the tokens of a `bpe` tokeniser of 263. Any other single file
+    /// is cut at the line ends that follow 90 % and 95 % of its characters.
     ///
     /// # Errors
     /// [`DataError::Ambiguous`] (several data sets, or a file in two forms), [`DataError::MissingPart`], [`DataError::Empty`] (a split without text),
@@ -65,7 +72,7 @@ impl TextCorpus {
                     sets.entry((set.to_string(), extension.to_string())).or_default().insert(split, forms);
                 }
                 (None, "txt") => single_files.extend(forms),
-                (None, "") if CUT_ANYWHERE.contains(&stem) => single_files.extend(forms),
+                (None, "") if CUT_BY_BYTES.contains(&stem) => single_files.extend(forms),
                 _ => {}
             }
         }
@@ -102,7 +109,7 @@ impl TextCorpus {
                 part: format!("the {split} text"),
                 expected,
             })?;
-            let file = TextFile::read(&path, "language-model text")?;
+            let file = TextFile::read(&path, LOOKED_FOR)?;
             if file.lines.iter().all(|line| line.trim().is_empty()) {
                 return Err(DataError::Empty { path, found: "no text".to_string(), remedy: "restore it".to_string() });
             }
@@ -111,34 +118,84 @@ impl TextCorpus {
         let split = format!("as distributed: {}", read.iter().map(|file| file.name.as_str()).collect::<Vec<_>>().join(", "));
         let sha256 = files::combined_sha256(&read);
         let [train, valid, test] = [0, 1, 2].map(|index| std::mem::take(&mut read[index].lines));
-        Ok(Self { train, valid, test, split, last_words: false, sha256 })
+        Ok(Self { train, valid, test, open_ends: [false; 3], split, last_words: false, sha256 })
     }
 
     fn read_single(path: &Path) -> Result<Self, DataError> {
-        let file = TextFile::read(path, "language-model text")?;
-        let sha256 = files::combined_sha256([&file]);
-        let (parts, place) = if CUT_ANYWHERE.contains(&file.name.trim_end_matches(".gz")) {
-            (cut_anywhere(&file.lines), "")
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let stem = name.strip_suffix(".gz").unwrap_or(&name);
+        if CUT_BY_BYTES.contains(&stem.strip_suffix(".txt").unwrap_or(stem)) {
+            Self::read_by_bytes(path, &name)
         } else {
-            (cut_at_line_ends(file.lines), " at line ends")
-        };
-        let total: usize = parts.iter().map(|part| characters(part)).sum();
-        if parts.iter().any(|lines| lines.iter().all(|line| line.trim().is_empty())) {
+            Self::read_by_lines(path)
+        }
+    }
+
+    fn read_by_lines(path: &Path) -> Result<Self, DataError> {
+        let file = TextFile::read(path, LOOKED_FOR)?;
+        let sha256 = files::combined_sha256([&file]);
+        let parts = cut_at_line_ends(file.lines);
+        let sizes = parts.each_ref().map(|part| characters(part));
+        let parts = parts.map(|lines| (lines, false));
+        Self::of_parts(path, parts, sizes, ["characters at line ends", "characters"], sha256)
+    }
+
+    fn read_by_bytes(path: &Path, name: &str) -> Result<Self, DataError> {
+        let stored = files::stored(path, LOOKED_FOR)?;
+        let sha256 = files::combined_sha256([&TextFile {
+            path: path.to_path_buf(),
+            name: name.to_owned(),
+            lines: Vec::new(),
+            sha256: sha256_hex(&stored),
+        }]);
+        let bytes = if name.ends_with(".gz") { files::decompress(path, &stored)? } else { stored };
+        let parts = cut_by_bytes(files::text(path, &bytes)?);
+        Self::of_parts(path, parts.map(lines_of), parts.map(str::len), ["bytes", "bytes"], sha256)
+    }
+
+    /// A text that was cut into parts, each with whether its end is open. `by` says what it was cut by, and what `sizes` count.
+    fn of_parts(path: &Path, parts: [(Vec<String>, bool); 3], sizes: [usize; 3], by: [&str; 2], sha256: String) -> Result<Self, DataError> {
+        let [by, unit] = by;
+        if parts.iter().any(|(lines, _)| lines.iter().all(|line| line.trim().is_empty())) {
             return Err(DataError::Empty {
                 path: path.to_path_buf(),
-                found: format!("too few lines to be cut 90/5/5 ({total} characters)"),
+                found: format!("too few lines to be cut 90/5/5 ({} {unit})", sizes.iter().sum::<usize>()),
                 remedy: format!("use a longer text or provide {EXPECTED}"),
             });
         }
-        let [train, valid, test] = parts;
-        let split = format!(
-            "{} cut 90/5/5 by characters{place}: {} / {} / {} characters",
-            file.name,
-            characters(&train),
-            characters(&valid),
-            characters(&test)
-        );
-        Ok(Self { train, valid, test, split, last_words: false, sha256 })
+        let name = path.file_name().unwrap_or_default().display();
+        let split = format!("{name} cut 90/5/5 by {by}: {} / {} / {} {unit}", sizes[0], sizes[1], sizes[2]);
+        let open_ends = parts.each_ref().map(|(_, is_open)| *is_open);
+        let [train, valid, test] = parts.map(|(lines, _)| lines);
+        Ok(Self { train, valid, test, open_ends, split, last_words: false, sha256 })
+    }
+
+    /// The tokens of training, validation and test text: those of each line and an `end` behind it, but behind a last line without a line end.
+    pub(crate) fn tokens(&self, end: u32, encode: impl Fn(&str) -> Vec<u32>) -> [Vec<u32>; 3] {
+        self.parts().map(|(lines, is_open)| {
+            let mut tokens: Vec<u32> = lines.iter().flat_map(|line| encode(line).into_iter().chain([end])).collect();
+            tokens.truncate(tokens.len() - usize::from(is_open));
+            tokens
+        })
+    }
+
+    /// Training, validation and test text in one piece each, with their line ends.
+    pub(crate) fn texts(&self) -> [String; 3] {
+        self.parts().map(|(lines, is_open)| {
+            let mut text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+            text.truncate(text.len() - usize::from(is_open));
+            text
+        })
+    }
+
+    /// Bytes of the test text, line ends included.
+    pub(crate) fn test_bytes(&self) -> usize {
+        self.test.iter().map(|line| line.len() + 1).sum::<usize>() - usize::from(self.open_ends[2])
+    }
+
+    fn parts(&self) -> [(&[String], bool); 3] {
+        let [train, valid, test] = self.open_ends;
+        [(&self.train, train), (&self.valid, valid), (&self.test, test)]
     }
 }
 
@@ -159,13 +216,17 @@ fn cut_at_line_ends(lines: Vec<String>) -> [Vec<String>; 3] {
     parts
 }
 
-/// The lines of a text that is cut where the shares of characters end, be it in a line.
-fn cut_anywhere(lines: &[String]) -> [Vec<String>; 3] {
-    let text = lines.join("\n");
-    let total = text.chars().count();
-    let at = |percent: usize| text.char_indices().nth(total * percent / 100).map_or(text.len(), |(index, _)| index);
-    let (valid, test) = (at(90), at(95));
-    [&text[..valid], &text[valid..test], &text[test..]].map(|part| part.lines().map(str::to_owned).collect())
+/// A text without its last twentieth, the twentieth before that, and the last one, by bytes; a character that is cut belongs to the part in which it begins.
+fn cut_by_bytes(text: &str) -> [&str; 3] {
+    let part = text.len() / 20;
+    let [valid, test] = [2, 1].map(|parts| text.ceil_char_boundary(text.len() - parts * part));
+    [&text[..valid], &text[valid..test], &text[test..]]
+}
+
+/// The lines of a text, and whether the last one is without a line end.
+fn lines_of(text: &str) -> (Vec<String>, bool) {
+    let (body, is_open) = text.strip_suffix('\n').map_or((text, true), |body| (body, false));
+    (body.split('\n').map(str::to_owned).collect(), is_open)
 }
 
 #[cfg(test)]
@@ -208,15 +269,48 @@ mod tests {
     }
 
     #[test]
-    fn text8_is_cut_in_its_one_line() {
+    fn text8_is_cut_in_its_one_line_and_has_no_line_end() {
         let text: String = (0..200).map(|n| char::from(b'a' + n as u8 % 26)).collect();
-        for (name, text) in [("text8", text.clone()), ("text8.gz", text.clone()), ("enwik8", format!("{}\n{}", &text[..99], &text[100..]))]
-        {
+        for name in ["text8", "text8.gz", "text8.txt", "enwik8.txt.gz"] {
             let corpus = TextCorpus::read(folder(&[(name, text.as_bytes())]).path()).unwrap();
-            assert_eq!(corpus.train.join("\n"), text[..180]);
-            assert_eq!((corpus.valid.concat().as_str(), corpus.test.concat().as_str()), (&text[180..190], &text[190..]));
-            assert!(corpus.split.contains("cut 90/5/5 by characters: "), "{}", corpus.split);
+            assert_eq!(corpus.texts(), [&text[..180], &text[180..190], &text[190..]]);
+            assert_eq!((corpus.open_ends, corpus.test_bytes()), ([true; 3], 10));
+            assert!(corpus.split.contains("cut 90/5/5 by bytes: 180 / 10 / 10 bytes"), "{}", corpus.split);
+            let tokens = corpus.tokens(7, |line| line.bytes().map(u32::from).collect());
+            assert_eq!(tokens.concat(), text.bytes().map(u32::from).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn enwik8_is_cut_by_bytes_and_keeps_a_character_whole_in_the_part_where_it_begins() {
+        // Rows of another number of bytes for a character; what is before the cuts has more bytes for one than what is behind them.
+        for (first, rest) in [("ä", "a"), ("a", "ä"), ("漢", "é"), ("𝄞", "z")] {
+            for length in 1..40 {
+                let line = |sign: &str| sign.repeat(length) + "\r\n";
+                let text = line(first).repeat(30) + &line(rest).repeat(25);
+                let corpus = TextCorpus::read(folder(&[("enwik8", text.as_bytes())]).path()).unwrap();
+                let parts = corpus.texts();
+                assert_eq!(parts.concat(), text);
+                let twentieth = text.len() / 20;
+                for (cut, published) in
+                    [(parts[0].len(), text.len() - 2 * twentieth), (text.len() - parts[2].len(), text.len() - twentieth)]
+                {
+                    assert!((published..published + 4).contains(&cut), "{cut} instead of {published}");
+                    assert_eq!(cut, text.ceil_char_boundary(published));
+                }
+                assert_eq!(corpus.test_bytes(), parts[2].len());
+                assert_eq!(corpus.open_ends, parts.each_ref().map(|part| !part.ends_with('\n')));
+            }
+        }
+        let broken = [b"a line\n".repeat(20), b"x \xff\n".to_vec()].concat();
+        assert!(message(&[("enwik8", &broken)]).contains("line 21: byte 3"));
+    }
+
+    #[test]
+    fn other_texts_end_with_a_line_end() {
+        let text = "some words\n".repeat(40);
+        let corpus = TextCorpus::read(folder(&[("input.txt", text.trim_end().as_bytes())]).path()).unwrap();
+        assert_eq!((corpus.open_ends, corpus.texts().concat()), ([false; 3], text));
     }
 
     #[test]
