@@ -123,7 +123,7 @@ impl ClassificationDataset {
         let (first, second) = text.split_once('\t').map_or((text, None), |(first, second)| (first, Some(second.to_owned())));
         let mut encoder = Encoder { tokeniser: &self.tokeniser, frame: self.frame, max_length, truncated: 0 };
         // What the answer is makes no difference.
-        let example = &encoder.encode(&[Example::new(first, second, Label::Class(0))])[0];
+        let example = &encoder.encode(&[Example::new(first, second, Label::Class(0))]).map_err(ExperimentError::usage)?[0];
         check_length(text, example.tokens().len().saturating_sub(2), max_length)?;
         task.show(model, example, probe);
         Ok(Reading { encoder: self.tokeniser.words(example.tokens()), ..Reading::default() })
@@ -352,14 +352,15 @@ fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<Classific
         }
     };
     let mut encoder = Encoder { tokeniser: &tokeniser, frame, max_length: config.model.max_length, truncated: 0 };
+    let mut encode = |examples: &[Example]| encoder.encode(examples).map_err(ExperimentError::usage);
     let mut parts: Vec<Part> = Vec::with_capacity(read.len());
     for data in read {
         parts.push(Part {
             name: data.task.name().to_owned(),
             question: Question::from(data.task),
             first_output: parts.last().map_or(0, |part| part.first_output + part.question.outputs()),
-            train: encoder.encode(&data.train),
-            sets: data.dev.iter().map(|(name, examples)| (name.clone(), encoder.encode(examples))).collect(),
+            train: encode(&data.train)?,
+            sets: data.dev.iter().map(|(name, examples)| Ok((name.clone(), encode(examples)?))).collect::<Result<_, ExperimentError>>()?,
             scored_from: 0,
         });
     }

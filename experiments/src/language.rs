@@ -29,7 +29,7 @@ use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSeg
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::{PaperModel, is_of_images};
-use crate::pretrained::Checksums;
+use crate::pretrained::{Checksums, refused};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -91,7 +91,8 @@ impl LanguageDataset {
         }
         let tokens = if pretrained.is_some() {
             // Ends of lines are characters of the text.
-            corpus.texts().map(|text| tokeniser.encode(&text))
+            let [train, valid, test] = corpus.texts().map(|text| tokeniser.try_encode(&text).map_err(refused));
+            [train?, valid?, test?]
         } else {
             corpus.tokens(END, |line| tokeniser.encode(line))
         };
@@ -220,7 +221,7 @@ impl Experiment for Language {
             positions.write(paths)?;
         }
         spans::add_multiplications(&mut scores, setup, model);
-        if setup.data.corpus.last_words && last_words::add(&mut scores, setup.data, data, model, interrupt).is_none() {
+        if setup.data.corpus.last_words && !last_words::add(&mut scores, setup.data, data, model, interrupt)? {
             return Ok(None);
         }
         if let Some(checksums) = &setup.data.pretrained {
@@ -272,12 +273,12 @@ impl Experiment for Language {
         let data = &setup.config.own.data;
         let (context, memory) = (data.context, data.evaluation_memory());
         if memory == 0 {
-            let fits = |line: &&String| (2..context).contains(&tokeniser.encode(line).len());
+            let fits = |line: &&String| tokeniser.try_encode(line).is_ok_and(|tokens| (2..context).contains(&tokens.len()));
             return corpus.test.iter().filter(fits).take(count).cloned().collect();
         }
         let (mut texts, mut text, mut tokens) = (Vec::new(), Vec::new(), 1);
         for line in &corpus.test {
-            tokens += tokeniser.encode(line).len() + 1;
+            tokens += tokeniser.try_encode(line).map_or(0, |tokens| tokens.len()) + 1;
             text.push(line.as_str());
             if tokens > memory + context {
                 texts.push(std::mem::take(&mut text).join("\n"));
@@ -292,7 +293,7 @@ impl Experiment for Language {
     }
 
     fn read(setup: Setup<'_, Self>, model: &LanguageModel, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
-        let tokens = tokens_of(setup.data, text);
+        let tokens = tokens_of(setup.data, text)?;
         check_length(text, tokens.len(), setup.config.own.data.context)?;
         model.hidden(row(&tokens, model), &[], None, probe);
         Ok(Reading { decoder: setup.data.tokeniser.words(&tokens), ..Reading::default() })
@@ -310,7 +311,7 @@ impl Experiment for Language {
         if length == 0 {
             return show(&mut |probe| Self::read(setup, model, text, probe));
         }
-        let tokens = tokens_of(dataset, text);
+        let tokens = tokens_of(dataset, text)?;
         let mut memory = SegmentMemory::new(1, length);
         for (index, segment) in tokens.chunks(config.own.data.context).enumerate() {
             let start = index * config.own.data.context;
@@ -364,11 +365,11 @@ pub(crate) fn check_data<E: Experiment>(settings: &Settings<Config<E>>, data: &L
 }
 
 /// The tokens of a text of one or more lines, after the end of a line, or what texts of a pretrained model begin with.
-fn tokens_of(dataset: &LanguageDataset, text: &str) -> Vec<u32> {
+fn tokens_of(dataset: &LanguageDataset, text: &str) -> Result<Vec<u32>, ExperimentError> {
     if dataset.pretrained.is_some() {
-        return std::iter::once(dataset.start).chain(dataset.tokeniser.encode(text)).collect();
+        return Ok(std::iter::once(dataset.start).chain(dataset.tokeniser.try_encode(text).map_err(refused)?).collect());
     }
-    text.split('\n').flat_map(|line| std::iter::once(END).chain(dataset.tokeniser.encode(line))).collect()
+    Ok(text.split('\n').flat_map(|line| std::iter::once(END).chain(dataset.tokeniser.encode(line))).collect())
 }
 
 /// Tokens as a batch of one row.
@@ -419,7 +420,7 @@ mod tests {
         let dataset = Language::open(&config).unwrap().remove(0);
         let setup = Setup { config: &config, data: &dataset, attention: &attentions[0] };
         let text = &Language::texts(setup, 1)[0];
-        let words = dataset.tokeniser.words(&tokens_of(&dataset, text));
+        let words = dataset.tokeniser.words(&tokens_of(&dataset, text).unwrap());
         assert!(words.len() > 20, "{text}");
         for attention in &attentions {
             let name = &attention.name;

@@ -94,19 +94,19 @@ impl Experiment for TextClassification {
         let mut encoder = Encoder { tokeniser: &tokeniser, frame: Frame::OWN, max_length: config.model.max_length, truncated: 0 };
         let mut encode = |texts: &[LabelledText]| {
             let example = |text: &LabelledText| Example::new(text.text.as_str(), None, Label::Class(text.class));
-            encoder.encode(&texts.iter().map(example).collect::<Vec<_>>())
+            encoder.encode(&texts.iter().map(example).collect::<Vec<_>>()).map_err(ExperimentError::usage)
         };
         let question = Question { target: Target::Classes(texts.classes.len()), metrics: &["accuracy"], is_grouped: false };
         let part = Part {
             name: texts.name.clone(),
             question,
             first_output: 0,
-            train: encode(&texts.train),
+            train: encode(&texts.train)?,
             sets: [("dev", &texts.dev), ("test", &texts.test)]
                 .into_iter()
                 .filter(|(_, texts)| !texts.is_empty())
-                .map(|(name, texts)| (name.to_owned(), encode(texts)))
-                .collect(),
+                .map(|(name, texts)| Ok((name.to_owned(), encode(texts)?)))
+                .collect::<Result<_, ExperimentError>>()?,
             scored_from: usize::from(has_test_set),
         };
         let truncated = encoder.truncated;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::data::glue::{Entity, Example, GlueTask, Label, Target};
-use crate::tokenise::{CLASSIFY, SEPARATE, Tokeniser};
+use crate::tokenise::{CLASSIFY, SEPARATE, Tokeniser, TokeniserError};
 
 /// The tokens that stand around texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,9 @@ pub(crate) struct Encoder<'t> {
 }
 
 impl Encoder<'_> {
-    pub(crate) fn encode(&mut self, examples: &[Example]) -> Vec<TokenExample> {
+    /// # Errors
+    /// If the tokeniser of a pretrained model lacks what a text has.
+    pub(crate) fn encode(&mut self, examples: &[Example]) -> Result<Vec<TokenExample>, TokeniserError> {
         // Candidate answers to a question share its text, which may be long.
         let mut last: Option<(Arc<str>, Vec<u32>)> = None;
         let mut encoded = Vec::with_capacity(examples.len());
@@ -102,17 +104,17 @@ impl Encoder<'_> {
             let first = match &last {
                 Some((text, tokens)) if Arc::ptr_eq(text, first) => tokens.clone(),
                 _ => {
-                    let tokens = self.tokeniser.encode(first);
+                    let tokens = self.tokeniser.try_encode(first)?;
                     last = group.is_some().then(|| (first.clone(), tokens.clone()));
                     tokens
                 }
             };
-            let second = second.as_deref().map(|second| self.tokeniser.encode(second));
+            let second = second.as_deref().map(|second| self.tokeniser.try_encode(second)).transpose()?;
             let Composed { tokens, first, was_cut } = compose(first, second, self.frame, self.max_length);
             self.truncated += usize::from(was_cut);
             encoded.push(TokenExample { tokens, first, label: *label, group: *group, entity: entity.clone() });
         }
-        encoded
+        Ok(encoded)
     }
 }
 

@@ -12,6 +12,7 @@ use heedful_attention::read::read;
 use heedful_models::language_model::LanguageModel;
 
 use crate::comparison::scoring_bar;
+use crate::error::ExperimentError;
 use crate::experiment::Scores;
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::tokenise::UNK;
@@ -33,15 +34,16 @@ struct Passage {
 }
 
 impl Passage {
-    fn of(line: &str, dataset: &LanguageDataset, context: usize) -> Self {
+    fn of(line: &str, dataset: &LanguageDataset, context: usize) -> Result<Self, ExperimentError> {
         let line = line.trim_end();
         let before = line.rsplit_once(char::is_whitespace).map_or("", |(before, _)| before);
-        let tokens: Vec<u32> = std::iter::once(dataset.start).chain(dataset.tokeniser.encode(line)).collect();
-        let shared = tokens[1..].iter().zip(dataset.tokeniser.encode(before)).take_while(|(token, before)| *token == before).count();
+        let encode = |text| dataset.tokeniser.try_encode(text).map_err(ExperimentError::usage);
+        let tokens: Vec<u32> = std::iter::once(dataset.start).chain(encode(line)?).collect();
+        let shared = tokens[1..].iter().zip(encode(before)?).take_while(|(token, before)| *token == before).count();
         let first = tokens.len() - 1 - (tokens.len() - 1).min(context);
         let (inputs, targets) = (tokens[first..tokens.len() - 1].to_vec(), tokens[first + 1..].to_vec());
         let word = (tokens.len() - 1 - shared).clamp(1, targets.len());
-        Self { inputs, targets, word }
+        Ok(Self { inputs, targets, word })
     }
 
     fn word(&self) -> &[u32] {
@@ -49,15 +51,19 @@ impl Passage {
     }
 }
 
-/// Adds the scores of the test passages; `None` if the interrupt was raised meanwhile.
+/// Adds the scores of the test passages; `false` if the interrupt was raised meanwhile.
+///
+/// # Errors
+/// If the tokeniser of a pretrained model lacks what a passage has.
 pub(super) fn add(
     scores: &mut Scores,
     dataset: &LanguageDataset,
     data: &LanguageData,
     model: &LanguageModel,
     interrupt: &Interrupt,
-) -> Option<()> {
-    let passages: Vec<Passage> = dataset.corpus.test.iter().map(|line| Passage::of(line, dataset, data.context)).collect();
+) -> Result<bool, ExperimentError> {
+    let passages = dataset.corpus.test.iter().map(|line| Passage::of(line, dataset, data.context));
+    let passages: Vec<Passage> = passages.collect::<Result<_, _>>()?;
     // Passages of one length are read at once, without padding.
     let mut order: Vec<usize> = (0..passages.len()).collect();
     order.sort_by_key(|&index| passages[index].inputs.len());
@@ -65,7 +71,7 @@ pub(super) fn add(
     let bar = scoring_bar("last words", passages.len());
     for indices in order.chunk_by(|&a, &b| passages[a].inputs.len() == passages[b].inputs.len()).flat_map(|same| same.chunks(data.batch)) {
         if interrupt.is_raised() {
-            return None;
+            return Ok(false);
         }
         let batch: Vec<&Passage> = indices.iter().map(|&index| &passages[index]).collect();
         for (&index, (is_right, nats)) in indices.iter().zip(predicted(model, &batch)) {
@@ -91,7 +97,7 @@ pub(super) fn add(
     scores.push_items(ACCURACY, ItemScore::new(SET, "passages", Combination::Mean, &["right"]));
     scores.push(PERPLEXITY, (nats / count).exp(), signature);
     scores.push_items(PERPLEXITY, ItemScore::new(SET, "passages", Combination::ExpRatio, &["nats", "words"]));
-    Some(())
+    Ok(true)
 }
 
 /// Whether the word of each passage is predicted, and its negative log-likelihood in nats. All are of one length.
@@ -212,13 +218,13 @@ mod tests {
     fn a_word_of_several_tokens_is_right_if_all_of_them_are() {
         let dir = lambada();
         let dataset = Language::open(&config(dir.path(), TokeniserConfig::Character {})).unwrap().remove(0);
-        let passage = Passage::of("a b cd ", &dataset, 6);
+        let passage = Passage::of("a b cd ", &dataset, 6).unwrap();
         let tokens = dataset.tokeniser.encode("a b cd");
         assert_eq!((&passage.inputs[..], &passage.targets[..]), (&[&[END][..], &tokens[..5]].concat()[..], &tokens[..]));
         assert_eq!(passage.word(), dataset.tokeniser.encode(" cd"));
-        let cut = Passage::of("a b cd", &dataset, 4);
+        let cut = Passage::of("a b cd", &dataset, 4).unwrap();
         assert_eq!((cut.inputs.len(), cut.word), (4, 3));
-        assert_eq!(Passage::of("a bcdabcd", &dataset, 4).word, 4, "of a longer word the last tokens");
+        assert_eq!(Passage::of("a bcdabcd", &dataset, 4).unwrap().word, 4, "of a longer word the last tokens");
     }
 
     #[test]

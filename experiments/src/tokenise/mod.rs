@@ -36,6 +36,9 @@ pub const MASK: u32 = 6;
 /// The special tokens as written in every vocabulary; the index is the id.
 pub const SPECIAL_TOKENS: [&str; 7] = ["<pad>", "<unk>", "<s>", "</s>", "<cls>", "<sep>", "<mask>"];
 
+/// More tokens than the tokeniser of any model has: ids beyond would take gigabytes.
+const LARGEST_VOCABULARY: usize = 1 << 24;
+
 /// How to cut a text, and how many different tokens to allow.
 ///
 /// `vocabulary` always counts every token, the seven [`SPECIAL_TOKENS`] included, and is exact: training fails where the text cannot give
@@ -174,6 +177,16 @@ pub enum TokeniserError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A text has what the file has no token for, not even one that stands for what is unknown.
+    #[error("{} has no token for {piece:?} and none for what is unknown ({reason}); add one of them, or take the file of another tokeniser", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// A word of the text, or the beginning of the text where no word fails by itself.
+        piece: String,
+        /// The message of the `tokenizers` crate.
+        reason: String,
+    },
     /// The file is not a tokeniser of this module.
     #[error("{} is not a tokeniser of this program: {reason}; train the tokeniser again", path.display())]
     Format {
@@ -190,8 +203,8 @@ pub struct Tokeniser {
     tokenizer: Tokenizer,
     /// By id; the crate itself hands out only copies.
     tokens: Vec<String>,
-    /// Whether it was trained here, with the [`SPECIAL_TOKENS`].
-    is_own: bool,
+    /// The file of a pretrained model; none if it was trained here, with the [`SPECIAL_TOKENS`].
+    foreign: Option<PathBuf>,
 }
 
 impl Tokeniser {
@@ -211,10 +224,28 @@ impl Tokeniser {
     /// No text yields a special id but [`UNK`]. Words kept as such that are spelt like a special token become [`UNK`], which is what
     /// `<unk>` in the Penn Treebank and WikiText means; the other kinds cut such a spelling into pieces as they cut any text. The
     /// tokeniser of a [pretrained](Self::pretrained) model gives whatever ids it has, also those of special tokens that a text spells.
+    ///
+    /// # Panics
+    /// If it is that of a pretrained model and [`try_encode`](Self::try_encode) fails.
     pub fn encode(&self, text: &str) -> Vec<u32> {
-        let encoding = self.tokenizer.encode_fast(text, false).expect("a checked vocabulary encodes every text");
-        let special = if self.is_own { SPECIAL_TOKENS.len() } else { 0 };
-        encoding.get_ids().iter().map(|&id| if (id as usize) < special { UNK } else { id }).collect()
+        self.try_encode(text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The ids of a text, as [`encode`](Self::encode) gives them.
+    ///
+    /// # Errors
+    /// If it is the tokeniser of a pretrained model, and the text has what it lacks and has no unknown token for.
+    pub fn try_encode(&self, text: &str) -> Result<Vec<u32>, TokeniserError> {
+        let encoding = self.tokenizer.encode_fast(text, false).map_err(|error| self.unknown(text, error.to_string()))?;
+        let special = if self.foreign.is_none() { SPECIAL_TOKENS.len() } else { 0 };
+        Ok(encoding.get_ids().iter().map(|&id| if (id as usize) < special { UNK } else { id }).collect())
+    }
+
+    /// The error of a text that cannot be encoded, with the first of its words that cannot.
+    fn unknown(&self, text: &str, reason: String) -> TokeniserError {
+        let piece = text.split_whitespace().find(|word| self.tokenizer.encode_fast(*word, false).is_err());
+        let piece = piece.map_or_else(|| text.chars().take(40).collect(), str::to_owned);
+        TokeniserError::Unknown { path: self.foreign.clone().unwrap_or_default(), piece, reason }
     }
 
     /// The tokens as they are written in the vocabulary.
@@ -223,15 +254,17 @@ impl Tokeniser {
     }
 
     /// The text of the ids. Special tokens are skipped, [`UNK`] included; bytes that are not UTF-8 (a model may generate them) become
-    /// U+FFFD.
+    /// U+FFFD. Models of the [pretrained](Self::pretrained) may have more vectors than their tokeniser has tokens: those are skipped too.
     ///
     /// # Panics
-    /// If an id is outside the vocabulary.
+    /// If an id is outside the vocabulary of a tokeniser that was trained here.
     pub fn decode(&self, ids: &[u32]) -> String {
-        if let Some(id) = ids.iter().find(|&&id| id as usize >= self.tokens.len()) {
+        let outside = ids.iter().find(|&&id| id as usize >= self.tokens.len());
+        if let (Some(id), None) = (outside, &self.foreign) {
             panic!("token id {id} is outside the vocabulary of {} tokens", self.tokens.len());
         }
-        self.tokenizer.decode(ids, true).expect("tokens of the vocabulary decode")
+        // A decoder of the file can fail on tokens that it was not made for.
+        self.tokenizer.decode(ids, true).unwrap_or_else(|_| self.words(ids).join(" "))
     }
 
     /// The number of different ids, special tokens included: ids are `0..vocabulary_size()`.
@@ -240,12 +273,15 @@ impl Tokeniser {
     }
 
     /// The token with the given id as the vocabulary spells it: bytes as GPT-2 writes them (`Ġ` for a space), continuations of WordPiece
-    /// with `##`.
+    /// with `##`. It is empty where a [pretrained](Self::pretrained) tokeniser has no token with this id, as for vectors that fill a model's table.
     ///
     /// # Panics
-    /// If the id is outside the vocabulary.
+    /// If the id is outside the vocabulary of a tokeniser that was trained here.
     pub fn token(&self, id: u32) -> &str {
-        &self.tokens[id as usize]
+        match self.tokens.get(id as usize) {
+            None if self.foreign.is_some() => "",
+            _ => &self.tokens[id as usize],
+        }
     }
 
     /// The id of the token that the vocabulary spells so, if it has one.
@@ -293,15 +329,18 @@ impl Tokeniser {
         // They are for batches of one program.
         tokenizer.with_padding(None).with_truncation(None).map_err(|error| foreign(error.to_string()))?;
         let vocabulary = tokenizer.get_vocab(true);
-        let size = vocabulary.values().max().map_or(0, |&last| last as usize + 1);
-        if size == 0 {
+        let Some((last, &id)) = vocabulary.iter().max_by_key(|(_, id)| **id) else {
             return Err(foreign("it has no tokens".to_owned()));
+        };
+        let size = id as usize + 1;
+        if size > LARGEST_VOCABULARY {
+            return Err(foreign(format!("its token {last:?} has the id {id}, and ids end at {}", LARGEST_VOCABULARY - 1)));
         }
         let mut tokens = vec![String::new(); size];
         for (token, id) in vocabulary {
             tokens[id as usize] = token;
         }
-        Ok(Self { tokenizer, tokens, is_own: false })
+        Ok(Self { tokenizer, tokens, foreign: Some(path.to_owned()) })
     }
 
     /// Checks what the methods rely on and sets what the file format does not store.
@@ -320,7 +359,7 @@ impl Tokeniser {
         }
         // The name misleads: `true` makes the crate treat the spelling of a special token in a text as ordinary text.
         tokenizer.set_encode_special_tokens(true);
-        Ok(Self { tokenizer, tokens, is_own: true })
+        Ok(Self { tokenizer, tokens, foreign: None })
     }
 
     /// The special tokens as the crate wants them.
@@ -595,6 +634,52 @@ mod tests {
         reason_of(&json[..json.len() / 2]);
         assert!(reason_of(&json.replace("<cls>", "[CLS]")).contains("<cls>"));
         assert!(reason_of(&json.replacen("\"special\": true", "\"special\": false", 1)).contains("<pad>"));
+    }
+
+    /// The tokeniser of a pretrained model, of white space and this model.
+    fn foreign(model: &str) -> Result<Tokeniser, TokeniserError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let whole = format!(r#"{{"version": "1.0", "added_tokens": [], "pre_tokenizer": {{"type": "Whitespace"}}, "model": {model}}}"#);
+        fs::write(&path, whole).unwrap();
+        Tokeniser::pretrained(&path)
+    }
+
+    #[test]
+    fn what_a_pretrained_tokeniser_lacks_is_an_error_that_names_the_word() {
+        for (model, missing) in [
+            (r#"{"type": "WordLevel", "vocab": {"the": 0}, "unk_token": "<unk>"}"#, "dog"),
+            (
+                r###"{"type": "WordPiece", "vocab": {"the": 0, "##s": 1}, "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9}"###,
+                "dog",
+            ),
+            (
+                r###"{"type": "WordPiece", "vocab": {"the": 0}, "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9}"###,
+                "thethethethe",
+            ),
+            (r#"{"type": "BPE", "vocab": {"t": 0, "h": 1, "e": 2}, "merges": [], "unk_token": "<unk>"}"#, "dog"),
+            (
+                r#"{"type": "Unigram", "vocab": [["the", -1.0], ["t", -3.0], ["h", -3.0], ["e", -3.0]], "unk_id": null, "byte_fallback": false}"#,
+                "dog",
+            ),
+        ] {
+            let tokeniser = foreign(model).unwrap();
+            assert!(!tokeniser.try_encode("the the").unwrap().is_empty(), "{model}");
+            let error = tokeniser.try_encode(&format!("the {missing} the")).unwrap_err();
+            let message = error.to_string();
+            assert!(matches!(error, TokeniserError::Unknown { .. }), "{message}");
+            let parts = ["tokenizer.json", &format!("no token for {missing:?}"), "add one of them"];
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        }
+    }
+
+    #[test]
+    fn ids_that_a_pretrained_tokeniser_lacks_have_no_text() {
+        let tokeniser = foreign(r#"{"type": "WordLevel", "vocab": {"the": 0, "dog": 3}, "unk_token": "<unk>"}"#).unwrap();
+        assert_eq!((tokeniser.vocabulary_size(), tokeniser.decode(&[0, 2, 900, 3])), (4, "the dog".to_owned()));
+        assert_eq!(tokeniser.words(&[0, 2, 900, 3]), ["the", "", "", "dog"]);
+        let far = foreign(r#"{"type": "WordLevel", "vocab": {"the": 0, "dog": 4294967295}, "unk_token": "<unk>"}"#).unwrap_err();
+        assert!(far.to_string().contains("\"dog\" has the id 4294967295"), "{far}");
     }
 
     #[test]

@@ -189,6 +189,13 @@ fn folders_and_options_that_do_not_fit_are_refused() {
     refuse(without.path(), &[], &["--pretrained", "tokenizer.json"]);
     fs::write(without.path().join("tokenizer.json"), "{}").unwrap();
     refuse(without.path(), &[], &["--pretrained", "tokenizer.json", "not a tokeniser"]);
+    // Without an unknown token, a word that it lacks is none of its own.
+    let words = json!({
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": {"the": 0, "cat": 1}, "unk_token": "<unk>"},
+    });
+    fs::write(without.path().join("tokenizer.json"), words.to_string()).unwrap();
+    refuse(without.path(), &[], &["--pretrained", "tokenizer.json", "no token for \"0\"", "add one of them"]);
 
     let set = ["--set", "tokeniser={kind='pretrained'}"];
     let mut language = binary("lm");

@@ -81,7 +81,7 @@ pub(super) fn config(fields: Fields) -> Result<ClassifierConfig, PretrainedError
         vocabulary: fields.size("vocab_size")?,
         outputs: fields.labels()?,
         attention: AnyMechanism::default().into(),
-        layers: fields.size("num_hidden_layers")?,
+        layers: fields.layers("num_hidden_layers")?,
         block: BlockConfig {
             d_model: fields.size("hidden_size")?,
             heads: fields.size("num_attention_heads")?,

@@ -77,6 +77,9 @@ const WITHOUT_EFFECT: &[&str] = &[
     "use_cache",
 ];
 
+/// More layers than any model has: the names of the tensors of so many fit into memory.
+const MOST_LAYERS: usize = 65_536;
+
 /// The fields of a file, or of a table in it.
 pub(super) struct Fields<'a> {
     path: &'a Path,
@@ -129,8 +132,9 @@ impl<'a> Fields<'a> {
     /// A number of at least 1, if it is given and not null.
     pub(super) fn optional_size(&self, field: &str) -> Result<Option<usize>, PretrainedError> {
         let size = |value: &Value| {
-            let size = value.as_u64().filter(|&size| size > 0).and_then(|size| usize::try_from(size).ok());
-            size.ok_or_else(|| self.wrong(field, "give a whole number of at least 1"))
+            // Products of two do not overflow.
+            let size = value.as_u64().filter(|size| (1..=u64::from(u32::MAX)).contains(size)).and_then(|size| usize::try_from(size).ok());
+            size.ok_or_else(|| self.wrong(field, "give a whole number of at least 1 and at most 4294967295"))
         };
         self.get(field).map(size).transpose()
     }
@@ -138,6 +142,12 @@ impl<'a> Fields<'a> {
     /// A number of at least 1.
     pub(super) fn size(&self, field: &str) -> Result<usize, PretrainedError> {
         self.optional_size(field)?.ok_or_else(|| self.wrong(field, "give a whole number of at least 1"))
+    }
+
+    /// A number of layers.
+    pub(super) fn layers(&self, field: &str) -> Result<usize, PretrainedError> {
+        let layers = self.size(field)?;
+        if layers > MOST_LAYERS { Err(self.wrong(field, format!("give at most {MOST_LAYERS}"))) } else { Ok(layers) }
     }
 
     /// A number of at least 1, or what transformers takes where it is not given.

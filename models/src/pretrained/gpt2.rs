@@ -55,7 +55,7 @@ pub(super) fn config(fields: Fields) -> Result<LanguageModelConfig, PretrainedEr
     let config = LanguageModelConfig {
         vocabulary: fields.size("vocab_size")?,
         attention: AnyMechanism::default().into(),
-        layers: fields.size("n_layer")?,
+        layers: fields.layers("n_layer")?,
         block: BlockConfig {
             d_model,
             heads: fields.size("n_head")?,

@@ -69,7 +69,7 @@ pub(super) fn shared(fields: &Fields) -> Result<(LanguageModelConfig, f64), Pret
     let epsilon = fields.number_or("rms_norm_eps", 1e-6)?;
     let config = LanguageModelConfig {
         vocabulary: fields.size("vocab_size")?,
-        layers: fields.size("num_hidden_layers")?,
+        layers: fields.layers("num_hidden_layers")?,
         block: BlockConfig {
             d_model,
             heads,

@@ -100,7 +100,7 @@ pub(super) fn config(fields: Fields) -> Result<VisionConfig, PretrainedError> {
         patch,
         classes: fields.labels()?,
         attention: AnyMechanism::default().into(),
-        layers: fields.size("num_hidden_layers")?,
+        layers: fields.layers("num_hidden_layers")?,
         block: BlockConfig {
             d_model: fields.size("hidden_size")?,
             heads: fields.size("num_attention_heads")?,

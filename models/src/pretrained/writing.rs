@@ -81,11 +81,11 @@ impl Pretrained {
             let (from, to) = (self.folder.join(name), made.add(folder.join(name)));
             let text = fs::read(&from).map_err(PretrainedError::read(&from))?;
             let text = match (self.has_new_output, name) {
-                (true, CONFIG) => edited(&text, |fields| self.name_classes(fields)),
-                (true, INDEX) => edited(&text, |fields| {
+                (true, CONFIG) => edited(&from, &text, |fields| self.name_classes(fields))?,
+                (true, INDEX) => edited(&from, &text, |fields| {
                     fields.insert("metadata".into(), json!({ "total_size": size }));
                     fields.insert("weight_map".into(), Value::Object(map.clone()));
-                }),
+                })?,
                 _ => text,
             };
             fs::write(&to, text).map_err(PretrainedError::write(&to))?;
@@ -157,11 +157,18 @@ impl Pretrained {
     }
 }
 
-/// A file of JSON that was read before, with other fields.
-fn edited(text: &[u8], edit: impl FnOnce(&mut Map<String, Value>)) -> Vec<u8> {
-    let mut fields = serde_json::from_slice(text).expect("the file was read when the folder was opened");
+/// A file of JSON with other fields.
+///
+/// # Errors
+/// If it is no table of JSON, which it was when the folder was opened.
+fn edited(path: &Path, text: &[u8], edit: impl FnOnce(&mut Map<String, Value>)) -> Result<Vec<u8>, PretrainedError> {
+    let changed = |error: serde_json::Error| {
+        let reason = format!("it has changed since the folder was opened: {error}");
+        PretrainedError::Format { path: path.into(), reason, remedy: "let no other program write to the folder" }
+    };
+    let mut fields = serde_json::from_slice(text).map_err(changed)?;
     edit(&mut fields);
-    serde_json::to_vec_pretty(&fields).expect("a table of JSON can be written")
+    serde_json::to_vec_pretty(&fields).map_err(changed)
 }
 
 /// Files that get their names when all of them are written, and are removed if that does not happen.

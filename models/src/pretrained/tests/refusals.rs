@@ -50,6 +50,8 @@ fn fields_that_are_not_supported_are_refused_by_name() {
     refused("llama", json!({"partial_rotary_factor": 0.5}), &["`partial_rotary_factor` is 0.5"]);
     refused("llama", json!({"hidden_act": "mish"}), &["`hidden_act` is \"mish\"", "silu"]);
     refused("llama", json!({"hidden_size": 0}), &["`hidden_size` is 0", "at least 1"]);
+    refused("llama", json!({"hidden_size": u64::MAX}), &["`hidden_size` is 18446744073709551615", "at most 4294967295"]);
+    refused("qwen3", json!({"num_hidden_layers": 4_000_000_000u64}), &["`num_hidden_layers` is 4000000000", "at most 65536"]);
     refused("llama", json!({"vocab_size": null}), &["`vocab_size` is not given"]);
     refused("llama", json!({"attention_bias": "yes"}), &["`attention_bias` is \"yes\"", "true or false"]);
     refused("llama", json!({"quantization_config": {"bits": 4}}), &["`quantization_config`", "take it out"]);
