@@ -1,8 +1,9 @@
 //! AG News and the other sets of Zhang, Zhao and LeCun 2015 as comma-separated values.
 //!
 //! A record stands on one line: the number of the class, from 1, and one or more texts (title and description for AG News), quoted, with `""` for a quote.
-//! `classes.txt` names the classes in order, one on each line. The texts of a record are joined by a blank. A backslash stands for a line end or marks the
-//! sign behind it and becomes a blank. A header `Class Index,...`, which some copies have, is passed over.
+//! `classes.txt` names the classes in order, one on each line. The texts of a record are joined by a blank. A header `Class Index,...`, which some copies have,
+//! is passed over. A line end within a text becomes a blank. AG News writes it as a backslash, which also marks the sign behind it; each becomes a blank there.
+//! The other sets (Yelp, Amazon, Yahoo, DBpedia, Sogou) write it as `\n`, a quotation mark as `\"` and a backslash as `\\`; another backslash is itself.
 //!
 //! The part of AG News has a description, a tab and the name of a class on each line, quoted in the same way where it contains quotes. It has no titles, so
 //! those of the test set are left out for it. Results then are not comparable with those of the full set.
@@ -22,7 +23,8 @@ pub(super) fn read(folder: &Folder, train: &Path) -> Result<Parts, DataError> {
     let train_file = TextFile::read(train, "labelled texts")?;
     let dev_file = folder.optional(&names(&DEVELOPMENT_NAMES, &["csv"]))?;
     let test_file = test_file(folder)?;
-    let texts = |file: &TextFile| numbered(file, &classes, 1);
+    let escapes = Escapes::of(&classes);
+    let texts = |file: &TextFile| numbered(file, &classes, 1, escapes);
     let files = [Some(&train_file), dev_file.as_ref(), Some(&test_file), Some(&classes_file)];
     let read: Vec<&TextFile> = files.into_iter().flatten().collect();
     Ok(Parts {
@@ -45,18 +47,57 @@ pub(super) fn read_descriptions(folder: &Folder, train: &Path) -> Result<Parts, 
     let described = |(index, record): (usize, StringRecord)| {
         let wrong = |value: &str| train_file.wrong(index, "class", value, &format!("one of {}", classes.join(", ")));
         let class = classes.iter().position(|class| *class == record[1]).ok_or_else(|| wrong(&record[1]))?;
-        labelled(&train_file, index, [&record[0]], class)
+        labelled(&train_file, index, [&record[0]], class, Escapes::Backslash)
     };
     let columns = ["description", "class"].map(str::to_owned);
     Ok(Parts {
         name: format!("{}, part, descriptions only", set_name(folder, &classes)),
         train: records(&train_file, b'\t', Some(&columns))?.into_iter().map(described).collect::<Result<_, _>>()?,
         dev: None,
-        test: Some(numbered(&test_file, &classes, 2)?),
+        test: Some(numbered(&test_file, &classes, 2, Escapes::Backslash)?),
         source: format!("{} and {}, of which titles are left out", train_file.name, test_file.name),
         sha256: files::combined_sha256([&train_file, &test_file, &classes_file]),
         classes,
     })
+}
+
+/// How line ends and quotation marks within texts are written.
+#[derive(Clone, Copy)]
+enum Escapes {
+    /// As in AG News, where `\networks` is the word `networks` on a new line.
+    Backslash,
+    /// As in the other sets, where `\n` is a line end.
+    BackslashN,
+}
+
+impl Escapes {
+    /// Those of the set with these classes.
+    fn of(classes: &[String]) -> Self {
+        let is_ag_news =
+            classes.len() == 4 && ["world", "sports", "business"].iter().zip(classes).all(|(own, class)| class.eq_ignore_ascii_case(own));
+        if is_ag_news { Self::Backslash } else { Self::BackslashN }
+    }
+
+    /// A text with blanks for line ends.
+    fn resolved(self, text: &str) -> String {
+        if let Self::Backslash = self {
+            return text.replace('\\', " ");
+        }
+        let mut resolved = String::with_capacity(text.len());
+        let mut characters = text.chars().peekable();
+        while let Some(character) = characters.next() {
+            let meant = match (character, characters.peek()) {
+                ('\\', Some('n')) => Some(' '),
+                ('\\', Some(&sign @ ('"' | '\\'))) => Some(sign),
+                _ => None,
+            };
+            if meant.is_some() {
+                characters.next();
+            }
+            resolved.push(meant.unwrap_or(character));
+        }
+        resolved
+    }
 }
 
 fn class_file(folder: &Folder) -> Result<TextFile, DataError> {
@@ -80,7 +121,7 @@ fn class_names(file: &TextFile) -> Result<Vec<String>, DataError> {
 }
 
 /// The texts of a file with the class first, of whose fields those before `first_text` are left out.
-fn numbered(file: &TextFile, classes: &[String], first_text: usize) -> Result<Vec<LabelledText>, DataError> {
+fn numbered(file: &TextFile, classes: &[String], first_text: usize, escapes: Escapes) -> Result<Vec<LabelledText>, DataError> {
     let mut records = records(file, b',', None)?;
     if records.first().is_some_and(|(_, record)| record[0].eq_ignore_ascii_case("class index")) {
         records.remove(0);
@@ -89,13 +130,19 @@ fn numbered(file: &TextFile, classes: &[String], first_text: usize) -> Result<Ve
         let number = record[0].parse().ok().filter(|number| (1..=classes.len()).contains(number));
         let wrong = || file.wrong(index, "class", &record[0], &format!("a number from 1 to {}, the lines of classes.txt", classes.len()));
         let class: usize = number.ok_or_else(wrong)?;
-        labelled(file, index, record.iter().skip(first_text), class - 1)
+        labelled(file, index, record.iter().skip(first_text), class - 1, escapes)
     };
     records.into_iter().map(text).collect()
 }
 
-fn labelled<'a>(file: &TextFile, index: usize, texts: impl IntoIterator<Item = &'a str>, class: usize) -> Result<LabelledText, DataError> {
-    let text = texts.into_iter().collect::<Vec<_>>().join(" ").replace('\\', " ").trim().to_owned();
+fn labelled<'a>(
+    file: &TextFile,
+    index: usize,
+    texts: impl IntoIterator<Item = &'a str>,
+    class: usize,
+    escapes: Escapes,
+) -> Result<LabelledText, DataError> {
+    let text = escapes.resolved(&texts.into_iter().collect::<Vec<_>>().join(" ")).trim().to_owned();
     if text.is_empty() {
         return Err(file.wrong(index, "text", "", "a text"));
     }
@@ -162,6 +209,20 @@ mod tests {
     }
 
     #[test]
+    fn a_backslash_and_n_is_a_line_end_but_in_ag_news() {
+        let csv = "\"1\",\"nice place\\nloved it, \\\"\"really\\\"\".\\n\\nC:\\\\new \\o/ \\\"\n".repeat(10);
+        let of = |classes: &[u8]| {
+            let data = read(&[("train.csv", csv.as_bytes()), ("test.csv", csv.as_bytes()), ("classes.txt", classes)]).unwrap();
+            assert!(data.train.iter().all(|text| *text == data.test[0]));
+            data.test[0].text.clone()
+        };
+        for classes in [&b"bad\ngood\n"[..], b"1\n2\n3\n4\n5\n", b"World\nSports\nBusiness\n", b"Society & Culture\nHealth\n"] {
+            assert_eq!(of(classes), "nice place loved it, \"really\".  C:\\new \\o/ \\");
+        }
+        assert_eq!(of(CLASSES), "nice place nloved it,  \"really \". n nC:  new  o/");
+    }
+
+    #[test]
     fn a_development_file_and_a_header_are_understood() {
         let csv = format!("Class Index,Title,Description\n{CSV}");
         let files = [("train.csv", csv.as_bytes()), ("dev.csv", CSV.as_bytes()), ("test.csv", CSV.as_bytes()), ("classes.txt", CLASSES)];
@@ -211,7 +272,9 @@ mod tests {
         let (mut accepted, mut refused) = (0, 0);
         for _ in 0..3_000 {
             let bytes = damaged(&mut rng, CSV.repeat(4).as_bytes());
-            match TextFile::from_bytes("a".into(), "a".into(), &bytes).and_then(|file| numbered(&file, &classes, 1)) {
+            match TextFile::from_bytes("a".into(), "a".into(), &bytes)
+                .and_then(|file| numbered(&file, &classes, 1, [Escapes::Backslash, Escapes::BackslashN][accepted % 2]))
+            {
                 Ok(texts) => {
                     accepted += 1;
                     assert!(texts.iter().map(|text| text.text.len()).sum::<usize>() <= bytes.len());
