@@ -238,7 +238,7 @@ fn read_glue(dir: &Path, task: &str) -> Result<Contents, DataError> {
 
 /// The sets of the archive that experiments use, or one empty label for the files of one set.
 fn babi_sets(folder: &Folder) -> Vec<String> {
-    if folder.has(|name| name.ends_with(".tar") && (name.contains("babi") || name.starts_with("tasks_1-20"))) {
+    if folder.has(|name| (name.ends_with(".tar") || name.ends_with(".tgz")) && (name.contains("babi") || name.starts_with("tasks_1-20"))) {
         return ["en", "en-10k"].map(str::to_string).to_vec();
     }
     let is_task = |name: &str| name.starts_with("qa") && name.ends_with("_train.txt");

@@ -5,8 +5,9 @@
 //! case, full stops and question marks are words of their own, and an answer of several words (`apple,milk`) is several words. The last tenth of the training
 //! questions is for validation. Supporting sentences are not used.
 //!
-//! The tasks are read from the original archive (`tasks_1-20_v1-2.tar.gz`, or a part of it under another name that ends in `.tar.gz`), or from a folder with
-//! the files of one set of it (`en`, `en-10k`, `shuffled` ...).
+//! The tasks are read from the original archive (`tasks_1-20_v1-2.tar.gz`, or a part of it under another name that ends in `.tar.gz` or `.tgz`), or from a
+//! folder with the files of one set of it (`en`, `en-10k`, `shuffled` ...). The folder that a file of the archive is in is its set. An archive that has files
+//! in no folder is one of a single set.
 
 use std::path::Path;
 
@@ -25,7 +26,7 @@ const MOST_SENTENCES: usize = 500;
 pub fn read(dir: &Path, set: &str, task: u8) -> Result<Exercises, DataError> {
     let listed = files::list(dir, "a folder of bAbI")?;
     let fitting = |fits: &dyn Fn(&str) -> bool| listed.iter().filter(|(name, _)| fits(name)).flat_map(|(_, forms)| forms.clone()).collect();
-    let archives = fitting(&|name| name.ends_with(".tar"));
+    let archives = fitting(&|name| name.ends_with(".tar") || name.ends_with(".tgz"));
     let (train, test) = match files::only(archives, "the archive of bAbI")? {
         Some(archive) => from_archive(&archive, set, task)?,
         None => {
@@ -61,20 +62,24 @@ fn missing(place: &Path, set: &str, task: u8, split: &str) -> DataError {
 fn from_archive(path: &Path, set: &str, task: u8) -> Result<(TextFile, TextFile), DataError> {
     let unreadable = |cause| DataError::Unreadable { path: path.to_path_buf(), cause };
     let stored = std::fs::read(path).map_err(unreadable)?;
-    let start = format!("{set}/qa{task}_");
-    let in_set = |name: &str| name.split_once('/').map_or(name, |(_, rest)| rest).to_owned();
-    let is_test = |name: &str| match in_set(name).strip_prefix(&start).and_then(|rest| rest.rsplit_once('_')) {
-        Some((_, "train.txt")) => Some(false),
-        Some((_, "test.txt")) => Some(true),
-        _ => None,
+    let start = format!("qa{task}_");
+    let place = |name: &str| {
+        let mut parts = name.rsplit('/');
+        let (file, folder) = (parts.next()?, parts.next());
+        let (_, split) = file.strip_prefix(&start)?.rsplit_once('_')?;
+        let inner_name = folder.map_or_else(|| file.to_owned(), |folder| format!("{folder}/{file}"));
+        let is_test = [("train.txt", false), ("test.txt", true)].into_iter().find(|(name, _)| *name == split)?.1;
+        folder.is_none_or(|folder| folder == set).then_some((is_test, inner_name))
     };
-    let (mut train, mut test) = (None, None);
-    for (is_test, name, bytes) in packed::files(path, &stored, is_test)? {
-        let split = if is_test { &mut test } else { &mut train };
+    let found = packed::files(path, &stored, place)?;
+    let of_split = |is_test: bool, split: &str| {
         // What is inside has no place of its own on the disk.
-        *split = Some(TextFile::from_bytes(path.join(&name), in_set(&name), &bytes)?);
-    }
-    Ok((train.ok_or_else(|| missing(path, set, task, "train"))?, test.ok_or_else(|| missing(path, set, task, "test"))?))
+        let of_split = || found.iter().filter(|((of_test, _), ..)| *of_test == is_test);
+        files::only(of_split().map(|(_, name, _)| path.join(name)).collect(), &format!("the {split} set of task {task}"))?;
+        let ((_, inner_name), name, bytes) = of_split().next().ok_or_else(|| missing(path, set, task, split))?;
+        TextFile::from_bytes(path.join(name), inner_name.clone(), bytes)
+    };
+    Ok((of_split(false, "train")?, of_split(true, "test")?))
 }
 
 fn exercises(file: &TextFile) -> Result<Vec<Exercise>, DataError> {
@@ -145,22 +150,46 @@ mod tests {
         assert_eq!(found[2].question.join(" "), "john slept . who slept ?");
     }
 
-    #[test]
-    fn archives_and_folders_hold_the_same() {
+    fn tar(prefix: &str) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for (name, text) in [
+            ("en/._qa8_lists_train.txt", "\u{5}".to_owned()),
             ("en/qa8_lists_train.txt", STORY.repeat(10)),
             ("en/qa8_lists_test.txt", STORY.to_owned()),
             ("en/qa8_lists_valid.txt", String::new()),
             ("en-10k/qa8_x_test.txt", String::new()),
         ] {
             let mut header = tar::Header::new_gnu();
+            let name = format!("{prefix}{name}");
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_size(text.len() as u64);
             header.set_mode(0o644);
             header.set_cksum();
-            builder.append_data(&mut header, format!("tasks_1-20_v1-2/{name}"), text.as_bytes()).unwrap();
+            builder.append(&header, text.as_bytes()).unwrap();
         }
-        let archive = folder(&[("tasks_1-20_v1-2_en.tar.gz", &builder.into_inner().unwrap())]);
+        builder.into_inner().unwrap()
+    }
+
+    #[test]
+    fn outer_folders_of_an_archive_do_not_matter() {
+        let packed = |name: &str, prefix: &str| read(folder(&[(name, &tar(prefix))]).path(), "en", 8);
+        let original = packed("tasks_1-20_v1-2.tar.gz", "tasks_1-20_v1-2/").unwrap();
+        for prefix in ["./tasks_1-20_v1-2/", "./", "", "data/./tasks_1-20_v1-2/", "/"] {
+            let other = packed("tasks.tar.gz", prefix).unwrap();
+            assert_eq!(
+                (other.train, other.test, other.sha256),
+                (original.train.clone(), original.test.clone(), original.sha256.clone()),
+                "{prefix}"
+            );
+        }
+        let tgz = folder(&[("tasks.tar", &tar("./"))]);
+        std::fs::rename(tgz.path().join("tasks.tar"), tgz.path().join("tasks.tgz")).unwrap();
+        assert_eq!(read(tgz.path(), "en", 8).unwrap().test, original.test);
+    }
+
+    #[test]
+    fn archives_and_folders_hold_the_same() {
+        let archive = folder(&[("tasks_1-20_v1-2_en.tar.gz", &tar("tasks_1-20_v1-2/"))]);
         let packed = read(archive.path(), "en", 8).unwrap();
         assert_eq!([packed.train.len(), packed.valid.len(), packed.test.len()], [27, 3, 3]);
         let unpacked = folder(&[("qa8_lists_train.txt", STORY.repeat(10).as_bytes()), ("qa8_lists_test.txt", STORY.as_bytes())]);

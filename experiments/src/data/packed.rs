@@ -1,4 +1,7 @@
 //! Files of tar archives, plain or compressed by gzip, read without unpacking them to the disk.
+//!
+//! One rule for names holds for all readers: `./` and other parts that say nothing are left out, and what macOS adds beside files (`._NAME`, `__MACOSX`) is
+//! passed over. Readers look at the end of a name, so that outer folders do not matter.
 
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
@@ -6,7 +9,7 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 use tar::{Archive, Entry, EntryType};
 
-use super::DataError;
+use super::{DataError, files};
 use crate::bounded::{Budget, limit_in_memory};
 
 /// What to do about an archive that is refused.
@@ -30,7 +33,7 @@ pub(super) fn files<P>(path: &Path, stored: &[u8], place: impl Fn(&str) -> Optio
     let mut found = Vec::new();
     for entry in archive.entries().map_err(stopped)? {
         let mut entry = entry.map_err(stopped)?;
-        let name = entry.path().map_err(stopped)?.to_string_lossy().into_owned();
+        let Some(name) = plain_name(&entry.path().map_err(stopped)?.to_string_lossy()) else { continue };
         let Some(place) = place(&name) else { continue };
         let kind = entry.header().entry_type();
         let what = match kind {
@@ -52,9 +55,36 @@ pub(super) fn files<P>(path: &Path, stored: &[u8], place: impl Fn(&str) -> Optio
     Ok(found)
 }
 
+/// A name without the parts that say nothing; `None` for what no reader reads.
+pub(super) fn plain_name(name: &str) -> Option<String> {
+    let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let is_read = !parts.is_empty() && parts.iter().all(|part| !files::is_added_by_macos(part));
+    is_read.then(|| parts.join("/"))
+}
+
 /// Whether PAX headers say that what follows is a map of holes and then the rest of a file.
 fn is_sparse<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<bool> {
     let Some(extensions) = entry.pax_extensions()? else { return Ok(false) };
     let keys = extensions.map(|extension| Ok(extension?.key_bytes().starts_with(b"GNU.sparse")));
     Ok(keys.collect::<io::Result<Vec<bool>>>()?.contains(&true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_neither_points_nor_what_macos_adds() {
+        for (name, plain) in [
+            ("./a/b.txt", Some("a/b.txt")),
+            ("a//./b.txt", Some("a/b.txt")),
+            ("/a/b.txt", Some("a/b.txt")),
+            ("a/../b.txt", Some("a/../b.txt")),
+            ("./a/._b.txt", None),
+            ("__MACOSX/a/b.txt", None),
+            ("./", None),
+        ] {
+            assert_eq!(plain_name(name).as_deref(), plain, "{name}");
+        }
+    }
 }
