@@ -1,10 +1,13 @@
 //! The options every experiment shares, the fields of the configuration they set, suggestions for misspelt names, and logging.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use clap::{ArgMatches, Command, FromArgMatches, Parser};
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser};
 use clap_complete::Shell;
 use heedful_host::exit::{ProgramError, end_with, of_output, print_bytes};
 use heedful_host::names::listed;
@@ -59,7 +62,7 @@ pub struct CommonOptions {
     pub backend: Option<String>,
 
     /// Folder of the data set [default: built-in generated data]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = PathInConfiguration)]
     pub data: Option<PathBuf>,
 
     /// Number of seeds for each mechanism; reports show mean and sample standard deviation
@@ -241,6 +244,24 @@ impl CommonOptions {
     }
 }
 
+/// Reads a path that becomes a field of the configuration, whose text is UTF-8.
+#[derive(Clone, Copy, Debug)]
+pub struct PathInConfiguration;
+
+impl TypedValueParser for PathInConfiguration {
+    type Value = PathBuf;
+
+    fn parse_ref(&self, command: &Command, option: Option<&Arg>, value: &OsStr) -> Result<PathBuf, clap::Error> {
+        if value.to_str().is_some() {
+            return PathBufValueParser::new().parse_ref(command, option, value);
+        }
+        let option = option.map(|option| format!("{option}: ")).unwrap_or_default();
+        let problem =
+            format!("{option}{value:?} is not UTF-8, as configurations are; rename it, or give a symbolic link of another name\n");
+        Err(clap::Error::raw(ErrorKind::InvalidUtf8, problem).with_cmd(command))
+    }
+}
+
 /// Which runs are wanted: the table `run` of every experiment's configuration. What a single run does is in the other tables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -363,7 +384,10 @@ impl<'a> MakeWriter<'a> for BesideBars {
 
 impl Write for BesideBars {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        progress().suspend(|| io::stderr().write(bytes))
+        // The subscriber escapes other control characters than this one, behind which a line would begin again.
+        let line = String::from_utf8_lossy(bytes).replace('\r', "\\r");
+        progress().suspend(|| io::stderr().write_all(line.as_bytes()))?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -420,6 +444,19 @@ mod tests {
         let error = settings.value.run.check(&settings, &names, &["flex", "ndarray", "wgpu"]).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         error.to_string()
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_that_no_configuration_can_hold_is_refused_by_its_option() {
+        use std::os::unix::ffi::OsStrExt;
+
+        let path = OsStr::from_bytes(b"caf\xe9");
+        let error = Options::try_parse_from([OsStr::new("mt"), OsStr::new("--data"), path]).unwrap_err();
+        let message = error.to_string();
+        assert_eq!(error.exit_code(), 2);
+        assert!(["--data", "caf\\xE9", "not UTF-8", "symbolic link"].iter().all(|part| message.contains(part)), "{message}");
+        assert!(Options::try_parse_from(["mt", "--data", "café"]).is_ok());
     }
 
     #[test]

@@ -100,11 +100,25 @@ fn conclude(outcome: Result<Completion, ProgramError>, errors: &mut dyn Write) -
         Err(error) => {
             if !matches!(error, ProgramError::ClosedOutput | ProgramError::Reported(_)) {
                 // With standard error closed as well no message can be shown; the exit code still says it.
-                let _ = writeln!(errors, "error: {error}");
+                let _ = writeln!(errors, "error: {}", visible(&error.to_string()));
             }
             error.exit_code()
         }
     }
+}
+
+/// A message in which control characters, which may come from files and names, are written as escapes: a raw carriage return would hide what stands before it.
+/// Line ends and tabs are kept.
+pub fn visible(message: &str) -> String {
+    let is_kept = |character: char| !character.is_control() || matches!(character, '\n' | '\t');
+    message.chars().fold(String::with_capacity(message.len()), |mut shown, character| {
+        if is_kept(character) {
+            shown.push(character)
+        } else {
+            shown.extend(character.escape_default())
+        }
+        shown
+    })
 }
 
 /// Writes a line to standard output. Use it in place of `println!`, which panics when the reader has closed the pipe.
@@ -170,6 +184,12 @@ mod tests {
     fn usage_exits_with_2_and_failure_with_1_and_each_prints_its_message_once() {
         assert_eq!(concluded(Err(ProgramError::usage("no such mechanism"))), (2, "error: no such mechanism\n".into()));
         assert_eq!(concluded(Err(ProgramError::failure("disk full"))), (1, "error: disk full\n".into()));
+    }
+
+    #[test]
+    fn control_characters_of_a_message_are_escaped() {
+        let message = "`a\r\u{1b}[2Kb\u{9b}\u{7f}` is no ü\n\tgive another";
+        assert_eq!(concluded(Err(ProgramError::failure(message))).1, "error: `a\\r\\u{1b}[2Kb\\u{9b}\\u{7f}` is no ü\n\tgive another\n");
     }
 
     #[test]

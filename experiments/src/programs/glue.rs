@@ -7,7 +7,7 @@ use super::swap::assignment;
 use crate::classification::Classification;
 use crate::comparison;
 use crate::data::glue::GlueTask;
-use crate::options::{CommonOptions, examples, parse};
+use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
 use crate::settings::Assignment;
 use clap::Parser;
 
@@ -36,7 +36,7 @@ struct Options {
     mixture: bool,
 
     /// Output folder of `mlm`: start from its weights and vocabulary
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", value_parser = PathInConfiguration)]
     init: Option<PathBuf>,
 
     /// Seed of the pre-training for all seeds [default: each seed starts from the run of the same seed]
@@ -45,7 +45,7 @@ struct Options {
 
     /// Folder of a pretrained model of Hugging Face (BERT, Gemma-2, GPT-2, Llama, Mistral, Qwen-3) with its tokenizer.json: fine-tune it. --attention then says
     /// what replaces the attention of its layers before: uniform, layers.1-3=uniform [default: unchanged]
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["init", "init_seed"])]
+    #[arg(long, value_name = "DIR", value_parser = PathInConfiguration, conflicts_with_all = ["init", "init_seed"])]
     pretrained: Option<PathBuf>,
 
     /// Fine-tune the pretrained model first, then replace the attention of layers, and train for as many steps again:

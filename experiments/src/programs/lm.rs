@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::comparison;
 use crate::language::Language;
-use crate::options::{CommonOptions, examples, parse};
+use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
 use crate::settings::Assignment;
 use clap::Parser;
 
@@ -23,7 +23,7 @@ struct Options {
     model: Vec<String>,
 
     /// Folder of a pretrained model of Hugging Face (Gemma-2, GPT-2, Llama, Mistral, Qwen-3) with its tokenizer.json: score it, and fine-tune it
-    #[arg(long, value_name = "DIR", conflicts_with = "model")]
+    #[arg(long, value_name = "DIR", value_parser = PathInConfiguration, conflicts_with = "model")]
     pretrained: Option<PathBuf>,
 
     #[command(flatten)]

@@ -7,7 +7,7 @@ use heedful_host::names::listed;
 
 use crate::comparison;
 use crate::error::{ExperimentError, main_with};
-use crate::options::{CommonOptions, examples, parse};
+use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
 use crate::settings::Assignment;
 use crate::swap::{Swap, UNCHANGED};
 use clap::Parser;
@@ -21,7 +21,7 @@ use clap::Parser;
 #[command(name = "swap", version, after_help = examples_of("swap"))]
 struct Options {
     /// Output folder of `lm` with the trained model to begin with [default: train one first]
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", value_parser = PathInConfiguration)]
     run: Option<PathBuf>,
 
     /// Which attention or model of that folder [default: its first]
