@@ -197,6 +197,15 @@ pub enum TokeniserError {
     },
 }
 
+/// The bytes of a file without a byte order mark.
+fn contents(path: &Path) -> Result<Vec<u8>, TokeniserError> {
+    let mut bytes = fs::read(path).map_err(|source| TokeniserError::Read { path: path.to_owned(), source })?;
+    if bytes.starts_with("\u{feff}".as_bytes()) {
+        bytes.drain(.."\u{feff}".len());
+    }
+    Ok(bytes)
+}
+
 /// A trained tokeniser: text to ids and back.
 #[derive(Clone, Debug)]
 pub struct Tokeniser {
@@ -312,7 +321,7 @@ impl Tokeniser {
     /// # Errors
     /// The file cannot be read, is no `tokenizer.json`, or has other special tokens than [`SPECIAL_TOKENS`].
     pub fn load(path: &Path) -> Result<Self, TokeniserError> {
-        let bytes = fs::read(path).map_err(|source| TokeniserError::Read { path: path.to_owned(), source })?;
+        let bytes = contents(path)?;
         let format = |reason| TokeniserError::Format { path: path.to_owned(), reason };
         let tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| format(error.to_string()))?;
         Self::from_tokenizer(tokenizer).map_err(format)
@@ -323,7 +332,7 @@ impl Tokeniser {
     /// # Errors
     /// The file cannot be read, or is no `tokenizer.json`.
     pub fn pretrained(path: &Path) -> Result<Self, TokeniserError> {
-        let bytes = fs::read(path).map_err(|source| TokeniserError::Read { path: path.to_owned(), source })?;
+        let bytes = contents(path)?;
         let foreign = |reason: String| TokeniserError::Foreign { path: path.to_owned(), reason };
         let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| foreign(error.to_string()))?;
         // They are for batches of one program.
@@ -378,6 +387,17 @@ mod tests {
         Die Männer reden draußen über ihre Hunde (1.234 €) – naïve déjà-vu.\n\
         the dog <unk> the other dog </s> <pad> the men <s>\n\
         aaaaaaa aaaa aaa aaaaa banana bananas ana anana\n";
+
+    #[test]
+    fn a_byte_order_mark_before_a_file_does_not_matter() {
+        let (folder, tokeniser) = (tempfile::tempdir().unwrap(), trained(&bpe(300)));
+        let path = folder.path().join("tokenizer.json");
+        tokeniser.save(&path).unwrap();
+        fs::write(&path, format!("\u{feff}{}", fs::read_to_string(&path).unwrap())).unwrap();
+        for read in [Tokeniser::load(&path).unwrap(), Tokeniser::pretrained(&path).unwrap()] {
+            assert_eq!(read.encode("the young men"), tokeniser.encode("the young men"));
+        }
+    }
 
     fn lines() -> impl Iterator<Item = &'static str> {
         TEXT.lines()

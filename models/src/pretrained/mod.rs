@@ -94,6 +94,11 @@ pub struct Pretrained {
     has_new_output: bool,
 }
 
+/// A text without a byte order mark at its start, which some editors write.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 impl Pretrained {
     /// Reads the configuration of a folder and the headers of its files.
     ///
@@ -104,7 +109,7 @@ impl Pretrained {
         let folder = folder.as_ref();
         let path = folder.join(CONFIG);
         let text = fs::read_to_string(&path).map_err(PretrainedError::read(&path))?;
-        let values: Map<String, Value> = serde_json::from_str(&text).map_err(|error| PretrainedError::Format {
+        let values: Map<String, Value> = serde_json::from_str(without_mark(&text)).map_err(|error| PretrainedError::Format {
             path: path.clone(),
             reason: format!("it is no table of JSON: {error}"),
             remedy: "fetch the file again",

@@ -64,7 +64,9 @@ impl Shards {
         }
         let wrong = |reason: String, remedy| PretrainedError::Format { path: index.clone(), reason, remedy };
         let text = fs::read_to_string(&index).map_err(PretrainedError::read(&index))?;
-        let map = serde_json::from_str::<Index>(&text).map_err(|error| wrong(format!("it is no index: {error}"), AGAIN))?.weight_map;
+        let map = serde_json::from_str::<Index>(super::without_mark(&text))
+            .map_err(|error| wrong(format!("it is no index: {error}"), AGAIN))?
+            .weight_map;
         let (mut files, mut tensors) = (Vec::<Shard>::new(), BTreeMap::new());
         for (tensor, name) in map {
             if Path::new(&name).file_name().is_none_or(|last| last != name.as_str()) {

@@ -166,6 +166,7 @@ fn edited(path: &Path, text: &[u8], edit: impl FnOnce(&mut Map<String, Value>)) 
         let reason = format!("it has changed since the folder was opened: {error}");
         PretrainedError::Format { path: path.into(), reason, remedy: "let no other program write to the folder" }
     };
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let mut fields = serde_json::from_slice(text).map_err(changed)?;
     edit(&mut fields);
     serde_json::to_vec_pretty(&fields).map_err(changed)

@@ -13,7 +13,7 @@ use zip::ZipArchive;
 use super::stored::{StoredFile, combined_sha256};
 use super::{ImageSet, Images, Listed};
 use crate::bounded::{Budget, limit_in_memory};
-use crate::data::{DataError, files};
+use crate::data::{DataError, files, packed};
 
 /// A file by whose name the format is known.
 pub(super) const EXPECTED: &str = "train_data_batch_1.npz";
@@ -93,7 +93,8 @@ fn append(set: &mut ImageSet, mut file: StoredFile, side: &mut Option<usize>) ->
 /// The file `data.npy` of an archive.
 fn array(file: &StoredFile, bytes: &[u8]) -> Result<Vec<u8>, DataError> {
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|cause| file.wrong("archive", cause, "that of a .npz file"))?;
-    let entry = archive.by_name("data.npy").map_err(|cause| file.wrong("array `data`", cause, "in the archive"))?;
+    let name = archive.file_names().find(|name| packed::plain_name(name).as_deref() == Some("data.npy")).unwrap_or("data.npy").to_owned();
+    let entry = archive.by_name(&name).map_err(|cause| file.wrong("array `data`", cause, "in the archive"))?;
     let budget = Budget::new(limit_in_memory(bytes.len()));
     let mut array = Vec::new();
     budget.reader(entry).read_to_end(&mut array).map_err(|cause| match budget.is_exceeded() {
@@ -109,13 +110,18 @@ fn rows<'a>(file: &StoredFile, array: &'a [u8]) -> Result<(usize, usize, &'a [u8
     let (header, values) = header(array).ok_or_else(|| wrong("without a header of NumPy"))?;
     let field = |name: &str, end: char| Some(header.split_once(&format!("'{name}': "))?.1.split_once(end)?.0.trim());
     let shape = field("shape", ')').and_then(|shape| shape.strip_prefix('(')).unwrap_or_default();
-    let sides: Option<Vec<usize>> = shape.split(',').map(|side| side.trim().parse().ok()).collect();
+    let sides: Option<Vec<usize>> = shape.split(',').map(|side| integer(side.trim())).collect();
     match (field("descr", ','), field("fortran_order", ','), sides.as_deref()) {
         (Some("'|u1'"), Some("False"), Some(&[count, width])) if count.checked_mul(width) == Some(values.len()) && width > 0 => {
             Ok((count, width, values))
         }
         _ => Err(wrong(&format!("{} of {} bytes", header.trim(), values.len()))),
     }
+}
+
+/// An integer of Python, which Python 2 may have written as a long one (`30L`).
+fn integer(text: &str) -> Option<usize> {
+    text.strip_suffix('L').unwrap_or(text).parse().ok()
 }
 
 /// The header of an array in NumPy's format, version 1 to 3, and what follows.
@@ -171,6 +177,17 @@ mod tests {
     }
 
     #[test]
+    fn a_header_of_python_2_is_that_of_python_3() {
+        let of = |suffix: &str| {
+            let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': (12{suffix}, 12{suffix}), }}\n");
+            let bytes = npz("./data.npy", &header, &(0..144).collect::<Vec<u8>>());
+            let images = images::read(folder(&[(EXPECTED, &bytes), ("val_data.npz", &bytes)]).path()).unwrap();
+            (images.train.pixels, images.test.pixels)
+        };
+        assert_eq!(of("L"), of(""));
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused_with_file_and_remedy() {
         let good = batch(12, 0);
         let message = |files: &[(&str, &[u8])]| images::read(folder(files).path()).unwrap_err().to_string();
@@ -191,6 +208,7 @@ mod tests {
             (with(&array(&header("<i8", "False", "(1, 12)"))), &["array `data`", "<i8", "uint8"]),
             (with(&array(&header("|u1", "True", "(1, 12)"))), &["True", "in the order of C"]),
             (with(&array(&header("|u1", "False", "(2, 12)"))), &["(2, 12)", "of 12 bytes"]),
+            (with(&array(&header("|u1", "False", "(1LL, 12)"))), &["(1LL, 12)"]),
             (with(&array(&header("|u1", "False", "(12,)"))), &["(12,)", "two-dimensional"]),
             (with(&array(&header("|u1", "False", "(4, 3)"))), &["length of a row: 3 is not 12"]),
         ] {

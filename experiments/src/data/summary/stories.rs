@@ -17,8 +17,8 @@ use sha1::{Digest, Sha1};
 
 use super::COLUMNS;
 use crate::data::files::{self, TextFile};
-use crate::data::parallel::{Pair, ParallelCorpus};
-use crate::data::text_pairs::{self, LinePair, TextPairs};
+use crate::data::parallel::{Pair, ParallelCorpus, SkippedPairs};
+use crate::data::text_pairs::{self, TextPairs};
 use crate::data::{DataError, packed};
 
 const EXTENSION: &str = ".story";
@@ -50,18 +50,16 @@ pub(super) fn read(dir: &Path) -> Result<Option<TextPairs>, DataError> {
     let (train, valid, test, split, mut read) = match lists(dir)? {
         Some(lists) => {
             let [train, valid, test] = [0, 1, 2].map(|index| listed(&lists[index], &stories));
-            let train = text_pairs::usable(&lists[0], train?, &mut skipped)?;
-            let valid = text_pairs::usable(&lists[1], valid?, &mut skipped)?;
-            (train, valid, text_pairs::without_lines(test?), format!("as listed: {}", LISTS.join(", ")), Vec::from(lists))
+            let train = usable(&lists[0], train?, &mut skipped)?;
+            let valid = usable(&lists[1], valid?, &mut skipped)?;
+            (train, valid, pairs(test?), format!("as listed: {}", LISTS.join(", ")), Vec::from(lists))
         }
         None => {
             let names = TextFile::from_bytes(dir.join("*.story"), "*.story".to_owned(), b"")?;
-            let pairs: Vec<LinePair> = (1..).zip(stories.values().map(|story| story.pair.clone())).collect();
-            let [train, valid, test] = text_pairs::cut(&names, "stories", pairs)?;
+            let [train, valid, test] = text_pairs::cut(&names, "stories", stories.values().collect())?;
             let split = format!("cut 80/10/10 in the order of their names: {} / {} / {} stories", train.len(), valid.len(), test.len());
-            let train = text_pairs::usable(&names, train, &mut skipped)?;
-            let valid = text_pairs::usable(&names, valid, &mut skipped)?;
-            (train, valid, text_pairs::without_lines(test), split, Vec::new())
+            let (train, valid) = (usable(&names, train, &mut skipped)?, usable(&names, valid, &mut skipped)?);
+            (train, valid, pairs(test), split, Vec::new())
         }
     };
     read.extend(stories.into_values().map(|story| story.file));
@@ -92,9 +90,34 @@ impl Story {
     }
 }
 
-/// The stories of a list, each with its line.
-fn listed(list: &TextFile, stories: &BTreeMap<String, Story>) -> Result<Vec<LinePair>, DataError> {
-    let mut pairs = Vec::with_capacity(list.lines.len());
+fn pairs(stories: Vec<&Story>) -> Vec<Pair> {
+    stories.into_iter().map(|story| story.pair.clone()).collect()
+}
+
+/// Those with an article and a highlight; the others go to `skipped`. `source` says in the error where stories are from.
+fn usable(source: &TextFile, stories: Vec<&Story>, skipped: &mut Vec<SkippedPairs>) -> Result<Vec<Pair>, DataError> {
+    let (empty, kept): (Vec<&Story>, Vec<&Story>) = stories.into_iter().partition(|story| story.pair.has_empty_side());
+    if kept.is_empty() {
+        let (found, remedy) = ("no story that has an article and a highlight".to_owned(), "restore the original files".to_owned());
+        return Err(DataError::Empty { path: source.path.clone(), found, remedy });
+    }
+    if let Some(first) = empty.first() {
+        tracing::warn!(
+            "skipped {} stories without an article or a highlight, the first of them {}",
+            empty.len(),
+            first.file.path.display()
+        );
+    }
+    skipped.extend(empty.into_iter().map(|story| {
+        let name = &story.file.name;
+        SkippedPairs { source_file: name.clone(), target_file: name.clone(), lines: vec![1] }
+    }));
+    Ok(pairs(kept))
+}
+
+/// The stories of a list.
+fn listed<'s>(list: &TextFile, stories: &'s BTreeMap<String, Story>) -> Result<Vec<&'s Story>, DataError> {
+    let mut found = Vec::with_capacity(list.lines.len());
     for (index, line) in list.lines.iter().enumerate() {
         let address = line.trim();
         if address.is_empty() {
@@ -103,9 +126,9 @@ fn listed(list: &TextFile, stories: &BTreeMap<String, Story>) -> Result<Vec<Line
         let name = format!("{}{EXTENSION}", hex::encode(Sha1::digest(address)));
         let story = stories.get(&name);
         let story = story.ok_or_else(|| list.wrong(index, "address", address, &format!("that of a story in the folder ({name})")))?;
-        pairs.push((index + 1, story.pair.clone()));
+        found.push(story);
     }
-    Ok(pairs)
+    Ok(found)
 }
 
 /// The lists of the splits; `None` if there is none.
@@ -207,7 +230,8 @@ mod tests {
     #[test]
     fn archives_are_read_without_unpacking() {
         let mut builder = tar::Builder::new(Vec::new());
-        for (name, text) in of_addresses() {
+        let added_by_macos = ("._a.story".to_owned(), "\u{5}\u{16}".to_owned());
+        for (name, text) in of_addresses().into_iter().chain([added_by_macos]) {
             let mut header = tar::Header::new_gnu();
             header.set_size(text.len() as u64);
             header.set_cksum();
@@ -227,7 +251,8 @@ mod tests {
         let TextPairs { corpus, split } = summary::read(files(&stories, &[]).path()).unwrap();
         assert_eq!([corpus.train.len(), corpus.valid.len(), corpus.tests[0].1.len()], [15, 2, 2]);
         assert!(corpus.valid[0].source.starts_with("The 16 .") && split.contains("16 / 2 / 2 stories"), "{split}");
-        assert_eq!(corpus.skipped[0].lines, [4]);
+        let skipped: Vec<&str> = corpus.skipped.iter().map(|skipped| skipped.source_file.as_str()).collect();
+        assert_eq!(skipped, [format!("{:040x}.story", 3)]);
     }
 
     #[test]

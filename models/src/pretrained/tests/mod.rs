@@ -213,6 +213,15 @@ fn logits_are_those_of_transformers() {
 }
 
 #[test]
+fn a_byte_order_mark_before_a_configuration_does_not_matter() {
+    let copy = Copied::of("bert");
+    let path = copy.path().join(CONFIG);
+    fs::write(&path, format!("\u{feff}{}", fs::read_to_string(&path).unwrap())).unwrap();
+    let config = |path: &Path| format!("{:?}", Pretrained::open(path).unwrap().classifier_config().unwrap());
+    assert_eq!(config(copy.path()), config(&fixture("bert")));
+}
+
+#[test]
 fn logits_of_padded_rows_are_those_of_transformers() {
     let device = Device::flex();
     for name in DECODERS {
