@@ -6,8 +6,10 @@
 //! stalled, cut or refused connection, 408, 425, 429 and 5xx are tried again after a pause that doubles, or after what `Retry-After` asks for. The number of
 //! attempts counts those in a row that brought nothing new. The checksum is verified before the file takes its name.
 //!
-//! What follows the announced length on a connection is no part of the file by HTTP and is not read. A proxy is taken from `HTTPS_PROXY` and its like.
+//! What follows the announced length on a connection is no part of the file by HTTP and is not read. A proxy is taken from `HTTPS_PROXY` and its like
+//! (`download/proxy.rs`).
 
+mod proxy;
 mod response;
 
 use std::io::{self, ErrorKind, Read};
@@ -20,6 +22,7 @@ use indicatif::ProgressBar;
 use thiserror::Error;
 use ureq::{Agent, Body};
 
+use self::proxy::NamedProxy;
 use self::response::{Answer, answer};
 use super::partial_download::{Part, Resumption};
 use crate::train::Interrupt;
@@ -84,6 +87,16 @@ pub enum DownloadError {
         /// The address.
         address: String,
         /// The server's answer.
+        reason: String,
+    },
+    /// The proxy of the environment cannot be used.
+    #[error("the proxy `{proxy}` of {variable} cannot be used: {reason}; give {variable} another proxy, or unset it")]
+    Proxy {
+        /// The variable of the environment.
+        variable: &'static str,
+        /// The proxy, without user and password.
+        proxy: String,
+        /// What is wrong.
         reason: String,
     },
     /// All attempts failed.
@@ -198,9 +211,10 @@ impl Failure {
 /// [`DownloadError`]. The part is kept unless it is of no use.
 pub fn download(wanted: Wanted<'_>, patience: Patience, interrupt: &Interrupt, bar: &ProgressBar) -> Result<Downloaded, DownloadError> {
     let disk = |cause| DownloadError::Disk { path: wanted.target.to_path_buf(), cause };
+    let proxy = proxy::of(wanted.address, |name| std::env::var(name).ok())?;
     let part = Part::open(wanted.target).map_err(disk)?;
     let part = part.ok_or_else(|| DownloadError::Busy { part: wanted.target.with_added_extension("part") })?;
-    let mut download = Download { wanted, interrupt, bar, agent: agent(wanted.address, patience.timeout), part };
+    let mut download = Download { wanted, interrupt, bar, agent: agent(wanted.address, patience.timeout, proxy.as_ref()), proxy, part };
     let (mut failures, mut furthest, mut resumed) = (0, download.part.length(), download.part.length() > 0);
     loop {
         if interrupt.is_raised() {
@@ -236,10 +250,11 @@ pub fn download(wanted: Wanted<'_>, patience: Patience, interrupt: &Interrupt, b
 }
 
 /// A client for an address: one that begins with https never goes on over http.
-fn agent(address: &str, timeout: Duration) -> Agent {
+fn agent(address: &str, timeout: Duration, proxy: Option<&NamedProxy>) -> Agent {
     let timeout = Some(timeout);
     Agent::config_builder()
         .http_status_as_error(false)
+        .proxy(proxy.map(|named| named.proxy.clone()))
         .https_only(address.starts_with("https://"))
         .max_redirects(REDIRECTS)
         .save_redirect_history(true)
@@ -258,6 +273,7 @@ struct Download<'a> {
     interrupt: &'a Interrupt,
     bar: &'a ProgressBar,
     agent: Agent,
+    proxy: Option<NamedProxy>,
     part: Part,
 }
 
@@ -382,7 +398,7 @@ impl Download<'_> {
     }
 
     fn judge(&self, error: ureq::Error) -> Failure {
-        response::judge(error, self.wanted.address)
+        response::judge(error, self.wanted.address, self.proxy.as_ref())
     }
 }
 
@@ -399,7 +415,7 @@ mod tests {
 
     #[test]
     fn an_https_address_never_goes_on_over_http() {
-        let secure = |address| agent(address, Duration::from_secs(1)).config().https_only();
+        let secure = |address| agent(address, Duration::from_secs(1), None).config().https_only();
         assert!(secure("https://host/a"));
         assert!(!secure("http://host/a"));
     }

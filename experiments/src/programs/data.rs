@@ -12,6 +12,10 @@ use crate::error::{Completion, ExperimentError, print_line};
 use crate::options::unknown;
 use crate::train::Interrupt;
 use clap::{Args, Subcommand};
+use heedful_host::exit::visible;
+
+/// The folder of all data sets unless another one is given.
+const FETCHED: &str = "data";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,8 +23,9 @@ Examples:
   heedful data fetch ptb multi30k/raw glue/CoLA --out data
   heedful data fetch wikitext-2 --url https://mirror.example/wikitext-2-v1.zip
   heedful data check data
+  heedful data check ptb
 
-A proxy is taken from HTTPS_PROXY or ALL_PROXY, exceptions from NO_PROXY.
+A proxy (http or https) is taken from HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, exceptions from NO_PROXY.
 
 Exit codes: 0 done, 1 something could not be fetched or is broken, 2 the command was refused, 130 stopped by Ctrl-C or SIGTERM (repeat the command to continue).";
 
@@ -47,7 +52,7 @@ enum Command {
     Fetch(FetchOptions),
     /// Read a folder and report which experiments can use it
     Check {
-        /// Folder of one data set or of several
+        /// Folder of one data set or of several; the name of a data set that `fetch` knows stands for its folder in `data`, where there is none of that name
         dir: PathBuf,
 
         /// Print the report as JSON
@@ -70,7 +75,7 @@ struct FetchOptions {
     names: Vec<String>,
 
     /// Folder for all data sets; each gets a subfolder of its name
-    #[arg(long, value_name = "DIR", default_value = "data")]
+    #[arg(long, value_name = "DIR", default_value = FETCHED)]
     out: PathBuf,
 
     /// Fetch from this address: that of the only file, or a folder (ending in /) that has the files under their names
@@ -240,21 +245,38 @@ fn files<'a>(catalogue: &'a Catalogue, name: &str) -> Result<(&'a DataSet, Vec<&
     Ok((set, files))
 }
 
+/// The folder that is meant: one of that name or, where there is none, that of a data set (or of a part of it) where `fetch` puts it.
+fn place(dir: &Path) -> Result<PathBuf, ExperimentError> {
+    let name = dir.to_str().filter(|_| !dir.exists()).unwrap_or_default().trim_end_matches('/');
+    let Some(set) = name.split('/').next().and_then(|set| Catalogue::built_in().set(set).map(|set| set.name.clone())) else {
+        return Ok(dir.into());
+    };
+    let fetched = Path::new(FETCHED).join(name);
+    if fetched.exists() {
+        return Ok(fetched);
+    }
+    Err(ExperimentError::failure(format!(
+        "neither `{name}` nor `{}` exists; fetch it with `heedful data fetch {set}`, or give the folder that it is in",
+        fetched.display()
+    )))
+}
+
 fn look(dir: &Path, json: bool) -> Result<Completion, ExperimentError> {
-    let report = check(dir).map_err(ExperimentError::failure)?;
+    let report = check(&place(dir)?).map_err(ExperimentError::failure)?;
     if json {
         print_line(serde_json::to_string_pretty(&report).map_err(ExperimentError::failure)?)?;
     } else {
         for finding in &report.findings {
             let (folder, holds, detail) = (finding.folder.display(), &finding.holds, &finding.detail);
-            print_line(match finding.state {
+            let line = match finding.state {
                 State::Usable => format!("{folder}: {holds}: {detail}; for {}", finding.used_by),
                 State::Incomplete => format!("{folder}: {holds}: incomplete: {detail}"),
                 State::Broken => format!("{folder}: {holds}: broken: {detail}"),
-            })?;
+            };
+            print_line(visible(&line))?;
         }
         for folder in &report.unread {
-            print_line(format!("{}: nothing that an experiment reads", folder.display()))?;
+            print_line(visible(&format!("{}: nothing that an experiment reads", folder.display())))?;
         }
     }
     match report.findings.iter().filter(|finding| finding.state == State::Broken).count() {

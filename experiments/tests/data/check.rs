@@ -147,6 +147,17 @@ fn a_part_that_is_not_there_is_incomplete_and_no_failure() {
 }
 
 #[test]
+fn the_name_of_a_data_set_stands_for_its_folder_where_fetch_puts_it() {
+    let folder =
+        folder(&[("data/RTE/train.tsv", RTE.as_bytes()), ("data/ptb/ptb.train.txt", b"a\n"), ("text8/text8", &b"a b ".repeat(40))]);
+    let of = |name: &str| data().args(["check", name]).current_dir(folder.path()).output().unwrap();
+    succeeded(&of("ptb"), &["data/ptb: text: incomplete"]);
+    succeeded(&of("text8"), &["text8: text: train 1"]);
+    refused(&of("glue/CoLA"), 1, &["`glue/CoLA`", "`data/glue/CoLA`", "data fetch glue"]);
+    refused(&of("RTE"), 1, &["`RTE` does not exist"]);
+}
+
+#[test]
 fn a_report_is_also_json() {
     let folder = folder(&[("RTE/train.tsv", RTE.as_bytes()), ("RTE/dev.tsv", RTE.as_bytes()), ("odd/x.jpeg", b"x")]);
     let output = data().args(["check", "--json"]).arg(folder.path()).output().unwrap();

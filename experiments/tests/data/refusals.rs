@@ -60,6 +60,21 @@ fn a_catalogue_with_an_unknown_field_is_refused_with_its_line() {
 }
 
 #[test]
+fn a_proxy_that_cannot_be_used_is_named() {
+    let place = Workplace::new(&["addresses = [\"http://example.invalid/a\"]".to_string()]);
+    for (variable, proxy, parts) in [
+        ("ALL_PROXY", "socks5://me:secret@127.0.0.1:1080", ["ALL_PROXY", "socks5://127.0.0.1:1080"]),
+        ("https_proxy", "quic://127.0.0.1:1", ["https_proxy", "`quic`"]),
+        ("HTTP_PROXY", "http://127.0.0.1:1", ["the proxy http://127.0.0.1:1 (HTTP_PROXY)", "refuses the connection"]),
+    ] {
+        let output = place.fetch(&[]).env(variable, proxy).output().unwrap();
+        refused(&output, 1, &parts);
+        assert!(!stderr(&output).contains("secret"));
+        assert!(!place.root().join("a").exists());
+    }
+}
+
+#[test]
 fn an_output_folder_that_cannot_be_made_is_a_failure() {
     let place = Workplace::new(&["addresses = [\"http://127.0.0.1:9/a\"]".to_string()]);
     fs::write(place.folder.path().join("data"), "a file").unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ureq::http::{HeaderMap, Response, StatusCode, Uri};
 use ureq::{Body, ResponseExt};
 
-use super::{DownloadError, Failure, LONGEST_PAUSE};
+use super::{DownloadError, Failure, LONGEST_PAUSE, NamedProxy};
 use crate::catalogue::partial_download::{Origin, Resumption};
 
 /// An answer that is of use.
@@ -46,10 +46,24 @@ pub(super) fn answer(response: &Response<Body>, address: &str, resumption: Optio
     }
 }
 
-/// What an error of the client means.
-pub(super) fn judge(error: ureq::Error, address: &str) -> Failure {
+/// What an error of the client means, which may have connected to a proxy.
+pub(super) fn judge(error: ureq::Error, address: &str, proxy: Option<&NamedProxy>) -> Failure {
     use ureq::Error;
     let address = address.to_string();
+    match (error, proxy) {
+        (Error::Io(cause), Some(proxy)) if cause.kind() == ErrorKind::ConnectionRefused => {
+            Failure::again(format!("{proxy} refuses the connection"))
+        }
+        (Error::HostNotFound, Some(proxy)) => Failure::again(format!("the host of {proxy} is not found")),
+        (Error::Timeout(_), Some(proxy)) => Failure::again(format!("the server, or {proxy}, is silent")),
+        (Error::ConnectProxyFailed(reason), Some(proxy)) => Failure::again(format!("{proxy} does not connect: {reason}")),
+        (Error::ConnectionFailed, Some(proxy)) => Failure::again(format!("{proxy} cannot be reached")),
+        (error, _) => judge_of_server(error, address),
+    }
+}
+
+fn judge_of_server(error: ureq::Error, address: String) -> Failure {
+    use ureq::Error;
     match error {
         Error::TooManyRedirects => Failure::Final(DownloadError::Redirects { address }),
         Error::RequireHttpsOnly(_) => Failure::Final(DownloadError::Insecure { address }),
@@ -151,8 +165,8 @@ mod tests {
     #[test]
     fn certificates_that_do_not_hold_are_not_tried_again() {
         let invalid = ureq::Error::Io(std::io::Error::new(ErrorKind::InvalidData, "invalid peer certificate"));
-        assert!(matches!(judge(invalid, "https://a/b"), Failure::Final(DownloadError::Refused { .. })));
+        assert!(matches!(judge(invalid, "https://a/b", None), Failure::Final(DownloadError::Refused { .. })));
         let reset = ureq::Error::Io(ErrorKind::ConnectionReset.into());
-        assert!(matches!(judge(reset, "https://a/b"), Failure::Again { .. }));
+        assert!(matches!(judge(reset, "https://a/b", None), Failure::Again { .. }));
     }
 }
