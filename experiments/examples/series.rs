@@ -77,6 +77,11 @@ impl Experiment for Series {
         Card::new("waves", sha256, format!("{} training and {} test series", train.len(), test.len()))
     }
 
+    fn lengths(setup: Setup<'_, Series>) -> TrainingLengths {
+        let Config { own: Series { length, .. }, model, .. } = setup.config;
+        TrainingLengths::new(&setup.attention.layout, model.max_length).decoder([*length])
+    }
+
     fn task(setup: Setup<'_, Series>) -> Forecasting<'_> {
         Forecasting(setup)
     }

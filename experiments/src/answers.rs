@@ -53,7 +53,12 @@ pub struct ExerciseSets {
 impl ExerciseSets {
     /// Tokens that the largest training batch has at least, for a budget of tokens in a batch.
     pub fn batch_tokens(&self, budget: usize) -> usize {
-        at_least_in_a_batch(self.train.iter().map(|exercise| exercise.tokens.len()), budget)
+        at_least_in_a_batch(self.lengths(), budget)
+    }
+
+    /// Tokens of each training exercise.
+    pub fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.train.iter().map(|exercise| exercise.tokens.len())
     }
 }
 
@@ -239,6 +244,10 @@ impl Task for Answering<'_> {
             }
         }
         Some(scores)
+    }
+
+    fn lengths(&self) -> Option<Vec<usize>> {
+        Some(self.exercises.lengths().collect())
     }
 
     fn selection(&self) -> Selection {

@@ -23,7 +23,7 @@ use crate::comparison::Preparation;
 use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, GlueData, GlueTask, Label};
 use crate::error::{Completion, ExperimentError};
-use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split, check_length};
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split, TrainingLengths, check_length};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
@@ -79,6 +79,11 @@ impl ClassificationDataset {
     pub(crate) fn batch_tokens(&self, most: usize) -> usize {
         let of_part = |part: &Part| at_least_in_a_batch(part.train.iter().map(|example| example.tokens().len()), most);
         self.parts.iter().map(of_part).max().unwrap_or_default()
+    }
+
+    /// Tokens of each training example.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().flat_map(|part| &part.train).map(|example| example.tokens().len())
     }
 
     pub(crate) fn card(&self) -> Card<'_> {
@@ -234,6 +239,10 @@ impl Experiment for Classification {
     fn prepare(preparation: &Preparation<'_, Self>) -> Result<Completion, ExperimentError> {
         let config = preparation.config();
         if config.own.swap { preparation.first(config.first(), preparation.datasets(), FOLDER) } else { Ok(Completion::Finished) }
+    }
+
+    fn lengths(Setup { config, data, attention }: Setup<'_, Self>) -> TrainingLengths {
+        TrainingLengths::new(&attention.layout, config.model.max_length).encoder(data.lengths())
     }
 
     fn task(Setup { config, data, .. }: Setup<'_, Self>) -> ClassificationTask<'_> {

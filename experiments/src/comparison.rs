@@ -8,6 +8,7 @@ mod array;
 mod attention_name;
 mod candidate;
 mod identity;
+mod idle;
 mod overview;
 mod plan;
 mod preparation;
@@ -162,6 +163,9 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
             out,
             is_dry: true,
         })?;
+        for remark in idle::check::<E>(&candidates, datasets)? {
+            tracing::warn!("{}", remark.sentence);
+        }
         let plan = Plan::<E> { candidates: &candidates, datasets, backend, device, jobs, shard: options.shard };
         plan.show(out)?;
         return Ok(Completion::Finished);
@@ -249,10 +253,10 @@ pub fn reload<E: Experiment>(
             .ok_or_else(|| ExperimentError::usage(format!("`{}` has no run of `{name}`; it has {}", folder.display(), known.join(", "))))?,
     };
     let results = Results::read(&paths)?;
-    let twins = twins::<E>(&with_earlier::<E>(&candidates, &results, &settings.value))?;
-    let Candidate { attention, config, weights_of } = candidates.into_iter().nth(index).expect("there is at least one");
+    let Candidate { attention, config, weights_of } = candidates[index].clone();
     let mut datasets = E::open(&config)?;
-    let sections = sections::<E>(&datasets, &twins);
+    let twins = twins::<E>(&with_earlier::<E>(&candidates, &results, &settings.value), &datasets)?;
+    let sections = sections::<E>(&datasets, &twins, &idle::remarks::<E>(&candidates, &datasets));
     let names: Vec<String> = datasets.iter().map(|data| E::card(data).name).collect();
     let index = match dataset {
         None => 0,

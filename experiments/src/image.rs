@@ -24,7 +24,7 @@ use crate::data::generate::images::ImageShape;
 use crate::data::generate::{self, Sizes};
 use crate::data::images::{self, Images};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split};
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split, TrainingLengths};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::{PaperModel, is_of_images};
@@ -109,6 +109,10 @@ impl Experiment for ImageModelling {
 
     fn batch_tokens(config: &Config<Self>, data: &ImageDataset) -> usize {
         data.batch_tokens(&config.own.0.data)
+    }
+
+    fn lengths(Setup { config, data, attention }: Setup<'_, Self>) -> TrainingLengths {
+        config::lengths(&config.model, &data.images, attention)
     }
 
     fn task(setup: Setup<'_, Self>) -> ImageTask<'_> {

@@ -25,7 +25,9 @@ use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Scores, Setup, Split, check_length};
+use crate::experiment::{
+    Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Scores, Setup, Split, TrainingLengths, check_length,
+};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::{PaperModel, is_of_images};
@@ -192,6 +194,12 @@ impl Experiment for Language {
         let LanguageData { context, batch, .. } = config.own.data;
         // The first window may begin later, which leaves one less.
         batch.min((data.train.len() / context.max(1)).saturating_sub(1)).saturating_mul(context)
+    }
+
+    fn lengths(Setup { config, attention, .. }: Setup<'_, Self>) -> TrainingLengths {
+        let LanguageData { context, memory, .. } = config.own.data;
+        let max_length = config.model.max_length.max(config.own.data.reach());
+        TrainingLengths::new(&attention.layout, max_length).decoder([context + memory]).carried(memory)
     }
 
     fn task(setup: Setup<'_, Self>) -> LanguageTask<'_> {

@@ -19,7 +19,7 @@ use heedful_models::policy::{Core, Policy};
 use heedful_models::position::PositionConfig;
 
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Scores, Setup};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Scores, Setup, TrainingLengths};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
@@ -141,6 +141,13 @@ impl Experiment for MemoryRl {
     fn batch_tokens(config: &MemoryConfig, _data: &MemoryDataset) -> usize {
         let MemoryRl { data, ppo, .. } = &config.own;
         (data.copies / ppo.parts.max(1)).saturating_mul(data.unroll)
+    }
+
+    /// A network without attention reads none.
+    fn lengths(Setup { config, attention, .. }: Setup<'_, Self>) -> TrainingLengths {
+        let (MemoryData { memory, unroll, .. }, has_attention) = (&config.own.data, config.own.core == Core::Transformer);
+        let lengths = TrainingLengths::new(&attention.layout, config.model.max_length.max(memory + unroll + 1)).carried(*memory);
+        lengths.decoder(has_attention.then_some(memory + unroll))
     }
 
     fn task(setup: Setup<'_, Self>) -> MemoryTask<'_> {

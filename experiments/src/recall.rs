@@ -13,7 +13,7 @@ use heedful_attention::random::RandomKey;
 
 use crate::data::generate::sequences::{Purpose, ScoredSequence, SequenceTask};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, Split, check_length};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, Split, TrainingLengths, check_length};
 use crate::metrics::MetricColumn;
 use crate::published::PublishedNumbers;
 use crate::record::STATE_BYTES;
@@ -159,6 +159,12 @@ impl<F: Family> Experiment for Sequences<F> {
 
     fn card(data: &SequenceSet) -> Card<'_> {
         Card { vocabulary: data.task.vocabulary(), ..Card::new(data.name.as_str(), &data.sha256, data.description.clone()) }
+    }
+
+    fn lengths(Setup { config, data, attention }: Setup<'_, Self>) -> TrainingLengths {
+        let model = config.language_model(attention);
+        let levels = data.task.levels().into_iter().filter(|level| !level.longer).map(|level| level.length);
+        TrainingLengths::new(&attention.layout, model.block.max_length).decoder_attention(model.attention).decoder(levels)
     }
 
     fn task(setup: Setup<'_, Self>) -> SequenceLearning<'_> {

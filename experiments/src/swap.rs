@@ -22,7 +22,7 @@ use toml::Table;
 
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
-use crate::experiment::{Attention, Card, Experiment, ReadSegment, Reading, Scores, Setup, Split};
+use crate::experiment::{Attention, Card, Experiment, ReadSegment, Reading, Scores, Setup, Split, TrainingLengths};
 use crate::language::{Language, LanguageConfig, LanguageDataset, LanguageTask, check_data};
 use crate::metrics::MetricColumn;
 use crate::run_folder::RunPaths;
@@ -116,6 +116,10 @@ impl Experiment for Swap {
 
     fn batch_tokens(config: &SwapConfig, data: &SwapDataset) -> usize {
         Language::batch_tokens(&config.language(), &data.language)
+    }
+
+    fn lengths(Setup { config, data, attention }: Setup<'_, Self>) -> TrainingLengths {
+        Language::lengths(Setup { config: &config.language(), data: &data.language, attention })
     }
 
     fn prepare(preparation: &Preparation<'_, Self>) -> Result<Completion, ExperimentError> {

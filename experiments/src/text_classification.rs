@@ -18,7 +18,7 @@ use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, Label, Target};
 use crate::data::labelled::{LabelledText, LabelledTexts};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Reading, Setup};
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Setup, TrainingLengths};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
@@ -126,6 +126,10 @@ impl Experiment for TextClassification {
 
     fn batch_tokens(config: &TextClassificationConfig, data: &ClassificationDataset) -> usize {
         data.batch_tokens(config.own.data.batch_tokens)
+    }
+
+    fn lengths(Setup { config, data, attention }: Setup<'_, Self>) -> TrainingLengths {
+        TrainingLengths::new(&attention.layout, config.model.max_length).encoder(data.lengths())
     }
 
     fn task(Setup { config, data, .. }: Setup<'_, Self>) -> ClassificationTask<'_> {

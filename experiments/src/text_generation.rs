@@ -20,7 +20,7 @@ use crate::data::text_pairs::TextPairs;
 use crate::data::word_vectors::WordVectors;
 use crate::data::{dialogue, summary, synonyms};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, TrainingLengths};
 use crate::metrics::{
     Cider, Combination, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemScore, ItemTable, Meteor,
     MeteorStatistics, MetricColumn, Rouge, RougeStatistics, RougeVariant, Synonyms,
@@ -31,7 +31,7 @@ use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::text_to_text::models::{self, MODELS};
-use crate::text_to_text::{TextToTextTask, TokenPair};
+use crate::text_to_text::{self, TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
@@ -140,6 +140,10 @@ impl Experiment for TextGeneration {
 
     fn batch_tokens(config: &Config<Self>, data: &GenerationDataset) -> usize {
         at_least_in_a_batch(data.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.own.data.batch_tokens)
+    }
+
+    fn lengths(setup: Setup<'_, Self>) -> TrainingLengths {
+        text_to_text::lengths(&setup.data.train, setup.config.model.max_length, setup.attention)
     }
 
     fn task(setup: Setup<'_, Self>) -> TextToTextTask<'_> {

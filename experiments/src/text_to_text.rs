@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::{PaddedBatch, pad, sequential_batches, token_budget_batches};
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
-use crate::experiment::{Pass, Reading, Scores, Selection, Split, check_length};
+use crate::experiment::{Attention, Pass, Reading, Scores, Selection, Split, TrainingLengths, check_length};
 use crate::metrics::{LikelihoodTotal, TextUnit};
 use crate::token_losses::token_losses;
 use crate::tokenise::{BEGIN, END, PAD, Tokeniser};
@@ -31,6 +31,12 @@ pub struct TokenPair {
     pub source: Vec<u32>,
     /// What is to be generated.
     pub target: Vec<u32>,
+}
+
+/// Lengths of pairs, whose targets have a begin or an end beside their tokens.
+pub(crate) fn lengths(pairs: &[TokenPair], max_length: usize, attention: &Attention) -> TrainingLengths {
+    let lengths = TrainingLengths::new(&attention.layout, max_length).encoder(pairs.iter().map(|pair| pair.source.len()));
+    lengths.decoder(pairs.iter().map(|pair| pair.target.len() + 1))
 }
 
 /// Takes a pair with the losses of its target tokens.
@@ -119,7 +125,7 @@ impl TextToTextTask<'_> {
     }
 
     /// Hidden states `[N, C]` of the target tokens of a batch, pair by pair and without padding, those tokens `[N]`, and the losses of the layers.
-    fn hidden(
+    pub(crate) fn hidden(
         model: &Seq2SeqTransformer,
         batch: &TextToTextBatch,
         key: Option<RandomKey>,

@@ -16,7 +16,7 @@ use crate::data::generate::{self, Sizes};
 use crate::data::parallel::{Pair, ParallelCorpus};
 use crate::data::synonyms;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, TrainingLengths};
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
 use crate::metrics::{
@@ -26,7 +26,7 @@ use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::text_to_text::models::{self, MODELS};
-use crate::text_to_text::{TextToTextTask, TokenPair};
+use crate::text_to_text::{self, TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
@@ -199,6 +199,10 @@ impl Experiment for Translation {
 
     fn batch_tokens(config: &Config<Self>, data: &TranslationDataset) -> usize {
         at_least_in_a_batch(data.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.own.data.batch_tokens)
+    }
+
+    fn lengths(setup: Setup<'_, Self>) -> TrainingLengths {
+        text_to_text::lengths(&setup.data.train, setup.config.model.max_length, setup.attention)
     }
 
     fn task(setup: Setup<'_, Self>) -> TextToTextTask<'_> {

@@ -34,7 +34,7 @@ use crate::logits::{LogitFacts, Logits, shared_in_order};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+use crate::registry::{AnyLogits, AnyMechanism, Card, Idle, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 
 /// Where a span comes from.
@@ -257,6 +257,19 @@ impl Mechanism for AdaptiveSpanConfig {
             return Err(check.wrong("logits", logits.name(), remedy));
         }
         logits.validate(placement)
+    }
+
+    fn sizes() -> &'static [&'static str] {
+        &["max_span", "initial"]
+    }
+
+    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
+        let span = self.max_span.unwrap_or(placement.max_length) as f64 * self.initial.unwrap_or(0.0);
+        let is_whole = self.kind == SpanKind::Fixed && self.own_position && span >= length.saturating_sub(1) as f64;
+        is_whole.then_some(Idle {
+            what: "has a fixed span that covers all",
+            options: &["max_span", "initial", "ramp", "origin", "penalty", "kind"],
+        })
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

@@ -40,7 +40,7 @@ use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::registry::{AnyAttention, Card, Idle, Kind, Mechanism};
 use crate::sequence_projection::{ProjectionInit, ProjectionKind, SequenceProjection, window_of};
 use crate::visibility::{Span, Visibility, hidden_logit};
 
@@ -193,6 +193,14 @@ impl Mechanism for LinformerConfig {
             "init" if self.projection.has_windows() => Some("init is for projection = \"linear\""),
             _ => None,
         }
+    }
+
+    fn sizes() -> &'static [&'static str] {
+        &["rank"]
+    }
+
+    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
+        (self.rank_for(placement) >= length).then_some(Idle { what: "has as many slots as there are positions", options: &[] })
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {

@@ -109,6 +109,10 @@ impl Mechanism for LocalOneDConfig {
         validate_logits(Self::NAME, &self.logits, placement)
     }
 
+    fn sizes() -> &'static [&'static str] {
+        &["query_block", "memory_block"]
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }

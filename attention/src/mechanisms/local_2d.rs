@@ -202,6 +202,10 @@ impl Mechanism for LocalTwoDConfig {
         validate_logits(Self::NAME, &self.logits, placement)
     }
 
+    fn sizes() -> &'static [&'static str] {
+        &["query_block", "memory"]
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }

@@ -98,6 +98,10 @@ impl Mechanism for SlidingWindowConfig {
         validate_logits(Self::NAME, &self.logits, placement)
     }
 
+    fn sizes() -> &'static [&'static str] {
+        &["window"]
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }

@@ -147,6 +147,10 @@ impl Mechanism for SparseFixedConfig {
         validate_logits(Self::NAME, &self.logits, placement)
     }
 
+    fn sizes() -> &'static [&'static str] {
+        &["stride", "summary"]
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }

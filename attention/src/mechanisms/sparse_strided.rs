@@ -137,6 +137,10 @@ impl Mechanism for SparseStridedConfig {
         self.integration.without_effect(option)
     }
 
+    fn sizes() -> &'static [&'static str] {
+        &["stride"]
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }

@@ -156,6 +156,10 @@ impl Mechanism for StreamingLlmConfig {
         is_idle.then_some("positions is for logits that have positions, such as rotary@streaming-llm")
     }
 
+    fn sizes() -> &'static [&'static str] {
+        &["window", "sinks"]
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }

@@ -21,7 +21,7 @@ use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism};
+use crate::registry::{AnyLogits, Card, Idle, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`SynthesizerFactorizedRandom`].
@@ -101,6 +101,14 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
 
     fn has_free_heads(&self) -> bool {
         true
+    }
+
+    fn sizes() -> &'static [&'static str] {
+        &["rank"]
+    }
+
+    fn idle(&self, _placement: &Placement, length: usize) -> Option<Idle> {
+        (self.rank >= length).then_some(Idle { what: "has factors of full rank", options: &[] })
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

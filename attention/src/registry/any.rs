@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Mechanism, Positioning};
+use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Idle, Mechanism, Positioning};
 use crate::conformance::Formula;
 use crate::error::ConfigError;
 use crate::parameter_formula::ParameterFormula;
@@ -63,6 +63,8 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)>;
     fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)>;
     fn has_engines(&self) -> bool;
+    fn sizes(&self) -> &'static [&'static str];
+    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle>;
     fn without_effect(&self, option: &str, role: Role) -> Option<&'static str>;
     fn options(&self) -> &dyn erased_serde::Serialize;
 }
@@ -168,6 +170,14 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn has_engines(&self) -> bool {
         Mechanism::has_engines(self)
+    }
+
+    fn sizes(&self) -> &'static [&'static str] {
+        M::sizes()
+    }
+
+    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
+        Mechanism::idle(self, placement, length)
     }
 
     fn without_effect(&self, option: &str, role: Role) -> Option<&'static str> {
@@ -330,6 +340,16 @@ impl AnyMechanism {
     /// Whether the reference engine and the fused engine can both compute it.
     pub fn has_engines(&self) -> bool {
         self.0.has_engines()
+    }
+
+    /// As [`Mechanism::sizes`].
+    pub fn sizes(&self) -> &'static [&'static str] {
+        self.0.sizes()
+    }
+
+    /// As [`Mechanism::idle`].
+    pub fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
+        self.0.idle(placement, length)
     }
 
     /// Why an option changes nothing in this role with the other options as they are.

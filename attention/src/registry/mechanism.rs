@@ -196,10 +196,31 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         true
     }
 
+    /// Options that say how much of a sequence is seen: sizes of windows, blocks and chunks, strides, ranks, spans. Too great ones for the sequences of a data set
+    /// make the mechanism another one. Default: there are none.
+    fn sizes() -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What it does not do on sequences of at most this length, which is what it is for, and the options that then change nothing. What a [pattern](Kind::Pattern)
+    /// hides is counted and need not be told. Default: it does all on sequences of any length.
+    fn idle(&self, _placement: &Placement, _length: usize) -> Option<Idle> {
+        None
+    }
+
     /// Why an option changes nothing in this role with the other options as they are. Default: every option has an effect.
     fn without_effect(&self, _option: &str, _role: Role) -> Option<&'static str> {
         None
     }
+}
+
+/// What a mechanism does not do on short sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idle {
+    /// In words that follow its name, such as `hashes nothing`.
+    pub what: &'static str,
+    /// Options whose values change nothing then.
+    pub options: &'static [&'static str],
 }
 
 /// What is true of a mechanism whatever its options are.

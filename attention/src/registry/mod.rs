@@ -22,7 +22,7 @@ use thiserror::Error;
 
 pub use self::any::AnyMechanism;
 pub use self::erased::{AnyAttention, AnyLogits, AnyState};
-pub use self::mechanism::{Card, Kind, Mechanism, Positioning};
+pub use self::mechanism::{Card, Idle, Kind, Mechanism, Positioning};
 
 /// Writes the list of the toolkit's mechanisms, and reads their options with the format's own errors, which type erasure would make plain texts.
 macro_rules! built_in {

@@ -10,7 +10,7 @@ use toml::{Table, Value};
 use crate::attention::Attention;
 use crate::backend::Backend;
 use crate::error::ExperimentError;
-use crate::experiment::definition::{Candidate, Config, Experiment};
+use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
 use crate::footprint::{self, Memory};
 use crate::mechanisms;
 use crate::options::{CommonOptions, ModelRun, unknown};
@@ -20,6 +20,7 @@ use crate::run_folder::RUN_TABLES;
 use crate::settings::{self, Assignment, MECHANISMS, Settings};
 
 use super::attention_name::attention;
+use super::idle::Places;
 
 /// The fields of the configuration that `--model` sets, in experiments that have it: of attentions and models those are compared that the command names.
 pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assignment> {
@@ -266,23 +267,42 @@ pub(super) fn with_earlier<E: Experiment>(candidates: &[Candidate<E>], results: 
     all
 }
 
-/// A sentence for all candidates that are one and the same model and so train identically; the names of its candidates are in order.
-pub(super) fn twins<E: Experiment>(candidates: &[Candidate<E>]) -> Result<Vec<String>, ExperimentError> {
-    let mut models: Vec<(String, Vec<&str>)> = Vec::new();
+/// A sentence for all candidates that are one and the same model and so train identically, and one for those that differ in nothing that counts on any of the
+/// data sets; the names of its candidates are in order.
+pub(super) fn twins<E: Experiment>(candidates: &[Candidate<E>], datasets: &[E::Data]) -> Result<Vec<String>, ExperimentError> {
+    /// What candidates compute, and the name of each with what it is.
+    struct Same<'c> {
+        computed: String,
+        members: Vec<(&'c str, String)>,
+    }
+    let mut models: Vec<Same<'_>> = Vec::new();
     for Candidate { attention, config, .. } in candidates.iter().filter(|candidate| candidate.weights_of.is_none()) {
         // The options that an attention uses are part of it.
-        let identity = format!("{} {:?}", settings::digest(config, &[&RUN_TABLES[..], &[MECHANISMS]].concat())?, E::attentions(attention));
-        match models.iter_mut().find(|(other, _)| *other == identity) {
-            Some((_, names)) => names.push(&attention.name),
-            None => models.push((identity, vec![&attention.name])),
+        let rest = settings::digest(config, &[&RUN_TABLES[..], &[MECHANISMS]].concat())?;
+        let identity = format!("{rest} {:?}", E::attentions(attention));
+        let places = datasets.iter().map(|data| Places::of::<E>(Setup { config, data, attention }).computed());
+        let places: Vec<_> = places.filter(|computed| !computed.is_empty()).collect();
+        let computed = if places.is_empty() { identity.clone() } else { format!("{rest} {places:?}") };
+        let member = (attention.name.as_str(), identity);
+        match models.iter_mut().find(|same| same.computed == computed) {
+            Some(same) => same.members.push(member),
+            None => models.push(Same { computed, members: vec![member] }),
         }
     }
-    let sentence = |(_, names): (_, Vec<&str>)| {
-        let (last, others) = names.split_last()?;
-        let names = (!others.is_empty()).then(|| format!("{} and {last}", others.join(", ")))?;
-        Some(format!(
-            "{names} are the same model with this configuration: they are trained identically, and any difference between their rows is one of speed alone."
-        ))
+    let sentence = |Same { members, .. }: Same<'_>| {
+        let ((last, identity), others) = members.split_last()?;
+        let names: Vec<&str> = others.iter().map(|(name, _)| *name).collect();
+        let names = (!others.is_empty()).then(|| format!("{} and {last}", names.join(", ")))?;
+        Some(if others.iter().all(|(_, other)| other == identity) {
+            format!(
+                "{names} are the same model with this configuration: they are trained identically, and any difference between their rows is one of speed alone."
+            )
+        } else {
+            format!(
+                "{names} compute the same on the training data, where none hides a key that another shows: differences between their rows are those of rounding, \
+                 chance and speed."
+            )
+        })
     };
     Ok(models.into_iter().filter_map(sentence).collect())
 }
@@ -442,14 +462,14 @@ mod tests {
 
     #[test]
     fn candidates_that_are_one_model_are_named() {
-        let found = |names: &[&str]| twins::<Translation>(&of::<Translation>(names, &[]).1).unwrap();
+        let found = |names: &[&str]| twins::<Translation>(&of::<Translation>(names, &[]).1, &[]).unwrap();
         let [sentence] = &found(&["gaussian", "dot-product", "hc-sa", "hc-all", "sh-x"])[..] else { panic!("one pair is the same") };
         assert!(sentence.starts_with("gaussian and hc-sa are the same model"), "{sentence}");
         assert_eq!(found(&["dot-product", "hc-sa", "hc-all", "sh-x", "synthesizer-random", "synthesizer-random-fixed"]), [""; 0]);
 
         let models = "run.models=[{name='a', attention='lsh', set={}}, {name='b', attention='lsh', set={model={layers=3}}}]";
         let (_, candidates) = of::<Language>(&["lsh"], &[models]);
-        let [sentence] = &twins::<Language>(&candidates).unwrap()[..] else { panic!("one pair is the same") };
+        let [sentence] = &twins::<Language>(&candidates, &[]).unwrap()[..] else { panic!("one pair is the same") };
         assert!(sentence.starts_with("lsh and a are the same model"), "{sentence}");
     }
 }

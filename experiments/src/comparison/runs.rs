@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::candidate::{twins, with_earlier};
 use super::identity::{check_folder, recipe};
+use super::idle::{self, Remark};
 use super::sweep;
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, print_line};
@@ -24,6 +25,8 @@ pub(super) struct Runs<'a, E: Experiment> {
     pub(super) folder: RunFolder,
     /// Sentences on candidates that are the same model.
     twins: Vec<String>,
+    /// Mechanisms that do nothing on the data because someone wants it so.
+    pub(super) idle: Vec<Remark>,
     /// Held by the job that brings results and report up to date.
     deriving: Mutex<()>,
 }
@@ -52,14 +55,17 @@ impl<'a, E: Experiment> Runs<'a, E> {
                 "`{out}` holds no runs that could be merged; give the --out of the command that does them"
             )));
         }
+        // Runs to be merged were accepted when they were done.
+        let idle = if options.merge { idle::remarks::<E>(candidates, datasets) } else { idle::check::<E>(candidates, datasets)? };
         let folder = RunFolder::open(&out, config, options.resume || options.merge)?;
         check_folder::<E>(&folder, config, datasets)?;
         if !options.merge {
             folder.choose_runs(config)?;
         }
-        let twins = twins::<E>(&with_earlier::<E>(candidates, &Results::read(&folder)?, config))?;
-        twins.iter().for_each(|sentence| tracing::warn!("{sentence}"));
-        Ok(Self { config, datasets, candidates, backend, folder, twins, deriving: Mutex::new(()) })
+        let twins = twins::<E>(&with_earlier::<E>(candidates, &Results::read(&folder)?, config), datasets)?;
+        let told = twins.iter().chain(idle.iter().map(|remark| &remark.sentence));
+        told.for_each(|sentence| tracing::warn!("{sentence}"));
+        Ok(Self { config, datasets, candidates, backend, folder, twins, idle, deriving: Mutex::new(()) })
     }
 
     /// All of them, in the order in which they are numbered.
@@ -119,7 +125,7 @@ impl<'a, E: Experiment> Runs<'a, E> {
     }
 
     fn report<'r>(&self, results: &'r Results) -> Report<'r> {
-        report::<E>(results, self.config, sections::<E>(self.datasets, &self.twins))
+        report::<E>(results, self.config, sections::<E>(self.datasets, &self.twins, &self.idle))
     }
 
     /// Shows what is finished, whoever did it, and refuses to take it for all if it is not.
@@ -162,11 +168,13 @@ impl<E: Experiment> std::fmt::Display for Run<'_, E> {
 }
 
 /// What reports of a folder say beside its results.
-pub(super) fn sections<E: Experiment>(datasets: &[E::Data], twins: &[String]) -> Vec<Section> {
+pub(super) fn sections<E: Experiment>(datasets: &[E::Data], twins: &[String], idle: &[Remark]) -> Vec<Section> {
     let cards = datasets.iter().map(E::card);
     let descriptions: Vec<_> = cards.map(|card| format!("* {}: {}", card.name, card.description)).collect();
     let same = (!twins.is_empty()).then(|| Section { title: "The same model twice".to_owned(), body: twins.join("\n") });
-    std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).collect()
+    let sentences: Vec<_> = idle.iter().map(|remark| format!("* {}", remark.sentence)).collect();
+    let idle = (!idle.is_empty()).then(|| Section { title: "Mechanisms that do nothing here".to_owned(), body: sentences.join("\n") });
+    std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).chain(idle).collect()
 }
 
 /// The report of results.

@@ -10,6 +10,7 @@ use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
 use heedful_host::machine::OtherPrograms;
 
+use super::idle::Remark;
 use super::overview::Overview;
 use super::preparation::Preparation;
 use super::ranks::Word;
@@ -163,7 +164,10 @@ impl<'a, E: Experiment> Session<'a, E> {
         let Run { dataset, candidate: Candidate { attention, .. }, seed, .. } = run;
         let card = E::card(dataset);
         let training = &config.training;
+        let is_of_run = |remark: &&Remark| (&remark.candidate, &remark.dataset) == (&attention.name, &card.name);
+        let notes = self.runs.idle.iter().filter(is_of_run).map(|remark| remark.sentence.clone()).collect();
         ResultRecord {
+            notes,
             experiment: E::NAME.to_owned(),
             dataset: card.name,
             attention: attention.name.clone(),

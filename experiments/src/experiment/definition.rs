@@ -17,6 +17,7 @@ use toml::Table;
 
 pub(crate) use super::config::Config;
 use crate::analyse::SeenImage;
+use super::lengths::TrainingLengths;
 use crate::attention::Attention;
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
@@ -228,6 +229,14 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// Tokens that the largest training batch has at least, for an estimate of its memory; 0 if that is not known.
     fn batch_tokens(_config: &Config<Self>, _data: &Self::Data) -> usize {
         0
+    }
+
+    /// The lengths of the training sequences. A mechanism that does nothing on sequences so short is refused or told. By default they are those that the
+    /// [task](Task::lengths) knows, in encoder and decoder, or else as long as a model may read them.
+    fn lengths(setup: Setup<'_, Self>) -> TrainingLengths {
+        let max_length = setup.config.model.max_length;
+        let lengths = Self::task(setup).lengths().unwrap_or_else(|| vec![max_length]);
+        TrainingLengths::new(&setup.attention.layout, max_length).encoder(lengths.iter().copied()).decoder(lengths)
     }
 
     /// Does what all runs rest on, such as the training of a model that all begin with, before the first of them, or where the command only shows its plan says

@@ -18,7 +18,7 @@ use super::ImageModelling;
 use crate::data::generate::Sizes;
 use crate::data::generate::images::ImageShape;
 use crate::data::images::{Images, Reductions};
-use crate::experiment::{Attention, Config};
+use crate::experiment::{Attention, Config, TrainingLengths};
 use crate::model::ModelSettings;
 use crate::train::{ScheduleConfig, TrainingConfig};
 
@@ -158,6 +158,12 @@ pub(super) fn fitted(settings: &ModelSettings, images: &Images, attention: &Laye
         other => other,
     };
     ModelSettings { max_length, positions, ..settings.clone() }
+}
+
+/// Lengths of sequences of the values of images.
+pub(super) fn lengths(settings: &ModelSettings, images: &Images, attention: &Attention) -> TrainingLengths {
+    let decoder = for_row(&attention.layout.decoder, row(images));
+    TrainingLengths::new(&attention.layout, settings.max_length.max(images.size())).decoder_attention(decoder).decoder([images.size()])
 }
 
 /// Values in a row of an image.

@@ -16,7 +16,7 @@ use crate::comparison::scoring_bar;
 use crate::data::generate::images::ImageShape;
 use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split};
+use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split, TrainingLengths};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
@@ -129,6 +129,10 @@ impl Experiment for ImageMixtures {
 
     fn batch_tokens(config: &Config<Self>, data: &ImageDataset) -> usize {
         data.batch_tokens(&config.own.data) / CHANNELS
+    }
+
+    fn lengths(Setup { config, data, attention }: Setup<'_, Self>) -> TrainingLengths {
+        config::lengths(&config.model, &grid(&data.images), attention)
     }
 
     fn task(setup: Setup<'_, Self>) -> PixelTask<'_> {

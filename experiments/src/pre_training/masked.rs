@@ -15,7 +15,9 @@ use super::{
 };
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split, check_length};
+use crate::experiment::{
+    Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split, TrainingLengths, check_length,
+};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
@@ -77,6 +79,10 @@ impl Experiment for MaskedModelling {
 
     fn batch_tokens(config: &Config<Self>, data: &PreTrainingDataset) -> usize {
         batch_tokens(&config.own.0.data, data)
+    }
+
+    fn lengths(Setup { config, attention, .. }: Setup<'_, Self>) -> TrainingLengths {
+        TrainingLengths::new(&attention.layout, config.model.max_length).encoder([config.own.0.data.context])
     }
 
     fn task(Setup { config, data, attention }: Setup<'_, Self>) -> MaskedTask<'_> {

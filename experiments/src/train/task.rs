@@ -141,6 +141,12 @@ pub trait Task {
         model
     }
 
+    /// The lengths of the training sequences in positions of a model, if the task knows them. A comparison refuses what does nothing on sequences so short. By
+    /// default it does not.
+    fn lengths(&self) -> Option<Vec<usize>> {
+        None
+    }
+
     /// Whether [`loss`](Self::loss) can be computed of a model in evaluation mode, without autodiff, to find the layer at which numbers cease to be finite.
     fn can_locate(&self) -> bool {
         true

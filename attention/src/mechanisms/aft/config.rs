@@ -11,7 +11,7 @@ use crate::init::{self, Init};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::registry::{AnyAttention, Card, Idle, Kind, Mechanism};
 
 /// Names of the forms that are not the default.
 const LOCAL: &str = "aft-local";
@@ -176,6 +176,18 @@ impl Mechanism for AftConfig {
             Some(rank) => Err(check.wrong("rank", rank, "leave it out: there are no factors")),
             None => Ok(()),
         }
+    }
+
+    fn sizes() -> &'static [&'static str] {
+        &["window", "rank"]
+    }
+
+    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
+        if self.form == AftForm::Local && self.window.unwrap_or(WINDOW) >= length {
+            return Some(Idle { what: "has a window that covers all", options: &["window"] });
+        }
+        (self.has_factors() && self.rank_at(placement.max_length) >= length)
+            .then_some(Idle { what: "has factors of full rank", options: &[] })
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {

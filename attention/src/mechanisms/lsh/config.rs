@@ -15,7 +15,7 @@ use crate::init::{self, Init};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::registry::{AnyAttention, Card, Idle, Kind, Mechanism};
 
 /// Number of buckets of a round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +62,22 @@ pub enum Rotations {
 
 /// Most directions of a hash by default. Projecting to `b / 2` directions takes `b / 2` multiplications for each number of a query; attending, twice `chunk`.
 const MOST_DIRECTIONS: usize = 64;
+
+/// Options that change nothing where nothing is hashed.
+const OF_HASHING: &[&str] = &[
+    "buckets",
+    "chunk",
+    "rounds",
+    "before",
+    "after",
+    "bucket_mask",
+    "duplicate_correction",
+    "wrap",
+    "across_rounds",
+    "full_attention_below",
+    "hashing",
+    "rotations",
+];
 
 /// Name of the null twin, whose buckets do not depend on the content.
 const RANDOM: &str = "lsh-random";
@@ -264,6 +280,16 @@ impl Mechanism for LshConfig {
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
         let is_idle = option == "across_rounds" && self.idle_across_rounds().is_some();
         is_idle.then_some("across_rounds is for wrap = true, bucket_mask = false and at least two rounds")
+    }
+
+    fn sizes() -> &'static [&'static str] {
+        &["chunk", "full_attention_below"]
+    }
+
+    fn idle(&self, _placement: &Placement, length: usize) -> Option<Idle> {
+        let is_one_chunk = length <= self.chunk && !self.bucket_mask;
+        (is_one_chunk || length <= self.longest_full_attention())
+            .then_some(Idle { what: "hashes nothing and hides nothing", options: OF_HASHING })
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {

@@ -1,0 +1,64 @@
+//! How long the sequences are that models learn from.
+
+use std::collections::BTreeMap;
+
+use heedful_attention::placement::Role;
+use heedful_models::layout::{AttentionLayout, LayerAttention};
+
+/// The lengths of the training sequences, as batches hold them, and the attentions that read them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainingLengths {
+    /// The mechanisms of the model, with what the data say of their options.
+    pub layout: AttentionLayout,
+    /// Longest sequence of the model.
+    pub max_length: usize,
+    encoder: BTreeMap<usize, usize>,
+    decoder: BTreeMap<usize, usize>,
+    carried: usize,
+}
+
+impl TrainingLengths {
+    /// Of a model for at most `max_length` positions that reads no sequence yet.
+    pub fn new(layout: &AttentionLayout, max_length: usize) -> Self {
+        Self { layout: layout.clone(), max_length, encoder: BTreeMap::new(), decoder: BTreeMap::new(), carried: 0 }
+    }
+
+    /// The lengths that the self-attentions of an encoder read, of some training sequences or of all.
+    pub fn encoder(self, lengths: impl IntoIterator<Item = usize>) -> Self {
+        Self { encoder: counted(lengths), ..self }
+    }
+
+    /// The lengths that the self-attentions of a decoder read.
+    pub fn decoder(self, lengths: impl IntoIterator<Item = usize>) -> Self {
+        Self { decoder: counted(lengths), ..self }
+    }
+
+    /// The decoder's sequences begin with so many positions that are carried over from earlier segments, which are no queries.
+    pub fn carried(self, carried: usize) -> Self {
+        Self { carried, ..self }
+    }
+
+    /// The mechanisms of a decoder.
+    pub fn decoder_attention(self, attention: LayerAttention) -> Self {
+        Self { layout: AttentionLayout { decoder: attention, ..self.layout }, ..self }
+    }
+
+    /// How many sequences there are of each length that the attentions of a role attend to.
+    pub fn of(&self, role: Role) -> &BTreeMap<usize, usize> {
+        match role {
+            Role::Encoder | Role::Cross => &self.encoder,
+            Role::Decoder => &self.decoder,
+        }
+    }
+
+    /// The first position that is a query of an attention of a role.
+    pub(crate) fn first_query(&self, role: Role) -> usize {
+        if role == Role::Decoder { self.carried } else { 0 }
+    }
+}
+
+fn counted(lengths: impl IntoIterator<Item = usize>) -> BTreeMap<usize, usize> {
+    let mut counts = BTreeMap::new();
+    lengths.into_iter().filter(|&length| length > 0).for_each(|length| *counts.entry(length).or_default() += 1);
+    counts
+}
