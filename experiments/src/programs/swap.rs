@@ -9,6 +9,7 @@ use crate::comparison;
 use crate::error::{ExperimentError, main_with};
 use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
 use crate::settings::Assignment;
+use crate::swap::contender::split_layers;
 use crate::swap::{Swap, UNCHANGED};
 use clap::Parser;
 
@@ -49,7 +50,7 @@ fn examples_of(binary: &str) -> String {
 
 /// The contenders of `--swap`, each with its layers before it.
 fn contenders(text: &str) -> Vec<String> {
-    match text.split_once('=') {
+    match split_layers(text) {
         None => listed(text).into_iter().map(str::to_owned).collect(),
         Some((layers, names)) => listed(names).into_iter().map(|name| format!("{layers}={name}")).collect(),
     }
@@ -84,6 +85,7 @@ mod tests {
         assert_eq!(contenders("layers.*.attention=alibi,uniform"), ["layers.*.attention=alibi", "layers.*.attention=uniform"]);
         assert_eq!(contenders("layers.0,2=[alibi,uniform], relative"), ["layers.0,2=[alibi,uniform]", "layers.0,2=relative"]);
         assert_eq!(contenders("alibi,uniform"), ["alibi", "uniform"]);
+        assert_eq!(contenders("sliding-window{window=4},alibi"), ["sliding-window{window=4}", "alibi"]);
         assert!(examples_of(Swap::NAME).contains("--swap layers.0,1=uniform"));
     }
 }

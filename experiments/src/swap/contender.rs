@@ -15,6 +15,11 @@ use crate::experiment::definition::{Config, Experiment};
 /// The contender that replaces nothing.
 pub const UNCHANGED: &str = "unchanged";
 
+/// `LAYERS=NAMES` in two; `None` for names alone, whose options have a `=` as well.
+pub(crate) fn split_layers(text: &str) -> Option<(&str, &str)> {
+    text.split_once('=').filter(|(layers, _)| !layers.contains(['{', '[']))
+}
+
 /// What a contender replaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Contender {
@@ -32,7 +37,7 @@ impl FromStr for Contender {
         if text == UNCHANGED {
             return Ok(Self::Unchanged);
         }
-        match text.split_once('=') {
+        match split_layers(text) {
             None => Ok(Self::Swap { layers: LayerPattern::ALL, attention: text.to_owned() }),
             Some((layers, attention)) => {
                 let layers = layers.trim().parse().map_err(ExperimentError::usage)?;

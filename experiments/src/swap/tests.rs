@@ -24,10 +24,17 @@ fn a_contender_is_a_mechanism_in_its_layers() {
             "layers.1-2=synthesizer-random",
             ["dot-product", "synthesizer-random", "synthesizer-random", "alibi"],
         ),
+        ("layers.*.attention=sliding-window{window=4}", "sliding-window{window=4}", ["sliding-window"; 4]),
+        (
+            "layers.1-2=[uniform, sliding-window{window=4}]",
+            "layers.1-2=[uniform,sliding-window{window=4}]",
+            ["dot-product", "sliding-window", "uniform", "alibi"],
+        ),
         ("layers.0-2=[uniform, relative]", "layers.0-2=[uniform,relative]", ["uniform", "relative", "uniform", "alibi"]),
     ] {
         assert_eq!(families(&config, name), (canonical.to_owned(), expected.to_vec()), "{name}");
-        // The name of a finished run means the same.
+        // The name of a run means the same, for the configuration and for the swap of its weights.
+        assert_eq!(canonical.parse::<super::contender::Contender>().unwrap().to_string(), canonical);
         assert_eq!(families(&config, canonical), (canonical.to_owned(), expected.to_vec()));
     }
 }
