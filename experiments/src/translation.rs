@@ -17,11 +17,11 @@ use crate::data::parallel::{Pair, ParallelCorpus};
 use crate::data::synonyms;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, TrainingLengths};
-use crate::model::ModelSettings;
-use crate::presets::PaperModel;
 use crate::metrics::{
     Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu,
 };
+use crate::model::ModelSettings;
+use crate::presets::PaperModel;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;

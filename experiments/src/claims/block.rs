@@ -12,8 +12,11 @@ use crate::experiment::Experiment;
 use crate::image::{ImageMixtures, ImageModelling, SuperResolution};
 use crate::language::Language;
 use crate::memory_rl::MemoryRl;
+use crate::ponder::Ponder;
 use crate::pre_training::{MaskedModelling, SpanModelling};
+use crate::recall::{Recall, Track};
 use crate::settings::overlaid;
+use crate::swap::Swap;
 use crate::text_classification::TextClassification;
 use crate::text_generation::TextGeneration;
 use crate::translation::Translation;
@@ -186,7 +189,7 @@ impl Block {
 type Reader = fn(&Table) -> Result<RunList, ExperimentError>;
 
 /// The experiments by the names that records have.
-const EXPERIMENTS: [(&str, Reader); 12] = [
+const EXPERIMENTS: [(&str, Reader); 16] = [
     (Translation::NAME, run_list::<Translation>),
     (Language::NAME, run_list::<Language>),
     (Classification::NAME, run_list::<Classification>),
@@ -199,4 +202,8 @@ const EXPERIMENTS: [(&str, Reader); 12] = [
     (SuperResolution::NAME, run_list::<SuperResolution>),
     (ImageMixtures::NAME, run_list::<ImageMixtures>),
     (MemoryRl::NAME, run_list::<MemoryRl>),
+    (Recall::NAME, run_list::<Recall>),
+    (Track::NAME, run_list::<Track>),
+    (Ponder::NAME, run_list::<Ponder>),
+    (Swap::NAME, run_list::<Swap>),
 ];

@@ -572,7 +572,12 @@ fn ledgers_that_do_not_fit_are_refused_with_the_file_and_a_suggestion() {
         assert!(message.contains("blocks/K.toml") && message.contains(part), "{message}");
     }
     fs::write(&of_costs, COSTS).unwrap();
-    assert!(wrong("\"memory-rl\"", "\"memory\"").contains("no experiment `memory`"));
+    let message = wrong("\"memory-rl\"", "\"memory\"");
+    assert!(message.contains("no experiment `memory`"), "{message}");
+    // All programs that compare attentions or models.
+    for known in ["mt", "lm", "mlm-spans", "image-super-resolution", "recall", "track", "ponder", "swap", "measure"] {
+        assert!(message.split([' ', ',']).any(|word| word == known), "{known} is missing: {message}");
+    }
 }
 
 #[test]

@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use toml::Table;
 
 pub(crate) use super::config::Config;
-use crate::analyse::SeenImage;
 use super::lengths::TrainingLengths;
+use crate::analyse::SeenImage;
 use crate::attention::Attention;
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};

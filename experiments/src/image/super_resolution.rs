@@ -22,7 +22,7 @@ use crate::comparison::scoring_bar;
 use crate::data::images::png::{self, Layout};
 use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split};
+use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split, TrainingLengths};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
@@ -88,6 +88,13 @@ impl Experiment for SuperResolution {
 
     fn batch_tokens(config: &Config<Self>, data: &ImageDataset) -> usize {
         data.batch_tokens(&config.own.0.data)
+    }
+
+    fn lengths(Setup { config, data: ImageDataset { images, .. }, attention }: Setup<'_, Self>) -> TrainingLengths {
+        let factor = config.own.0.data.factor;
+        let encoder = config::for_row(&attention.layout.encoder, row(images) / factor);
+        let attention = Attention { layout: AttentionLayout { encoder, ..attention.layout.clone() }, ..attention.clone() };
+        config::lengths(&config.model, images, &attention).encoder([images.size() / factor.pow(2)])
     }
 
     fn task(setup: Setup<'_, Self>) -> SharpeningTask<'_> {
@@ -187,6 +194,20 @@ impl SharpeningTask<'_> {
         model.cross_entropy(states, targets, None, 0.0)
     }
 
+    /// Large images that the model makes of some small test images; each is drawn with the number of its item.
+    fn sharpened(&self, model: &Seq2SeqTransformer, items: &[usize], key: &RandomKey) -> Vec<Vec<u8>> {
+        let device = model.source.tokens.weight.device();
+        let count = items.len();
+        let SharpeningBatch { sources, .. } = self.assemble([&self.small.test, &self.images.test], items);
+        let lengths = vec![sources.len() / count; count];
+        let state = model.start(Padded { tokens: integers(sources, [count, lengths[0]], &device), lengths: &lengths });
+        let tokens = integers(vec![self.images.levels as i32; count], [count, 1], &device);
+        let prompts = Prompts { tokens, limits: vec![self.images.size(); count] };
+        let keys: Vec<RandomKey> = items.iter().map(|&item| key.numbered(item as u64)).collect();
+        let drawn = sample(model, state, prompts, special(self.images), &self.options.sampling, &keys);
+        drawn.into_iter().map(|drawn| self.order.raster(drawn.tokens.iter().map(|&token| token as u8))).collect()
+    }
+
     /// Writes `samples.png`: what is given of test images, two images that the model made of it, and the test images. `None` if the interrupt was raised
     /// meanwhile.
     fn draw(&self, model: &Seq2SeqTransformer, paths: &RunPaths, interrupt: &Interrupt) -> Result<Option<()>, ExperimentError> {
@@ -195,23 +216,18 @@ impl SharpeningTask<'_> {
         if count == 0 {
             return Ok(Some(()));
         }
-        let device = model.source.tokens.weight.device();
         let items: Vec<usize> = (0..count).collect();
-        let batch = self.assemble([small, large], &items);
-        let lengths = vec![batch.sources.len() / count; count];
         let mut made = Vec::new();
         for number in 0..2 {
-            if interrupt.is_raised() {
-                return Ok(None);
-            }
-            let source = integers(batch.sources.clone(), [count, lengths[0]], &device);
-            let state = model.start(Padded { tokens: source, lengths: &lengths });
-            let tokens = integers(vec![self.images.levels as i32; count], [count, 1], &device);
-            let prompts = Prompts { tokens, limits: vec![self.images.size(); count] };
             let key = RandomKey::from_seed(0).named("sharpening").numbered(number);
-            let keys: Vec<RandomKey> = (0..count as u64).map(|row| key.numbered(row)).collect();
-            let drawn = sample(model, state, prompts, special(self.images), &self.options.sampling, &keys);
-            made.push(drawn.into_iter().map(|drawn| self.order.raster(drawn.tokens.iter().map(|&token| token as u8))).collect::<Vec<_>>());
+            let mut images = Vec::new();
+            for items in items.chunks(self.options.data.batch) {
+                if interrupt.is_raised() {
+                    return Ok(None);
+                }
+                images.extend(self.sharpened(model, items, &key));
+            }
+            made.push(images);
         }
         let mut rows = vec![items.iter().map(|&item| self.small.picture(small.image(item))).collect::<Vec<_>>()];
         rows.extend(made.iter().map(|images| images.iter().map(|image| self.images.picture(image)).collect::<Vec<_>>()));

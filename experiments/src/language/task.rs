@@ -13,8 +13,8 @@ use rand::RngExt;
 use crate::batch::{EvaluationWindow, evaluation_windows};
 use crate::comparison::scoring_bar;
 use crate::experiment::{Pass, Scores, Selection, Split};
-use crate::train::{Interrupt, Task, TrainingLoss};
 use crate::metrics::{Combination, ItemScore, LikelihoodTotal, TextUnit};
+use crate::train::{Interrupt, Task, TrainingLoss};
 
 use super::blocks::TextBlocks;
 use super::positions::PositionLosses;

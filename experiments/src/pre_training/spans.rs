@@ -4,6 +4,7 @@ use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};
+use heedful_models::span_corruption::Corrupted;
 use serde::{Deserialize, Serialize};
 
 use super::config::defaults;
@@ -12,11 +13,14 @@ use super::{
     fits, flops, open,
 };
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Pass, Scores, Selection, Setup, Split};
+use crate::experiment::{
+    Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split, TrainingLengths, check_length,
+};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
-use crate::text_to_text::{AddPair, TextToTextBatch, TextToTextTask, TokenPair};
+use crate::text_to_text::{self, AddPair, TextToTextBatch, TextToTextTask, TokenPair};
+use crate::tokenise::BEGIN;
 use crate::train::{Interrupt, Task, TrainingLoss};
 
 /// The comparison of attentions on filling gaps.
@@ -73,6 +77,15 @@ impl Experiment for SpanModelling {
         batch_tokens(&config.own.0.data, data) / 4
     }
 
+    /// Of some sequences, with the gaps that chance makes.
+    fn lengths(Setup { config, data, attention }: Setup<'_, Self>) -> TrainingLengths {
+        let options = &config.own.0;
+        let (context, key) = (options.data.context, RandomKey::from_seed(0).named("lengths"));
+        let of_item = |item: usize| pair(options, data, &data.train, item * context, &key.numbered(item as u64));
+        let pairs: Vec<TokenPair> = (0..(data.train.len() / context).min(COUNTED)).map(of_item).collect();
+        text_to_text::lengths(&pairs, config.model.max_length, attention)
+    }
+
     fn task(Setup { config, data, attention }: Setup<'_, Self>) -> SpanTask<'_> {
         let options = &config.own.0;
         let corrupted = |text: &[u32]| {
@@ -99,7 +112,39 @@ impl Experiment for SpanModelling {
     fn published() -> PublishedNumbers {
         PublishedNumbers::pre_training()
     }
+
+    fn texts(Setup { config, data, .. }: Setup<'_, Self>, count: usize) -> Vec<String> {
+        let fits = |line: &&String| (4..=config.own.0.data.context).contains(&data.tokeniser.encode(line).len());
+        data.corpus.test.iter().filter(fits).take(count).cloned().collect()
+    }
+
+    /// The model is given the text with gaps, the same whenever it is read, and what fills them.
+    fn read(
+        Setup { config, data, .. }: Setup<'_, Self>,
+        model: &Seq2SeqTransformer,
+        text: &str,
+        probe: &mut Probe,
+    ) -> Result<Reading, ExperimentError> {
+        let tokens = data.tokeniser.encode(text);
+        // Longer texts have more gaps than there are tokens for.
+        check_length(text, tokens.len(), config.own.0.data.context)?;
+        let vocabulary = data.tokeniser.vocabulary_size();
+        let Corrupted { source, target } = config.own.0.spans(vocabulary).corrupt(&tokens, &RandomKey::from_seed(0).named("read"));
+        check_length(text, target.len() + 1, config.model.max_length)?;
+        let pair = TokenPair { source, target };
+        TextToTextTask::hidden(model, &TextToTextTask::pad(std::iter::once(&pair)), None, probe);
+        let word = |&token: &u32| match (token as usize).checked_sub(vocabulary) {
+            Some(gap) => format!("<extra_id_{gap}>"),
+            None => data.tokeniser.words(&[token]).concat(),
+        };
+        let decoder: Vec<u32> = std::iter::once(BEGIN).chain(pair.target).collect();
+        let [encoder, decoder] = [&pair.source, &decoder].map(|tokens| tokens.iter().map(word).collect());
+        Ok(Reading { encoder, decoder, ..Reading::default() })
+    }
 }
+
+/// Most sequences whose lengths are looked at.
+const COUNTED: usize = 256;
 
 /// A sequence of a text with gaps, and what fills them.
 fn pair(options: &PreTrainingOptions, dataset: &PreTrainingDataset, text: &[u32], start: usize, key: &RandomKey) -> TokenPair {

@@ -8,7 +8,7 @@ use crate::experiment::Experiment;
 use crate::image::{ImageMixtures, ImageModelling, SuperResolution};
 use crate::language::Language;
 use crate::memory_rl::MemoryRl;
-use crate::pre_training::MaskedModelling;
+use crate::pre_training::{MaskedModelling, SpanModelling};
 use crate::recall::{Recall, Track};
 use crate::results::Results;
 use crate::run_folder::RunFolder;
@@ -28,7 +28,7 @@ Exit codes: 0 done, 1 a run or file cannot be used, 2 the command was refused.";
 
 /// Show the attention of a trained model: maps, distances, entropies, spans, gates, halting, buckets.
 ///
-/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen, classify, image, memory-rl, recall, track or swap with its data, runs the initial and the trained
+/// Reads a run of mt, lm, glue, algorithmic, mlm (both objectives), textgen, classify, image, memory-rl, recall, track or swap with its data, runs the initial and the trained
 /// model on test texts, and writes tables (CSV), pictures (SVG, PNG) and a page that links them. The page also says which observations the mechanism does not
 /// have.
 #[derive(Args)]
@@ -54,6 +54,7 @@ pub(super) fn run(Options { analyse: options }: &Options) -> Result<Completion, 
         SuperResolution::NAME => analyse::run::<SuperResolution>,
         MemoryRl::NAME => analyse::run::<MemoryRl>,
         MaskedModelling::NAME => analyse::run::<MaskedModelling>,
+        SpanModelling::NAME => analyse::run::<SpanModelling>,
         Recall::NAME => analyse::run::<Recall>,
         Swap::NAME => analyse::run::<Swap>,
         TextClassification::NAME => analyse::run::<TextClassification>,

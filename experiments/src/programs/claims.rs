@@ -89,7 +89,7 @@ struct PlanOptions {
     #[arg(long)]
     measure: bool,
 
-    /// Folder that the data sets lie in, for --measure
+    /// Folder that the data sets lie in, for --measure [default: that of the variable HEEDFUL_DATA]
     #[arg(long, value_name = "DIR", requires = "measure")]
     data: Option<PathBuf>,
 }
@@ -105,7 +105,7 @@ struct RunTask {
     all: bool,
 
     /// Small runs of built-in data, whose known effects must show: twenty minutes on one thread
-    #[arg(long, conflicts_with_all = ["names", "all", "jobs", "shard", "slurm", "ledger"])]
+    #[arg(long, conflicts_with_all = ["names", "all", "jobs", "shard", "slurm", "ledger", "data"])]
     smoke: bool,
 
     #[command(flatten)]
@@ -115,8 +115,8 @@ struct RunTask {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Folder that the data sets lie in: multi30k/raw, ptb, glue and so on
-    #[arg(long, value_name = "DIR", env = "HEEDFUL_DATA")]
+    /// Folder that the data sets lie in: multi30k/raw, ptb, glue and so on [default: that of the variable HEEDFUL_DATA]
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
     /// Runs at once, which share the threads; auto: as many as there are threads and memory for
@@ -220,6 +220,12 @@ impl LedgerOptions {
     }
 }
 
+/// The folder of `--data`, or that of the environment, which is no option and conflicts with none.
+fn data_folder(given: Option<&PathBuf>) -> Option<PathBuf> {
+    let of_environment = || std::env::var_os("HEEDFUL_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    given.cloned().or_else(of_environment)
+}
+
 fn list(ledger: &Ledger) -> Result<Completion, ExperimentError> {
     ledger.check()?;
     let mut rows = vec![["claim", "blocks", "tests", "waits for", "sentence"].map(str::to_owned).to_vec()];
@@ -245,8 +251,12 @@ fn plan(options: &PlanOptions) -> Result<Completion, ExperimentError> {
     let blocks = ledger.blocks_for(&options.names)?;
     if options.measure {
         let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
-        let measured =
-            RunOptions { out: options.results.results.clone(), data: options.data.clone(), dry_run: true, ..RunOptions::default() };
+        let measured = RunOptions {
+            out: options.results.results.clone(),
+            data: data_folder(options.data.as_ref()),
+            dry_run: true,
+            ..RunOptions::default()
+        };
         return run(&blocks, &measured, &interrupt);
     }
     let planned = ledger.plan(&blocks, &options.results.results)?;
@@ -288,7 +298,7 @@ fn run_blocks(options: &RunTask) -> Result<Completion, ExperimentError> {
     });
     let chosen = RunOptions {
         out: options.out.clone().unwrap_or_else(|| "runs/claims".into()),
-        data: options.data.clone(),
+        data: data_folder(options.data.as_ref()),
         jobs,
         shard: options.shard,
         resume: options.resume,
