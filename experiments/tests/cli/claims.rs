@@ -92,6 +92,8 @@ fn what_claims_cannot_do_is_refused_or_left_out_with_the_reason() {
     let left_out = claims(&["run", "P1"]);
     refused(&left_out, 1, &["P1"]);
     assert!(stdout(&left_out).contains("it reads `ptb`; give --data"), "{}{}", stdout(&left_out), stderr(&left_out));
+    // The smoke subset reads no data.
+    refused(&claims(&["run", "--smoke", "--data", "data"]), 2, &["--smoke", "--data"]);
     let own = folder.path().join("ledger");
     ledger(&own, &CLAIM.replace("uniform\"]", "unifrom\"]"));
     refused(&claims(&["run", "--all", "--ledger", own.to_str().unwrap()]), 2, &["C01.toml", "did you mean `uniform`?"]);
@@ -103,6 +105,25 @@ fn what_claims_cannot_do_is_refused_or_left_out_with_the_reason() {
     let list = claims(&["list", "--ledger", own.to_str().unwrap()]);
     succeeded(&list);
     assert!(stdout(&list).contains("F1: something"), "{}", stdout(&list));
+}
+
+#[test]
+fn the_folder_of_the_environment_is_that_of_a_plan_that_measures() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("ledger");
+    ledger(&own, CLAIM);
+    fs::write(own.join("blocks/S1.toml"), BLOCK.replace("seeds = 3", "data = \"text\"\nseeds = 3").replace(", generated_words = 400", ""))
+        .unwrap();
+    let plan = |further: &[&str]| {
+        let mut command = binary("claims");
+        command.args(["plan", "--ledger"]).arg(&own).args(further).current_dir(folder.path());
+        command.env("HEEDFUL_DATA", folder.path().join("sets")).output().unwrap()
+    };
+    let measured = plan(&["--measure"]);
+    assert!(!stdout(&measured).contains("give --data") && stdout(&measured).contains("sets/text"), "{}", stdout(&measured));
+    // It is no option that plans without measurements would have to refuse.
+    succeeded(&plan(&[]));
+    refused(&plan(&["--data", "data"]), 2, &["--measure"]);
 }
 
 #[test]

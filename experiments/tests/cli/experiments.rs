@@ -63,6 +63,10 @@ fn spans_are_filled_in_and_tasks_mixed() {
     let text = data.path().to_str().unwrap();
     let further = ["--objective", "spans", "--data", text, "--attention", "synthesizer-random", "--set", "data={context = 16, batch = 4}"];
     assert_eq!(record(&run("mlm", &spans, &further), &spans)["experiment"], "mlm-spans");
+    let output = tool("analyse").arg(&spans).args(["--texts", "1", "--pictured", "1"]).output().unwrap();
+    succeeded(&output);
+    let page = fs::read_to_string(spans.join("analysis/synthesizer-random-seed1/analyse.md")).unwrap();
+    assert!(page.contains("extra_id_0"), "no gap is shown: {page}");
     let init = ["--init", spans.to_str().unwrap(), "--task", "MRPC", "--attention", "synthesizer-random"];
     let notes = record(&run("glue", &tuned, &[&init[..], &["--set", "data.generated_examples=50"]].concat()), &tuned)["notes"].to_string();
     assert!(notes.contains("began with the weights of"), "{notes}");

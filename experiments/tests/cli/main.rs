@@ -8,6 +8,7 @@ mod command;
 mod documents;
 mod experiments;
 mod fine_tuning;
+mod idle;
 mod interruptions;
 mod jobs;
 mod links;
