@@ -34,6 +34,50 @@ fn an_own_mechanism_conforms_and_is_known_by_its_name_once_it_is_registered() {
     assert!(unknown.contains("maen"), "{unknown}");
     assert_eq!(register::<RecencyConfig>(), Err(RegistryError::Taken("recency")));
     assert_eq!(register::<Loud>(), Err(RegistryError::Malformed("a+b")));
+    assert_eq!(register::<Usurper<0>>(), Err(RegistryError::Taken("dot-product")));
+    assert_eq!(register::<Usurper<1>>(), Err(RegistryError::Taken("random")));
+    assert_eq!(register::<Usurper<2>>(), Err(RegistryError::Taken("recency")));
+    assert_eq!(register::<Usurper<3>>(), Err(RegistryError::Malformed("a b")));
+    assert_eq!("dot-product".parse::<AnyMechanism>().unwrap().family(), "dot-product");
+    register::<Borrowing>().unwrap();
+    assert_eq!("borrowing".parse::<AnyMechanism>().unwrap().family(), "borrowing");
+}
+
+/// A mechanism with another spelling that is taken, or is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Usurper<const SPELLING: usize> {}
+
+impl<const SPELLING: usize> Mechanism for Usurper<SPELLING> {
+    const NAME: &'static str = "usurper";
+
+    fn card() -> Card {
+        Card { variant: "Usurper", ..Loud::card() }
+    }
+
+    fn aliases() -> &'static [(&'static str, &'static str)] {
+        // A name, a spelling, a name of a user's own, and a text that cannot stand in `a+b@c`.
+        [&[("dot-product", "usurper")], &[("random", "usurper")], &[("recency", "usurper")], &[("a b", "usurper")]][SPELLING]
+    }
+}
+
+/// A mechanism whose default options are found by a name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Borrowing {
+    from: AnyMechanism,
+}
+
+impl Default for Borrowing {
+    fn default() -> Self {
+        Self { from: "dot-product".parse().unwrap() }
+    }
+}
+
+impl Mechanism for Borrowing {
+    const NAME: &'static str = "borrowing";
+
+    fn card() -> Card {
+        Card { variant: "Borrowing", ..Loud::card() }
+    }
 }
 
 /// A mechanism whose name would be a mixture.

@@ -1,8 +1,12 @@
 //! Configuration of a layer.
 
+use std::fmt;
+
 use burn::config::Config;
 use burn::tensor::Device;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::AttentionLayer;
 use crate::engine::Engine;
@@ -86,7 +90,7 @@ fn one() -> usize {
 }
 
 /// Which mechanism: its name, or the configuration of one.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Choice {
@@ -94,6 +98,29 @@ pub enum Choice {
     Named(String),
     /// With its options.
     Configured(AnyMechanism),
+}
+
+/// A text is a name and a table is a configuration, so that errors are those of the configuration. Untagged, serde would only say that neither fits.
+impl<'de> Deserialize<'de> for Choice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameOrTable;
+        impl<'de> Visitor<'de> for NameOrTable {
+            type Value = Choice;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "the name of an attention, or a table with the name of one and its options")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<Choice, E> {
+                Ok(Choice::Named(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Choice, A::Error> {
+                AnyMechanism::deserialize(MapAccessDeserializer::new(map)).map(Choice::Configured)
+            }
+        }
+        deserializer.deserialize_any(NameOrTable)
+    }
 }
 
 impl From<&str> for Choice {

@@ -446,3 +446,27 @@ fn configurations_are_written_and_read() {
     assert!(short.init(&device()).unwrap().is_causal());
     assert!(toml::from_str::<AttentionConfig>("mechanism = 'local-1d'\nd_model = 8\nn_heads = 2\nheads = 2").is_err());
 }
+
+#[test]
+fn a_misspelt_option_of_a_mechanism_is_named() {
+    let read = |mechanism: &str| {
+        let text = format!("{{\"mechanism\": {mechanism}, \"d_model\": 8, \"n_heads\": 2}}");
+        serde_json::from_str::<AttentionConfig>(&text).map_err(|error| error.to_string())
+    };
+    for (mechanism, says) in [
+        ("{\"name\": \"local-1d\", \"query_blok\": 4}", &["query_blok", "query_block"][..]),
+        ("{\"name\": \"local-1d\", \"query_block\": \"four\"}", &["four"]),
+        ("{\"query_block\": 4}", &["`name`", "query_block"]),
+        ("{\"name\": \"lokal\"}", &["lokal", "local-1d"]),
+        ("7", &["name of an attention"]),
+        ("{\"name\": \"lightweight-conv\", \"kernel\": \"wide\"}", &["number of taps"]),
+    ] {
+        let error = read(mechanism).unwrap_err();
+        assert!(says.iter().all(|part| error.contains(part)) && !error.contains("did not match any variant"), "{mechanism}: {error}");
+    }
+    for mechanism in ["\"local-1d\"", "{\"name\": \"local-1d\", \"query_block\": 4}"] {
+        let config = read(mechanism).unwrap();
+        let again: AttentionConfig = serde_json::from_str(&serde_json::to_string(&config).unwrap()).unwrap();
+        assert_eq!(format!("{again:?}"), format!("{config:?}"));
+    }
+}

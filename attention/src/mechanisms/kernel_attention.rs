@@ -41,7 +41,7 @@ pub(super) const EVEN_KERNELS: &str =
 
 /// Number of taps of each layer's kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "give a number of taps, or a list of such numbers, one for each layer")]
 pub enum KernelSizes {
     /// The same in all layers.
     All(usize),

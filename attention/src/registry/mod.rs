@@ -120,7 +120,7 @@ fn families() -> &'static [&'static str] {
 #[non_exhaustive]
 pub enum RegistryError {
     /// The name is that of another mechanism.
-    #[error("a mechanism called `{0}` is known already: give yours another NAME")]
+    #[error("`{0}` already names a mechanism: give yours another name, or the alias another spelling")]
     Taken(&'static str),
     /// The name cannot stand in `a+b@c`.
     #[error("`{0}` is no name of a mechanism: use lower-case letters, digits and `-`")]
@@ -131,23 +131,40 @@ pub enum RegistryError {
 /// mechanisms by name. To be called before any of these.
 ///
 /// # Errors
-/// If a name is taken, or is none.
+/// If a name or another spelling is taken, or is none.
 pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
-    let mut own = OWN.write().unwrap_or_else(PoisonError::into_inner);
     let entry = Entry::of::<M>();
-    let names = (entry.named)().into_iter().map(|(name, _)| name).chain([M::NAME]);
-    for name in names {
+    let (named, aliases) = ((entry.named)(), (entry.aliases)());
+    let names: Vec<&'static str> = named.iter().map(|(name, _)| *name).collect();
+    let other_name = (!names.contains(&M::NAME)).then_some(M::NAME);
+    let answers: Vec<_> = names.iter().copied().chain(other_name).chain(aliases.iter().map(|alias| alias.0)).collect();
+    loop {
+        // What a mechanism says of itself is code of its own, which may parse names: it does not run while the list is locked.
+        let known = entries();
+        check_names(&answers, &known)?;
+        let mut own = OWN.write().unwrap_or_else(PoisonError::into_inner);
+        if BUILT_IN.len() + own.len() != known.len() {
+            // Another thread has registered one meanwhile.
+            continue;
+        }
+        own.push(entry);
+        let families = BUILT_IN.iter().chain(own.iter()).map(|entry| entry.name).collect::<Vec<_>>();
+        // Errors of serde need a list that lives as long as the program: one is leaked for each registered mechanism.
+        *ALL_FAMILIES.write().unwrap_or_else(PoisonError::into_inner) = families.leak();
+        return Ok(());
+    }
+}
+
+/// Checks what a mechanism is to answer to, names and their other spellings.
+fn check_names(answers: &[&'static str], known: &[Entry]) -> Result<(), RegistryError> {
+    for (at, &name) in answers.iter().enumerate() {
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
             return Err(RegistryError::Malformed(name));
         }
-        if BUILT_IN.iter().chain(own.iter()).any(|known| known.has(name)) {
+        if answers[..at].contains(&name) || known.iter().any(|known| known.has(name)) {
             return Err(RegistryError::Taken(name));
         }
     }
-    own.push(entry);
-    let families = BUILT_IN.iter().chain(own.iter()).map(|entry| entry.name).collect::<Vec<_>>();
-    // Errors of serde need a list that lives as long as the program: one is leaked for each registered mechanism.
-    *ALL_FAMILIES.write().unwrap_or_else(PoisonError::into_inner) = families.leak();
     Ok(())
 }
 

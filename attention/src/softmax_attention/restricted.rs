@@ -73,15 +73,16 @@ struct Made<K, M> {
 /// The `latest` if it was made from the same, otherwise what `make` gives.
 fn made_once<K: PartialEq, M: Clone>(latest: &Latest<K, M>, asked: Asked, key: K, make: impl FnOnce() -> M) -> M {
     let Asked { seen, span, positions, heads } = asked;
-    let mut latest = latest.lock().expect("no panic happens while the latest is locked");
+    let locked = || latest.lock().expect("no panic happens while the latest is locked");
     let same = |made: &&Made<K, M>| {
         made.span == span && made.positions == *positions && made.heads == heads && made.key == key && made.seen.equals(seen)
     };
-    if let Some(made) = latest.as_ref().filter(same) {
+    if let Some(made) = locked().as_ref().filter(same) {
         return made.made.clone();
     }
+    // A pattern of a user's own is asked here, which may panic.
     let made = make();
-    *latest = Some(Made { seen: seen.clone(), span, positions: positions.clone(), heads, key, made: made.clone() });
+    *locked() = Some(Made { seen: seen.clone(), span, positions: positions.clone(), heads, key, made: made.clone() });
     made
 }
 

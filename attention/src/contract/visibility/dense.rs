@@ -39,14 +39,15 @@ impl Visibility {
             return None;
         }
         self.check_boolean();
-        let mut cache = self.dense.lock().expect("no panic happens while the cache is locked");
-        if let Some(hit) = cache.iter().find(|c| {
+        let locked = || self.dense.lock().expect("no panic happens while the cache is locked");
+        if let Some(hit) = locked().iter().find(|c| {
             c.span == span && c.heads == heads && c.dtype == dtype && c.device == *device && c.device.is_autodiff() == device.is_autodiff()
         }) {
             return hit.mask.clone();
         }
+        // Relations of a user's own are asked here, which may panic.
         let mask = self.build_mask(span, heads, dtype, device);
-        keep(&mut cache, CachedMask { span, heads, dtype, device: device.clone(), mask: mask.clone() });
+        keep(&mut locked(), CachedMask { span, heads, dtype, device: device.clone(), mask: mask.clone() });
         mask
     }
 
@@ -68,12 +69,12 @@ impl Visibility {
 
     fn tiles_up_to(&self, span: Span, heads: usize, ends: Option<&Arc<[usize]>>) -> Arc<TileMap> {
         self.check_boolean();
-        let mut cache = self.tiles.lock().expect("no panic happens while the cache is locked");
-        if let Some(hit) = cache.iter().find(|cached| cached.span == span && cached.heads == heads && cached.ends.as_ref() == ends) {
+        let locked = || self.tiles.lock().expect("no panic happens while the cache is locked");
+        if let Some(hit) = locked().iter().find(|cached| cached.span == span && cached.heads == heads && cached.ends.as_ref() == ends) {
             return hit.tiles.clone();
         }
         let tiles = Arc::new(TileMap::of_real_queries(self, span, heads, ends.map(|ends| &**ends)));
-        keep(&mut cache, CachedTiles { span, heads, ends: ends.cloned(), tiles: tiles.clone() });
+        keep(&mut locked(), CachedTiles { span, heads, ends: ends.cloned(), tiles: tiles.clone() });
         tiles
     }
 

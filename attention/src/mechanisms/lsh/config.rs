@@ -19,7 +19,7 @@ use crate::registry::{AnyAttention, Card, Idle, Kind, Mechanism};
 
 /// Number of buckets of a round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "give an even number of buckets, or two even numbers in a list")]
 pub enum BucketCount {
     /// One hash with this even number of values.
     One(usize),
