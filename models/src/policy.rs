@@ -91,7 +91,7 @@ impl PolicyConfig {
 
     fn stack(&self) -> StackConfig {
         let Self { block, layers, positions, .. } = *self;
-        StackConfig::new(Role::Decoder, block, layers, DepthConfig::Stacked, positions)
+        StackConfig::new(Role::Decoder, block, layers, DepthConfig::Stacked, positions).fitted_to(&self.attention)
     }
 
     /// Initialises the policy.
@@ -370,6 +370,16 @@ mod tests {
 
     fn part(decision: &Decision, first: usize, count: usize) -> Decision {
         Decision { log_policy: decision.log_policy.clone().narrow(1, first, count), value: decision.value.clone().narrow(1, first, count) }
+    }
+
+    #[test]
+    fn layers_that_cannot_have_the_biases_of_the_block_are_made_without() {
+        let mechanisms: Vec<AnyMechanism> = ["dot-product", "linear-attention"].map(|name| name.parse().unwrap()).to_vec();
+        let plain = config(Core::Transformer);
+        let block = BlockConfig { qkv_bias: true, ..plain.block };
+        let mixed = PolicyConfig { attention: LayerAttention::Each(mechanisms), block, ..plain };
+        mixed.validate().unwrap();
+        mixed.init(&RandomKey::from_seed(1), &Device::flex());
     }
 
     #[test]

@@ -137,6 +137,7 @@ mod tests {
     use heedful_attention::init::Init;
 
     use crate::block::BlockConfig;
+    use crate::layout::LayerAttention;
 
     fn tiny() -> VisionConfig {
         let block = BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 7, ..BlockConfig::default() };
@@ -145,6 +146,19 @@ mod tests {
 
     fn images(device: &Device) -> Tensor<4> {
         Init::Normal(1.0).tensor([2, 3, 4, 6], &RandomKey::from_seed(1), device)
+    }
+
+    #[test]
+    fn layers_that_cannot_have_the_biases_of_the_block_are_made_without() {
+        let mechanisms = ["dot-product", "linear-attention"].map(|name| name.parse().unwrap());
+        let mixed = VisionConfig { attention: LayerAttention::Each(mechanisms.to_vec()), ..tiny() };
+        let mixed = VisionConfig { block: BlockConfig { qkv_bias: true, kv_heads: Some(1), ..mixed.block }, ..mixed };
+        mixed.validate().unwrap();
+        let model = mixed.init(&RandomKey::from_seed(1), &Device::flex());
+        let biases: Vec<String> = parameters(&model, None).into_keys().filter(|path| path.ends_with("query.bias")).collect();
+        assert!(biases.len() == 1 && biases[0].contains("layers.0"), "{biases:?}");
+        let uniform = VisionConfig { attention: LayerAttention::All("linear-attention".parse().unwrap()), ..mixed };
+        assert!(uniform.validate().is_err(), "an option that no layer can have is refused");
     }
 
     #[test]

@@ -154,7 +154,9 @@ impl HostLogits {
 
     /// `ln p` of a token.
     fn log_probability(&self, row: usize, token: u32) -> f64 {
-        f64::from(self.row(row)[token as usize]) - self.totals[row]
+        let logit = f64::from(self.row(row)[token as usize]);
+        // Of logits that are all minus infinity the difference would be no number.
+        if logit == f64::NEG_INFINITY { logit } else { logit - self.totals[row] }
     }
 
     fn row(&self, row: usize) -> &[f32] {
@@ -162,9 +164,12 @@ impl HostLogits {
     }
 }
 
-/// `ln sum exp` of logits.
+/// `ln sum exp` of logits; minus infinity if all of them are.
 fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if max == f32::NEG_INFINITY && !logits.iter().any(|logit| logit.is_nan()) {
+        return f64::NEG_INFINITY;
+    }
     let sum: f64 = logits.iter().map(|&logit| f64::from((logit - max).exp())).sum();
     f64::from(max) + sum.ln()
 }
@@ -172,7 +177,7 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
 /// The `count` tokens with the highest logits among those that may be generated, best first, equal ones by id.
 ///
 /// # Panics
-/// If no logit is a number.
+/// If no token may be generated, or no logit of those that may is a number.
 fn best_tokens(logits: &[f32], count: usize, rules: &Rules) -> Vec<u32> {
     let mut best: Vec<u32> = Vec::with_capacity(count + 1);
     for (token, &logit) in (0..).zip(logits) {
@@ -183,12 +188,25 @@ fn best_tokens(logits: &[f32], count: usize, rules: &Rules) -> Vec<u32> {
         best.insert(best.partition_point(|&other| logits[other as usize] >= logit), token);
         best.truncate(count);
     }
-    assert!(!best.is_empty() || count == 0, "no logit is a number: the model has non-finite weights");
+    if best.is_empty() && count > 0 {
+        nothing_to_choose(logits, rules);
+    }
     best
+}
+
+/// Says why no token can be chosen.
+fn nothing_to_choose(logits: &[f32], rules: &Rules) -> ! {
+    let vocabulary = logits.len();
+    assert!(
+        (0..vocabulary as u32).any(|token| rules.may_be_generated(token)),
+        "the rules forbid all {vocabulary} tokens of the vocabulary: allow at least one to be generated"
+    );
+    panic!("no logit is a number: the model has non-finite weights")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::rows::best_tokens_sorted;
     use super::*;
 
     const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, begin: 1, end: 2 };
@@ -205,6 +223,29 @@ mod tests {
     #[should_panic(expected = "non-finite weights")]
     fn logits_that_are_no_numbers_are_reported() {
         best_tokens(&[f32::NAN; 4], 1, &SPECIAL.into());
+    }
+
+    #[test]
+    fn rules_that_forbid_every_token_are_named() {
+        let rules = Rules::default().without(0..4);
+        let said = |choose: &dyn Fn()| {
+            let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(choose)).unwrap_err();
+            panic.downcast_ref::<String>().expect("the message has a number").clone()
+        };
+        let (few, many) = (said(&|| drop(best_tokens(&[1.0; 4], 1, &rules))), said(&|| drop(best_tokens_sorted(&[1.0; 4], 65, &rules))));
+        for message in [few, many] {
+            assert!(message.contains("the rules forbid all 4 tokens") && !message.contains("non-finite"), "{message}");
+        }
+    }
+
+    #[test]
+    fn logits_that_are_all_minus_infinity_have_no_probability_and_no_nan() {
+        let logits = [f32::NEG_INFINITY; 3];
+        assert_eq!(log_sum_exp(&logits), f64::NEG_INFINITY);
+        assert!(log_sum_exp(&[f32::NAN, f32::NEG_INFINITY]).is_nan());
+        let read = HostLogits::new(logits.to_vec(), 3);
+        assert_eq!(read.log_probability(0, 1), f64::NEG_INFINITY);
+        assert_eq!(Sampling::default().draw(&logits, &Rules::default(), 0.7), 0);
     }
 
     #[test]

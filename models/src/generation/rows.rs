@@ -4,7 +4,7 @@ use heedful_attention::random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, room, tokens_of};
+use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, nothing_to_choose, room, tokens_of};
 use crate::error::{Check, ConfigError};
 
 /// How tokens are drawn. First the logits are divided by the temperature, then the tokens are restricted to the `top_k` best, then to the smallest set of best
@@ -47,9 +47,13 @@ impl Sampling {
     }
 
     /// Draws a token with the given uniform number in `[0, 1)`.
-    fn draw(&self, logits: &[f32], rules: &Rules, uniform: f64) -> u32 {
+    pub(super) fn draw(&self, logits: &[f32], rules: &Rules, uniform: f64) -> u32 {
         let tokens = best_tokens_sorted(logits, self.top_k.unwrap_or(logits.len()), rules);
         let best = f64::from(logits[tokens[0] as usize]);
+        if best == f64::NEG_INFINITY {
+            // None has a probability: the first one, as without sampling.
+            return tokens[0];
+        }
         let mut cumulated = 0.0;
         let masses: Vec<f64> = tokens
             .iter()
@@ -65,13 +69,15 @@ impl Sampling {
 }
 
 /// As [`best_tokens`], which is quick for few tokens only.
-fn best_tokens_sorted(logits: &[f32], count: usize, rules: &Rules) -> Vec<u32> {
+pub(super) fn best_tokens_sorted(logits: &[f32], count: usize, rules: &Rules) -> Vec<u32> {
     if count <= 64 {
         return best_tokens(logits, count, rules);
     }
     let finite = |&token: &u32| rules.may_be_generated(token) && !logits[token as usize].is_nan();
     let mut tokens: Vec<u32> = (0..logits.len() as u32).filter(finite).collect();
-    assert!(!tokens.is_empty(), "no logit is a number: the model has non-finite weights");
+    if tokens.is_empty() {
+        nothing_to_choose(logits, rules);
+    }
     tokens.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b)));
     tokens.truncate(count);
     tokens

@@ -158,7 +158,7 @@ impl VisionConfig {
 
     pub(crate) fn stack(&self) -> StackConfig {
         let Self { block, layers, depth, positions, .. } = *self;
-        StackConfig::new(Role::Encoder, block, layers, depth, positions)
+        StackConfig::new(Role::Encoder, block, layers, depth, positions).fitted_to(&self.attention)
     }
 
     /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
