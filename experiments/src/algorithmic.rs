@@ -8,6 +8,7 @@ mod models;
 mod scoring;
 
 use burn::tensor::Device;
+use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
@@ -16,7 +17,7 @@ use crate::answers::{Answering, Answers, ExerciseSets, TEST_SET, TokenExercise, 
 use crate::data::exercise::{Exercise, ExerciseTask, Exercises};
 use crate::data::{babi, generate, list_ops};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, Split, check_length};
+use crate::experiment::{Attention, Candidate, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, Split, check_length};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::run_folder::{RunPaths, write_atomically};
@@ -65,12 +66,44 @@ impl Experiment for Algorithmic {
         "model.max_length",
     ];
     const BATCH: &'static str = "data.batch_tokens";
+    const READS_FILES: bool = true;
     type Data = AlgorithmicDataset;
     type Model = LanguageModel;
     type Task<'a> = Answering<'a>;
 
     fn defaults(config: &mut Config<Self>) {
         config::defaults(config);
+    }
+
+    fn rules() -> Vec<Rule<Self>> {
+        fn some(candidate: &Candidate<Algorithmic>, is_meant: fn(&ExerciseTask) -> bool) -> bool {
+            candidate.config.own.data.tasks.iter().any(is_meant)
+        }
+        vec![
+            Rule::counts(&["data.batch_tokens", "data.generated_examples", "data.generated_test"]),
+            Rule::within(&["data.length", "data.symbols"], 2.0, 1e6),
+            Rule::within(&["data.longer"], 0.0, 1e6),
+            Rule::used(
+                &["data.length", "data.longer", "data.generated_examples", "data.generated_test"],
+                |candidate| some(candidate, |task| !matches!(task, ExerciseTask::Babi(_))),
+                "the questions of bAbI are read; leave it out",
+            ),
+            Rule::used(
+                &["data.symbols"],
+                |candidate| some(candidate, |task| matches!(task, ExerciseTask::Copy | ExerciseTask::Reverse | ExerciseTask::Duplication)),
+                "it is of copy, reverse and duplication; leave it out, or name one of them in data.tasks",
+            ),
+            Rule::used(
+                &["data.babi_set"],
+                |candidate| some(candidate, |task| matches!(task, ExerciseTask::Babi(_))),
+                "it is of bAbI; leave it out, or name one of its tasks in data.tasks",
+            ),
+            Rule::used(
+                &["data.rounds"],
+                |candidate| candidate.attention.layout.decoder.mechanisms().iter().any(|own| own.get::<LshConfig>().is_some()),
+                "it is of LSH attention, which no model of this command has; leave it out, or give --attention lsh",
+            ),
+        ]
     }
 
     fn check(settings: &Settings<AlgorithmicConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
@@ -82,18 +115,6 @@ impl Experiment for Algorithmic {
         for (index, task) in data.tasks.iter().enumerate() {
             if data.tasks[..index].contains(task) {
                 return Err(settings.refuse("data.tasks", format!("{task} is named twice")).into());
-            }
-        }
-        let at_least = [
-            ("data.length", data.length, 2),
-            ("data.symbols", data.symbols, 2),
-            ("data.batch_tokens", data.batch_tokens, 1),
-            ("data.generated_examples", data.generated_examples, 1),
-            ("data.generated_test", data.generated_test, 1),
-        ];
-        for (field, value, least) in at_least {
-            if value < least {
-                return Err(settings.refuse(field, format!("it must be at least {least}")).into());
             }
         }
         for attention in attentions {

@@ -23,7 +23,7 @@ use crate::comparison::Preparation;
 use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, GlueData, GlueTask, Label};
 use crate::error::{Completion, ExperimentError};
-use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split, TrainingLengths, check_length};
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
@@ -150,6 +150,7 @@ impl Experiment for Classification {
         "model.max_length",
     ];
     const BATCH: &'static str = "data.batch_tokens";
+    const READS_FILES: bool = true;
     type Data = ClassificationDataset;
     type Model = Classifier;
     type Task<'a> = ClassificationTask<'a>;
@@ -183,6 +184,22 @@ impl Experiment for Classification {
         Some(model.with("pooling", config.pooling).with("pooler", config.pooler))
     }
 
+    fn rules() -> Vec<Rule<Self>> {
+        vec![
+            Rule::counts(&["data.batch_tokens", "data.generated_examples"]),
+            Rule::used(
+                &["data.mixture"],
+                |candidate| candidate.config.own.data.tasks.len() > 1,
+                "one task is no mixture; leave it out, or name more of them in data.tasks",
+            ),
+            Rule::used(
+                &["data.generated_examples"],
+                |candidate| candidate.config.run.data.is_none(),
+                "the examples are those of --data; leave it out",
+            ),
+        ]
+    }
+
     fn check(settings: &Settings<ClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let Config { model, own: Classification { data, init, init_seed, .. }, .. } = &settings.value;
         if data.tasks.is_empty() {
@@ -198,11 +215,6 @@ impl Experiment for Classification {
             return Err(settings
                 .refuse("init_seed", "it is the seed of a pre-training, and there is none; give --init RUN, or leave it out")
                 .into());
-        }
-        for (field, value) in [("data.batch_tokens", data.batch_tokens), ("data.generated_examples", data.generated_examples)] {
-            if value == 0 {
-                return Err(settings.refuse(field, "it must be at least 1").into());
-            }
         }
         if model.max_length < 5 {
             let problem = "the class token, two separators and a token of each sentence need at least 5";

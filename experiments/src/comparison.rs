@@ -7,6 +7,8 @@
 mod array;
 mod attention_name;
 mod candidate;
+#[cfg(test)]
+mod every_field;
 mod identity;
 mod idle;
 mod overview;
@@ -103,25 +105,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         print_line(settings::schema(&Config::<E>::default(), &format!("Configuration of {}", E::NAME))?)?;
         return Ok(Completion::Finished);
     }
-    let mut assignments = options.assignments()?;
-    assignments.extend(further);
-    let mut settings = Settings::<Config<E>>::read(options.config.as_deref(), assignments)?;
-    if let Some(base) = E::beneath(&settings.value)? {
-        settings = settings.over_table(base)?;
-    }
-    let out = options.output(E::NAME);
-    if !options.dry_run {
-        E::within(&mut settings.value, &out);
-    }
-    settings.value.slurm.check().map_err(|(field, problem)| settings.refuse(&format!("slurm.{field}"), problem))?;
-    let memory = match options {
-        CommonOptions { slurm: true, .. } => Memory::of_task(&settings.value.slurm),
-        CommonOptions { merge: true, .. } => Memory::of_finished(),
-        _ => Memory::here(),
-    };
-    check_overridden::<E>(&settings)?;
-    let candidates = candidates::<E>(&mut settings, memory)?;
-    check_effects::<E>(&settings, &candidates)?;
+    let Settled { settings, candidates, memory } = settled::<E>(options, further)?;
     let backend: Backend = settings.value.run.backend.parse().map_err(ExperimentError::usage)?;
     // The machine on which scripts are written or results merged need not have the device of the runs.
     let is_trained_here = !options.slurm && !options.merge;
@@ -132,15 +116,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
     }
     let memory = memory.with_device(device.as_ref().and_then(memory_bytes));
     // Data that cannot be read must not leave a run folder behind.
-    let datasets = E::open(&settings.value)?;
-    for Candidate { attention, config, .. } in &candidates {
-        for dataset in &datasets {
-            footprint::check::<E>(&settings, config, attention, Some(dataset), memory)?;
-            let setup = Setup { config, data: dataset, attention };
-            E::fits(setup)?;
-            ranks.check(&E::task(setup), config.training.accumulate)?;
-        }
-    }
+    let datasets = opened_data::<E>(&settings, &candidates, memory, ranks)?;
     let jobs = footprint::jobs::<E>(options.jobs.unwrap_or_default(), &candidates, &datasets, backend, memory)?;
     let config = settings.value;
     let Some(device) = device else {
@@ -151,7 +127,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         let interrupt = Interrupt::new();
         let watcher = watcher(options.quiet);
         let (config, datasets) = (&config, &datasets[..]);
-        let out = &out;
+        let out = &options.output(E::NAME);
         E::prepare(&Preparation {
             config,
             datasets,
@@ -189,6 +165,54 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         let prepared = E::prepare(&session.preparation())?;
         if prepared == Completion::Interrupted { Ok(prepared) } else { session.run() }
     })
+}
+
+/// What a command compares, after all that can be refused without data.
+struct Settled<E> {
+    settings: Settings<Config<E>>,
+    candidates: Vec<Candidate<E>>,
+    memory: Memory,
+}
+
+fn settled<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Result<Settled<E>, ExperimentError> {
+    let mut assignments = options.assignments()?;
+    assignments.extend(further);
+    let mut settings = Settings::<Config<E>>::read(options.config.as_deref(), assignments)?;
+    if let Some(base) = E::beneath(&settings.value)? {
+        settings = settings.over_table(base)?;
+    }
+    if !options.dry_run {
+        E::within(&mut settings.value, &options.output(E::NAME));
+    }
+    settings.value.slurm.check().map_err(|(field, problem)| settings.refuse(&format!("slurm.{field}"), problem))?;
+    let memory = match options {
+        CommonOptions { slurm: true, .. } => Memory::of_task(&settings.value.slurm),
+        CommonOptions { merge: true, .. } => Memory::of_finished(),
+        _ => Memory::here(),
+    };
+    check_overridden::<E>(&settings)?;
+    let candidates = candidates::<E>(&mut settings, memory)?;
+    check_effects::<E>(&settings, &candidates)?;
+    Ok(Settled { settings, candidates, memory })
+}
+
+/// The data sets, after all that can be refused with them and before anything is written.
+fn opened_data<E: Experiment>(
+    settings: &Settings<Config<E>>,
+    candidates: &[Candidate<E>],
+    memory: Memory,
+    ranks: &Ranks,
+) -> Result<Vec<E::Data>, ExperimentError> {
+    let datasets = E::open(&settings.value)?;
+    for Candidate { attention, config, .. } in candidates {
+        for dataset in &datasets {
+            footprint::check::<E>(settings, config, attention, Some(dataset), memory)?;
+            let setup = Setup { config, data: dataset, attention };
+            E::fits(setup)?;
+            ranks.check(&E::task(setup), config.training.accumulate)?;
+        }
+    }
+    Ok(datasets)
 }
 
 /// What a run whose device failed is told.

@@ -7,10 +7,11 @@ mod config;
 // What the library knows of experiments, apart from this module, which has the program as well.
 pub(crate) mod definition;
 mod lengths;
-
 pub use self::config::Config;
 pub use self::definition::{Candidate, Card, Experiment, NamedModel, ReadSegment, Reading, Setup, check_length};
 pub use self::lengths::TrainingLengths;
+pub(crate) mod rule;
+pub use self::rule::Rule;
 pub use crate::attention::Attention;
 pub use crate::programs::experiment::main;
 pub use crate::train::{Pass, Scores, Selection, Split};

@@ -24,7 +24,7 @@ use crate::data::generate::images::ImageShape;
 use crate::data::generate::{self, Sizes};
 use crate::data::images::{self, Images};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split, TrainingLengths};
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Scores, Setup, Split, TrainingLengths};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::{PaperModel, is_of_images};
@@ -69,6 +69,7 @@ impl Experiment for ImageModelling {
     const TITLE: &'static str = "Images, value by value";
     const DATA: &'static [&'static str] = &["data.reductions", "data.train", "data.valid", "data.test", "data.generated_images"];
     const BATCH: &'static str = "data.batch";
+    const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
     type Data = ImageDataset;
     type Model = LanguageModel;
@@ -82,6 +83,16 @@ impl Experiment for ImageModelling {
         let PresetModel::LanguageModel(config) = &preset.model else { return None };
         let model = || PaperModel::new(&config.attention, ModelSettings::of_language_model(config)).with("tied", config.tied);
         is_of_images(preset).then(model)
+    }
+
+    fn rules() -> Vec<Rule<Self>> {
+        let mut rules = self::rules::<Self>(false);
+        rules.push(Rule::used(
+            &["sampling"],
+            |candidate| candidate.config.own.0.data.samples > 0,
+            "no image is drawn; leave it out, or give data.samples",
+        ));
+        rules
     }
 
     fn check(settings: &Settings<Config<Self>>, _attentions: &[Attention]) -> Result<(), ExperimentError> {
@@ -103,6 +114,7 @@ impl Experiment for ImageModelling {
                 "conditions = \"class\": the images of `{name}` have no classes; give MNIST or CIFAR, or leave it out"
             )));
         }
+        fits_grid(&config.model, images)?;
         fits_blocks(&attention.layout.decoder, images.height, row(images))?;
         config.own.0.model(&config.model, images, attention).validate().map_err(ExperimentError::usage)
     }
@@ -233,31 +245,48 @@ fn shape(images: &Images) -> String {
     format!("{height}x{width}x{channels}, {levels} values")
 }
 
-fn check<E>(settings: &Settings<Config<E>>, ImageOptions { data, sampling, .. }: &ImageOptions) -> Result<(), ExperimentError> {
-    check_images(settings, data)?;
+fn check<E>(settings: &Settings<Config<E>>, ImageOptions { sampling, .. }: &ImageOptions) -> Result<(), ExperimentError> {
+    check_images(settings)?;
     sampling.validate().map_err(ExperimentError::usage)
 }
 
-fn check_images<E>(settings: &Settings<Config<E>>, data: &ImageData) -> Result<(), ExperimentError> {
+fn check_images<E>(settings: &Settings<Config<E>>) -> Result<(), ExperimentError> {
     if let PositionConfig::Grid(GridConfig { block: Some(_), .. }) = settings.value.model.positions {
         let problem = "a grid of positions is read in the blocks of mechanisms.local-2d; leave it out";
         return Err(settings.refuse("model.positions.grid.block", problem).into());
     }
-    let at_least_one = [
-        ("data.batch", data.batch),
-        ("data.valid", data.valid),
-        ("data.factor", data.factor),
-        ("data.generated_images", data.generated_images),
-        ("data.reductions.shrink", data.reductions.shrink),
-        ("data.train", data.train.unwrap_or(1)),
-        ("data.test", data.test.unwrap_or(1)),
-    ];
-    for (field, value) in at_least_one {
-        if value == 0 {
-            return Err(settings.refuse(field, "it must be at least 1").into());
-        }
-    }
     Ok(())
+}
+
+/// What the experiments on images say of their fields; only super-resolution makes images smaller.
+fn rules<E: Experiment>(is_sharpened: bool) -> Vec<Rule<E>> {
+    let mut rules = vec![
+        Rule::counts(&[
+            "data.batch",
+            "data.valid",
+            "data.factor",
+            "data.generated_images",
+            "data.reductions.shrink",
+            "data.train",
+            "data.test",
+        ]),
+        Rule::within(&["data.reductions.levels"], 2.0, 256.0),
+        Rule::within(&["data.samples"], 0.0, 10_000.0),
+        Rule::used(
+            &["data.reductions"],
+            |candidate| candidate.config.run.data.is_some(),
+            "the images that are made here are not reduced; leave it out, or give --data DIR",
+        ),
+        Rule::used(
+            &["data.generated_images"],
+            |candidate| candidate.config.run.data.is_none(),
+            "the images are those of --data; leave it out",
+        ),
+    ];
+    if !is_sharpened {
+        rules.push(Rule::used(&["data.factor"], |_| false, "it is of --super-resolution, which makes images smaller; leave it out"));
+    }
+    rules
 }
 
 /// How images are called whose values are tokens.
@@ -291,6 +320,21 @@ fn open<E>(config: &Config<E>, data: &ImageData, made: ImageShape, distribution:
         all[2],
     );
     Ok(vec![ImageDataset { name, images, description }])
+}
+
+/// Refuses a grid of positions of another size than that of the images, which it has whatever is given. The sizes by default are those of images made here.
+fn fits_grid(settings: &ModelSettings, images: &Images) -> Result<(), ExperimentError> {
+    let PositionConfig::Grid(GridConfig { rows, columns, channels, .. }) = settings.positions else { return Ok(()) };
+    let sizes = [rows, columns, channels];
+    let known =
+        [[images.height, images.width, images.channels], [images.height, images.width, 1], [config::SHAPE.height, config::SHAPE.width, 1]];
+    if known.contains(&sizes) {
+        return Ok(());
+    }
+    let [rows, columns, channels] = known[0];
+    Err(ExperimentError::usage(format!(
+        "model.positions.grid: {sizes:?} are not the rows, columns and channels of the images; give {rows}, {columns} and {channels}"
+    )))
 }
 
 /// Refuses blocks that images of so many rows, each of so many values, are not made of.

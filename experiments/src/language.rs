@@ -15,6 +15,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::adaptive::AdaptiveConfig;
+use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::depth::DepthConfig;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::presets::{Preset, PresetModel};
@@ -25,9 +26,7 @@ use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
-use crate::experiment::{
-    Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Scores, Setup, Split, TrainingLengths, check_length,
-};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::{PaperModel, is_of_images};
@@ -109,6 +108,7 @@ impl Experiment for Language {
     const MODELS: &'static [NamedModel] = models::MODELS;
     const DATA: &'static [&'static str] = &["tokeniser", "pretrained", "data.generated_words"];
     const BATCH: &'static str = "data.batch";
+    const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
     type Data = LanguageDataset;
     type Model = LanguageModel;
@@ -138,9 +138,30 @@ impl Experiment for Language {
         Some(model.with("data", Table::from_iter(table)))
     }
 
+    fn rules() -> Vec<Rule<Self>> {
+        vec![
+            Rule::counts(&["data.batch", "data.generated_words"]),
+            Rule::used(
+                &["data.generated_words"],
+                |candidate| candidate.config.run.data.is_none(),
+                "the words are those of --data; leave it out",
+            ),
+            Rule::used(
+                &["model.position_offset"],
+                |candidate| candidate.config.model.max_length > candidate.config.own.data.context,
+                "sequences are as long as model.max_length, so that positions cannot move; leave it out, or give a larger model.max_length",
+            ),
+            Rule::used(
+                &["data.stride"],
+                |candidate| candidate.config.own.data.evaluation_memory() == 0,
+                "what is before a token is remembered in evaluation, and no window moves; leave it out, or give data.evaluation_memory=0",
+            ),
+        ]
+    }
+
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let Self { data, adaptive, .. } = &settings.value.own;
-        check_data(settings, data)?;
+        let Self { data, adaptive, auxiliary, .. } = &settings.value.own;
+        check_data(settings, data, auxiliary.as_ref())?;
         pretrained::check(settings, attentions)?;
         adaptive::check(settings)?;
         // How many there are is known with the text.
@@ -182,6 +203,10 @@ impl Experiment for Language {
             )));
         }
         Ok(())
+    }
+
+    fn sizes(config: &Config<Self>) -> ModelSettings {
+        ModelSettings { max_length: config.model.max_length.max(config.own.data.reach()), ..config.model.clone() }
     }
 
     fn full_vectors(config: &Config<Self>, data: &LanguageDataset) -> usize {
@@ -338,14 +363,15 @@ impl Experiment for Language {
 ///
 /// # Errors
 /// A usage error that names the field and the remedy.
-pub(crate) fn check_data<E: Experiment>(settings: &Settings<Config<E>>, data: &LanguageData) -> Result<(), ExperimentError> {
+pub(crate) fn check_data<E: Experiment>(
+    settings: &Settings<Config<E>>,
+    data: &LanguageData,
+    auxiliary: Option<&AuxiliaryLossesConfig>,
+) -> Result<(), ExperimentError> {
     let model = &settings.value.model;
-    if data.batch == 0 {
-        return Err(settings.refuse("data.batch", "at least one sequence is needed").into());
-    }
-    if data.generated_words == 0 {
-        return Err(settings.refuse("data.generated_words", "at least one word is needed").into());
-    }
+    let farthest = auxiliary.map_or(0, |auxiliary| auxiliary.targets);
+    let remedy = format!("no sequence has a token so far ahead; give at most data.context = {}", data.context);
+    settings.require("auxiliary.targets", farthest <= data.context, remedy)?;
     if data.context == 0 || data.context > model.max_length {
         let problem = format!(
             "{} tokens are not between 1 and model.max_length = {}, the maximal length of every attention here; \
@@ -354,7 +380,8 @@ pub(crate) fn check_data<E: Experiment>(settings: &Settings<Config<E>>, data: &L
         );
         return Err(settings.refuse("data.context", problem).into());
     }
-    if data.stride == 0 || data.stride > data.context {
+    let is_windowed = data.evaluation_memory() == 0;
+    if is_windowed && !(1..=data.context).contains(&data.stride) {
         let problem = format!("{} is not between 1 and data.context = {}", data.stride, data.context);
         return Err(settings.refuse("data.stride", problem).into());
     }

@@ -19,7 +19,7 @@ use heedful_models::policy::{Core, Policy};
 use heedful_models::position::PositionConfig;
 
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Scores, Setup, TrainingLengths};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Rule, Scores, Setup, TrainingLengths};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
@@ -53,48 +53,95 @@ impl Experiment for MemoryRl {
         config::defaults(config);
     }
 
+    fn rules() -> Vec<Rule<Self>> {
+        vec![
+            Rule::within(&["data.copies"], 1.0, 1e6),
+            Rule::within(&["data.unroll", "data.evaluation_episodes", "data.test_episodes", "ppo.passes", "ppo.parts"], 1.0, 1e6),
+            Rule::within(&["data.memory"], 0.0, 1e6),
+            Rule::within(&["ppo.discount", "ppo.decay"], 0.0, 1.0),
+            Rule::within(&["ppo.value_weight", "ppo.entropy_weight"], 0.0, f64::MAX),
+            Rule::used(
+                &["data.memory"],
+                |candidate| candidate.config.own.core == Core::Transformer,
+                "an LSTM has a state and remembers no steps; leave it out",
+            ),
+            Rule::used(&["model.depth"], |_| false, "the layers of a policy have weights of their own; leave it out"),
+            Rule::used(
+                &["model.dropout", "model.attention_dropout", "model.feed_forward_dropout", "model.position_offset"],
+                |_| false,
+                "what is learnt from was played without dropout and at its own positions; leave it out",
+            ),
+            Rule::used(
+                &[
+                    "model.heads",
+                    "model.kv_heads",
+                    "model.head_width",
+                    "model.qkv_bias",
+                    "model.attention_output_bias",
+                    "model.feed_forward_in",
+                    "model.d_ff",
+                    "model.activation",
+                    "model.gated_feed_forward",
+                    "model.feed_forward_bias",
+                    "model.feed_forward_chunk",
+                    "model.norm",
+                    "model.norm_order",
+                    "model.parallel",
+                    "model.gate",
+                    "model.relu_before_residual",
+                    "model.checkpoint",
+                    "model.final_norm",
+                    "model.positions",
+                    "model.max_length",
+                ],
+                |candidate| candidate.config.own.core == Core::Transformer,
+                "it is of Transformers, and an LSTM has none of it; leave it out",
+            ),
+            Rule::used(
+                &["training.learning_rate"],
+                |candidate| candidate.config.own.search.is_none_or(|search| search.learning_rate.is_none()),
+                "each seed draws it from search.learning_rate; leave one of them out",
+            ),
+            Rule::used(
+                &["ppo.entropy_weight"],
+                |candidate| candidate.config.own.search.is_none_or(|search| search.entropy_weight.is_none()),
+                "each seed draws it from search.entropy_weight; leave one of them out",
+            ),
+            Rule::used(
+                &["ppo.clip"],
+                |candidate| candidate.config.own.search.is_none_or(|search| search.clip.is_none()),
+                "each seed draws it from search.clip; leave one of them out",
+            ),
+        ]
+    }
+
     fn check(settings: &Settings<MemoryConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
         let MemoryRl { data, ppo, search, .. } = &config.own;
-        if config.run.data.is_some() {
-            return Err(settings.refuse("run.data", "environments are made here and read no files; leave --data out").into());
-        }
         data.environment.validate().map_err(|error| settings.refuse(&format!("data.environment.{}", error.field), error.reason))?;
-        let at_least_one = [
-            ("data.copies", data.copies),
-            ("data.unroll", data.unroll),
-            ("data.evaluation_episodes", data.evaluation_episodes),
-            ("data.test_episodes", data.test_episodes),
-            ("ppo.passes", ppo.passes),
-            ("ppo.parts", ppo.parts),
-        ];
-        for (field, value) in at_least_one {
-            if value == 0 {
-                return Err(settings.refuse(field, "it must be at least 1").into());
-            }
-        }
         if !data.copies.is_multiple_of(ppo.parts) {
             let problem = format!("{} does not divide data.copies = {}; give a divisor", ppo.parts, data.copies);
             return Err(settings.refuse("ppo.parts", problem).into());
         }
-        for (field, value) in [("ppo.discount", ppo.discount), ("ppo.decay", ppo.decay)] {
-            if !(0.0..=1.0).contains(&value) {
-                return Err(settings.refuse(field, format!("{value} is not a number from 0 to 1")).into());
-            }
-        }
         if !(ppo.clip > 0.0 && ppo.clip < 1.0) {
             return Err(settings.refuse("ppo.clip", format!("{} is not a number between 0 and 1", ppo.clip)).into());
         }
+        settings.require("search", *search != Some(SearchConfig::default()), "it names no interval; give one, or leave it out")?;
         if let Some(SearchConfig { learning_rate, entropy_weight, clip }) = *search {
             let is_free = learning_rate.is_none() || config.training.learning_rates.is_empty();
             settings.require("search.learning_rate", is_free, "training.learning_rates are tried in its place; leave one of them out")?;
             for (name, interval) in [("learning_rate", learning_rate), ("entropy_weight", entropy_weight), ("clip", clip)] {
+                if interval.is_some_and(|[_, greatest]| name == "clip" && greatest >= 1.0) {
+                    return Err(settings.refuse("search.clip", "the greatest value must be less than 1, as that of ppo.clip").into());
+                }
                 if interval.is_some_and(|[least, greatest]| !(least > 0.0 && greatest >= least && greatest.is_finite())) {
                     let problem = "give a least value greater than 0 and a greatest one that is not less";
                     return Err(settings.refuse(&format!("search.{name}"), problem).into());
                 }
             }
         }
+        let remedy = "a policy remembers steps, which separable feed-forward networks do not; leave it out";
+        settings.require("model.separable_feed_forward", !config.model.separable_feed_forward, remedy)?;
         if config.model.embedding_scale != EmbeddingScale::default() {
             return Err(settings
                 .refuse("model.embedding_scale", "observations are no tokens, and nothing multiplies them; leave it out")

@@ -16,7 +16,7 @@ use heedful_models::recurrent::RecurrentNetwork;
 
 use crate::data::generate::vectors::{VectorSequence, VectorTask};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Setup};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Rule, Setup};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::run_folder::sha256_hex;
@@ -91,10 +91,26 @@ impl Experiment for Ponder {
         config::defaults(config);
     }
 
+    fn rules() -> Vec<Rule<Self>> {
+        vec![
+            Rule::counts(&["data.batch", "data.train", "data.valid", "data.test", "network.units"]),
+            Rule::within(&["network.limit"], 1.0, 1e6),
+            Rule::used(
+                &["network.halting.freeze"],
+                |_| false,
+                "the states of the steps are blended, and those after the last have no weight; leave it out",
+            ),
+            Rule::used(
+                &["network.limit", "network.halting"],
+                |candidate| candidate.config.own.network.adaptive,
+                "each element has one step; leave it out, or give network.adaptive=true",
+            ),
+        ]
+    }
+
     fn check(settings: &Settings<PonderConfig>, _attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
-        let PonderData { task, train, valid, test, .. } = &config.own.data;
-        settings.require("run.data", config.run.data.is_none(), "sequences are made here and read no files; leave --data out")?;
+        let PonderData { task, .. } = &config.own.data;
         let has_attention = !config.run.attention.is_empty();
         settings.require("run.attention", !has_attention, "recurrent networks have no attention; give --model (--list shows all)")?;
         let is_default = config.model == Config::<Self>::default().model;
@@ -104,9 +120,6 @@ impl Experiment for Ponder {
             "it is of Transformers; leave it out: the fields of a recurrent network are under `network`",
         )?;
         task.validate().map_err(|error| settings.refuse(&format!("data.task.{}", error.field), error.reason))?;
-        for (field, value) in [("data.train", *train), ("data.valid", *valid), ("data.test", *test)] {
-            settings.require(field, value > 0, "it must be at least 1")?;
-        }
         config.network().validate().map_err(ExperimentError::usage)
     }
 

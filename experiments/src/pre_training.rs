@@ -16,11 +16,11 @@ use crate::comparison::{STEPS_PER_SECOND, folder_name};
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
-use crate::experiment::{Card, Config};
+use crate::experiment::{Card, Config, Experiment, Rule};
 use crate::metrics::MetricColumn;
 use crate::options::RunSettings;
 use crate::settings::Settings;
-use crate::tokenise::{END, Tokeniser};
+use crate::tokenise::{END, SPECIAL_TOKENS, Tokeniser};
 
 pub use config::{Masking, PreTrainingData, PreTrainingOptions, Spans};
 pub use masked::{MaskedBatch, MaskedModelling, MaskedTask, PreTrainingConfig};
@@ -56,14 +56,19 @@ fn card(data: &PreTrainingDataset) -> Card<'_> {
     Card::of_texts(&data.name, &data.corpus.sha256, description, &data.tokeniser)
 }
 
+/// What both objectives say of their fields.
+fn rules<E: Experiment>() -> Vec<Rule<E>> {
+    vec![
+        Rule::counts(&["data.batch", "data.generated_words", "data.evaluated"]),
+        Rule::used(
+            &["data.generated_words"],
+            |candidate| candidate.config.run.data.is_none(),
+            "the words are those of --data; leave it out",
+        ),
+    ]
+}
+
 fn check<E>(settings: &Settings<Config<E>>, data: &PreTrainingData) -> Result<(), ExperimentError> {
-    for (field, value) in
-        [("data.batch", data.batch), ("data.generated_words", data.generated_words), ("data.evaluated", data.evaluated.unwrap_or(1))]
-    {
-        if value == 0 {
-            return Err(settings.refuse(field, "it must be at least 1").into());
-        }
-    }
     let max_length = settings.value.model.max_length;
     if !(4..=max_length).contains(&data.context) {
         let problem = format!("{} tokens are not between 4 and model.max_length = {max_length}", data.context);
@@ -82,6 +87,14 @@ fn open(run: &RunSettings, options: &PreTrainingOptions) -> Result<Vec<PreTraini
     };
     let tokeniser = Tokeniser::train(&options.tokeniser, corpus.train.iter().map(String::as_str)).map_err(ExperimentError::usage)?;
     let [train, valid, test] = corpus.tokens(END, |line| tokeniser.encode(line));
+    for (split, tokens) in [("training", &train), ("validation", &valid), ("test", &test)] {
+        if tokens.iter().all(|&token| (token as usize) < SPECIAL_TOKENS.len()) {
+            let problem = format!(
+                "tokeniser: no word of the {split} text has a token of its own; give a larger vocabulary or a smaller min-frequency"
+            );
+            return Err(ExperimentError::usage(problem));
+        }
+    }
     Ok(vec![PreTrainingDataset { name, corpus, tokeniser, train, valid, test }])
 }
 

@@ -10,11 +10,15 @@ mod task;
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
+use heedful_models::position::PositionConfig;
 
 use crate::data::generate::sequences::{Purpose, ScoredSequence, SequenceTask};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, Split, TrainingLengths, check_length};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length};
+use crate::footprint::{Memory, self};
 use crate::metrics::MetricColumn;
+use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
 use crate::record::STATE_BYTES;
 use crate::run_folder::{RunPaths, sha256_hex};
@@ -125,10 +129,25 @@ impl<F: Family> Experiment for Sequences<F> {
         F::defaults(config);
     }
 
+    fn rules() -> Vec<Rule<Self>> {
+        vec![
+            Rule::counts(&["data.batch", "data.train", "data.valid", "data.test"]),
+            Rule::used(
+                &["model.position_offset"],
+                |candidate| {
+                    let is_plain = |own: &AnyMechanism| own.family() == AnyMechanism::default().family();
+                    candidate.config.model.max_length > candidate.config.own.data.task.longest()
+                        && (candidate.config.model.positions != PositionConfig::None
+                            || !candidate.attention.layout.decoder.mechanisms().iter().all(is_plain))
+                },
+                "no position is told, or the longest sequence leaves no room; leave it out, or give model.positions and a larger model.max_length",
+            ),
+        ]
+    }
+
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
-        let SequenceData { task, train, valid, test, .. } = &config.own.data;
-        settings.require("run.data", config.run.data.is_none(), "sequences are made here and read no files; leave --data out")?;
+        let SequenceData { task, .. } = &config.own.data;
         let kinds = F::TASKS.join(", ");
         settings.require(
             "data.task.kind",
@@ -136,13 +155,15 @@ impl<F: Family> Experiment for Sequences<F> {
             format!("{} has the tasks {kinds}; give one of them", F::NAME),
         )?;
         task.validate().map_err(|error| settings.refuse(&format!("data.task.{}", error.field), error.reason))?;
-        for (field, value) in [("data.train", *train), ("data.valid", *valid), ("data.test", *test)] {
-            settings.require(field, value > 0, "it must be at least 1")?;
-        }
         let is_even = config.model.d_model.is_multiple_of(2);
         settings.require("model.d_model", !task.is_rebuilt() || is_even, "sequences are rebuilt with sinusoids; give an even number")?;
         let has_other_layers = config.own.first_layer.is_none() || config.model.layers > 1;
         settings.require("first_layer", has_other_layers, "there is no other layer; give model.layers at least 2, or first_layer=unset")?;
+        if let Some(first) = &config.own.first_layer {
+            // The estimate of the whole model does not know of it.
+            let single = Config { model: ModelSettings { layers: 1, ..config.model.clone() }, ..config.clone() };
+            footprint::check::<Self>(settings, &single, &Attention::new(first.clone()), None, Memory::here())?;
+        }
         let mut without_first = config.clone();
         without_first.own.first_layer = None;
         for attention in attentions {

@@ -300,6 +300,23 @@ impl<T> Settings<T> {
         self.assignments.iter().cloned().flat_map(Assignment::fields).map(|assignment| assignment.path)
     }
 
+    /// The paths of the fields that options of the command set, and of those that the file sets to another value than that of `default`.
+    ///
+    /// # Errors
+    /// [`SettingsError::Inexpressible`], and [`SettingsError::Syntax`] of the file.
+    pub(crate) fn given(&self, default: &T) -> Result<Vec<Vec<String>>, SettingsError>
+    where
+        T: Serialize,
+    {
+        let mut given: Vec<Vec<String>> = self.assigned().collect();
+        if let Some((path, text)) = &self.file {
+            let changed = changes(default, &self.value, &[])?;
+            let of_file = Assignment { path: Vec::new(), value: Value::Table(parse(path, text)?), origin: String::new() }.fields();
+            given.extend(of_file.into_iter().map(|field| field.path).filter(|path| holds(&changed, path)));
+        }
+        Ok(given)
+    }
+
     fn place(&self, table: &[String], field: Option<&str>) -> String {
         let mut path = table.to_vec();
         path.extend(field.map(String::from));
@@ -314,6 +331,18 @@ impl<T> Settings<T> {
             .or_else(|| line(1))
             .or_else(|| self.file.as_ref().map(|(file, _)| file.display().to_string()))
             .unwrap_or_else(|| "configuration".into())
+    }
+}
+
+/// Whether a table has a field at this path, or something else than a table above it.
+fn holds(table: &Table, path: &[String]) -> bool {
+    match path {
+        [] => true,
+        [name, rest @ ..] => match table.get(name) {
+            Some(Value::Table(inner)) => holds(inner, rest),
+            Some(_) => true,
+            None => false,
+        },
     }
 }
 

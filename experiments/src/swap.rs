@@ -22,9 +22,10 @@ use toml::Table;
 
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
-use crate::experiment::{Attention, Card, Experiment, ReadSegment, Reading, Scores, Setup, Split, TrainingLengths};
+use crate::experiment::{Attention, Card, Experiment, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths};
 use crate::language::{Language, LanguageConfig, LanguageDataset, LanguageTask, check_data};
 use crate::metrics::MetricColumn;
+use crate::model::ModelSettings;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::train::{Interrupt, Task};
@@ -54,6 +55,7 @@ impl Experiment for Swap {
     const TITLE: &'static str = "Swapping the attention of a trained language model";
     const DATA: &'static [&'static str] = &["tokeniser", "data.generated_words", "start"];
     const BATCH: &'static str = "data.batch";
+    const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
     type Data = SwapDataset;
     type Model = LanguageModel;
@@ -76,9 +78,25 @@ impl Experiment for Swap {
         Some(own.and_then(|own| contender::attention(&config.language(), &own, name)))
     }
 
+    fn rules() -> Vec<Rule<Self>> {
+        vec![
+            Rule::counts(&["data.batch", "data.generated_words"]),
+            Rule::used(
+                &["data.generated_words"],
+                |candidate| candidate.config.run.data.is_none(),
+                "the words are those of --data; leave it out",
+            ),
+            Rule::used(
+                &["data.stride"],
+                |candidate| candidate.config.own.data.evaluation_memory() == 0,
+                "what is before a token is remembered in evaluation, and no window moves; leave it out, or give data.evaluation_memory=0",
+            ),
+        ]
+    }
+
     fn check(settings: &Settings<SwapConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let Swap { data, start, .. } = &settings.value.own;
-        check_data(settings, data)?;
+        let Swap { data, start, auxiliary, .. } = &settings.value.own;
+        check_data(settings, data, auxiliary.as_ref())?;
         start.check(settings)?;
         let language = settings.value.language();
         for attention in attentions {
@@ -86,6 +104,10 @@ impl Experiment for Swap {
             language.model(1, attention).fitted_to_attention().validate().map_err(ExperimentError::usage)?;
         }
         Ok(language.model(1, &contender::base(&settings.value)?).validate()?)
+    }
+
+    fn sizes(config: &SwapConfig) -> ModelSettings {
+        ModelSettings { max_length: config.model.max_length.max(config.own.data.reach()), ..config.model.clone() }
     }
 
     fn open(config: &SwapConfig) -> Result<Vec<SwapDataset>, ExperimentError> {

@@ -18,7 +18,7 @@ use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, Label, Target};
 use crate::data::labelled::{LabelledText, LabelledTexts};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Reading, Setup, TrainingLengths};
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Setup, TrainingLengths};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
@@ -33,6 +33,7 @@ impl Experiment for TextClassification {
     const TITLE: &'static str = "Classification of texts by encoders";
     const DATA: &'static [&'static str] = &["tokeniser", "data.train", "data.test", "data.generated_texts", "model.max_length"];
     const BATCH: &'static str = "data.batch_tokens";
+    const READS_FILES: bool = true;
     type Data = ClassificationDataset;
     type Model = Classifier;
     type Task<'a> = ClassificationTask<'a>;
@@ -47,19 +48,19 @@ impl Experiment for TextClassification {
         Some(model.with("pooling", config.pooling).with("pooler", config.pooler))
     }
 
+    fn rules() -> Vec<Rule<Self>> {
+        vec![
+            Rule::counts(&["data.batch_tokens", "data.generated_texts", "data.train", "data.test"]),
+            Rule::used(
+                &["data.generated_texts"],
+                |candidate| candidate.config.run.data.is_none(),
+                "the texts are those of --data; leave it out",
+            ),
+        ]
+    }
+
     fn check(settings: &Settings<TextClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let Config { model, own: TextClassification { data, .. }, .. } = &settings.value;
-        let at_least_one = [
-            ("data.batch_tokens", data.batch_tokens),
-            ("data.generated_texts", data.generated_texts),
-            ("data.train", data.train.unwrap_or(1)),
-            ("data.test", data.test.unwrap_or(1)),
-        ];
-        for (field, value) in at_least_one {
-            if value == 0 {
-                return Err(settings.refuse(field, "it must be at least 1").into());
-            }
-        }
+        let model = &settings.value.model;
         if model.max_length < 3 {
             return Err(settings.refuse("model.max_length", "the class token, a separator and a token of the text need at least 3").into());
         }

@@ -20,7 +20,7 @@ use crate::data::text_pairs::TextPairs;
 use crate::data::word_vectors::WordVectors;
 use crate::data::{dialogue, summary, synonyms};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, TrainingLengths};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, TrainingLengths};
 use crate::metrics::{
     Cider, Combination, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemScore, ItemTable, Meteor,
     MeteorStatistics, MetricColumn, Rouge, RougeStatistics, RougeVariant, Synonyms,
@@ -67,6 +67,7 @@ impl Experiment for TextGeneration {
         "data.generated_pairs",
         "model.max_length",
     ];
+    const READS_FILES: bool = true;
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch_tokens";
     type Data = GenerationDataset;
@@ -87,6 +88,27 @@ impl Experiment for TextGeneration {
         Some(PaperModel::of_layout(&config.attention, ModelSettings::of_encoder_decoder(config)).with("tying", config.tying))
     }
 
+    fn rules() -> Vec<Rule<Self>> {
+        vec![
+            Rule::counts(&["data.batch_tokens", "data.turns", "data.test", "data.generated_pairs", "decoding.batch_tokens"]),
+            Rule::used(
+                &["data.generated_pairs"],
+                |candidate| candidate.config.run.data.is_none(),
+                "the pairs are those of --data; leave it out",
+            ),
+            Rule::used(
+                &["data.turns", "data.cider", "data.word_vectors"],
+                |candidate| candidate.config.own.data.tasks.contains(&GenerationTask::Dialogue),
+                "it is for dialogues, and there are none; leave it out, or give --task dialogue",
+            ),
+            Rule::used(
+                &["data.personas"],
+                |candidate| candidate.config.run.data.is_some() && candidate.config.own.data.tasks.contains(&GenerationTask::Dialogue),
+                "it says which files of PersonaChat are read, and none are; leave it out, or give --data DIR",
+            ),
+        ]
+    }
+
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
         let Self { data, label_smoothing, decoding, .. } = &config.own;
@@ -99,19 +121,7 @@ impl Experiment for TextGeneration {
         if !(0.0..1.0).contains(label_smoothing) {
             return Err(settings.refuse("label_smoothing", "it must be at least 0 and less than 1").into());
         }
-        let at_least_one = [
-            ("data.batch_tokens", data.batch_tokens),
-            ("data.turns", data.turns),
-            ("data.test", data.test.unwrap_or(1)),
-            ("data.generated_pairs", data.generated_pairs),
-            ("decoding.batch_tokens", decoding.batch_tokens),
-        ];
-        for (field, value) in at_least_one {
-            if value == 0 {
-                return Err(settings.refuse(field, "it must be at least 1").into());
-            }
-        }
-        decoding.search().validate().map_err(ExperimentError::usage)?;
+        decoding.check(settings)?;
         for attention in attentions {
             config.model(1, attention).validate().map_err(ExperimentError::usage)?;
         }

@@ -16,11 +16,15 @@ use serde::{Deserialize, Serialize};
 use crate::batch::{PaddedBatch, pad, sequential_batches, token_budget_batches};
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Pass, Reading, Scores, Selection, Split, TrainingLengths, check_length};
+use crate::experiment::{Attention, Config, Pass, Reading, Scores, Selection, Split, TrainingLengths, check_length};
 use crate::metrics::{LikelihoodTotal, TextUnit};
+use crate::settings::Settings;
 use crate::token_losses::token_losses;
 use crate::tokenise::{BEGIN, END, PAD, Tokeniser};
 use crate::train::{Interrupt, Task, TrainingLoss};
+
+/// Live hypotheses of a sentence, at most.
+const MOST_HYPOTHESES: usize = 1000;
 
 const SPECIAL: SpecialTokens = SpecialTokens { padding: PAD, begin: BEGIN, end: END };
 
@@ -71,6 +75,19 @@ impl fmt::Display for Decoding {
 }
 
 impl Decoding {
+    /// Checks the options of the search.
+    ///
+    /// # Errors
+    /// A usage error that names the field.
+    pub(crate) fn check<E>(&self, settings: &Settings<Config<E>>) -> Result<(), ExperimentError> {
+        self.search().validate().map_err(|error| settings.refuse("decoding", error))?;
+        Ok(settings.require(
+            "decoding.beam",
+            self.beam <= MOST_HYPOTHESES,
+            format!("a search keeps at most {MOST_HYPOTHESES} hypotheses; give fewer"),
+        )?)
+    }
+
     /// The search.
     pub fn search(&self) -> BeamSearch {
         BeamSearch { beam: self.beam, length_penalty: self.length_penalty }

@@ -16,10 +16,8 @@ use crate::data::generate::{self, Sizes};
 use crate::data::parallel::{Pair, ParallelCorpus};
 use crate::data::synonyms;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, TrainingLengths};
-use crate::metrics::{
-    Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu,
-};
+use crate::experiment::{Attention, Candidate, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, TrainingLengths};
+use crate::metrics::{Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu};
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
 use crate::published::PublishedNumbers;
@@ -74,6 +72,7 @@ impl Experiment for Translation {
     const MODELS: &'static [NamedModel] = MODELS;
     const DATA: &'static [&'static str] =
         &["tokeniser", "data.source", "data.target", "data.synonyms", "data.generated_pairs", "model.max_length"];
+    const READS_FILES: bool = true;
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch_tokens";
     type Data = TranslationDataset;
@@ -103,26 +102,36 @@ impl Experiment for Translation {
         Some(PaperModel::of_layout(&config.attention, ModelSettings::of_encoder_decoder(config)).with("tying", config.tying))
     }
 
+    fn rules() -> Vec<Rule<Self>> {
+        let files = |candidate: &Candidate<Self>| candidate.config.run.data.is_some();
+        vec![
+            Rule::counts(&["data.batch_tokens", "data.generated_pairs", "decoding.batch_tokens"]),
+            Rule::used(
+                &["data.generated_pairs"],
+                |candidate| candidate.config.run.data.is_none(),
+                "the pairs are those of --data; leave it out",
+            ),
+            Rule::used(
+                &["data.source", "data.target"],
+                files,
+                "the built-in corpus has languages of its own; leave it out, or give --data DIR",
+            ),
+        ]
+    }
+
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
-        let Self { data, label_smoothing, decoding, .. } = &config.own;
+        let Self { data, label_smoothing, decoding, bleu, .. } = &config.own;
         if !(0.0..1.0).contains(label_smoothing) {
             return Err(settings.refuse("label_smoothing", "it must be at least 0 and less than 1").into());
-        }
-        for (field, value) in [("data.batch_tokens", data.batch_tokens), ("decoding.batch_tokens", decoding.batch_tokens)] {
-            if value == 0 {
-                return Err(settings.refuse(field, "at least one token is needed").into());
-            }
-        }
-        if data.generated_pairs == 0 {
-            return Err(settings.refuse("data.generated_pairs", "at least one pair is needed").into());
         }
         if data.synonyms.is_some() && (config.run.data.is_none() || data.target != ENGLISH) {
             let problem =
                 "synonyms are for METEOR, which is computed of translations into English; leave it out, or give --data and --target en";
             return Err(settings.refuse("data.synonyms", problem).into());
         }
-        decoding.search().validate().map_err(ExperimentError::usage)?;
+        decoding.check(settings)?;
+        bleu.validate().map_err(|problem| settings.refuse("bleu.smoothing", problem))?;
         for attention in attentions {
             // The vocabulary is not known before the data is read and does not matter here.
             config.model(1, attention).validate().map_err(ExperimentError::usage)?;

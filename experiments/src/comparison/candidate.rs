@@ -4,13 +4,13 @@
 //! command, which can change them; written down, in the configuration of a run folder, they stand above everything else, so that the file repeats its runs.
 
 use heedful_host::names::suggestion;
-use heedful_models::block::FeedForwardIn;
 use toml::{Table, Value};
 
 use crate::attention::Attention;
 use crate::backend::Backend;
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
+use crate::experiment::rule::{check_use, check_values, field};
 use crate::footprint::{self, Memory};
 use crate::mechanisms;
 use crate::options::{CommonOptions, ModelRun, unknown};
@@ -194,11 +194,9 @@ fn named_model<E: Experiment>(
 fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention], memory: Memory) -> Result<(), ExperimentError> {
     let training = &settings.value.training;
     training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
-    let is_assigned = settings.assigned().any(|path| path == ["training", "learning_rate"]);
-    let remedy = "training.learning_rates are tried in its place; give --set training.learning_rates=[RATE], or [] to try none";
-    settings.require("training.learning_rate", !is_assigned || training.learning_rates.is_empty(), remedy)?;
-    let remedy = "no batch of this experiment has padding that could be left out; leave it out";
-    settings.require("model.unpadded", E::HAS_PADDING || !settings.value.model.unpadded, remedy)?;
+    let remedy = format!("`{}` makes its data itself and reads no files; leave --data out", E::NAME);
+    settings.require("run.data", E::READS_FILES || settings.value.run.data.is_none(), remedy)?;
+    check_values(settings)?;
     // Checks of single layers come after that of all of them.
     attentions.iter().try_for_each(|attention| footprint::check::<E>(settings, &settings.value, attention, None, memory))?;
     E::check(settings, attentions)?;
@@ -206,36 +204,10 @@ fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention]
     Ok(settings.require(E::BATCH, field(&table, E::BATCH) != Some(&Value::Integer(0)), "it must be at least 1")?)
 }
 
-/// The field of this dotted path.
-fn field<'t>(table: &'t Table, path: &str) -> Option<&'t Value> {
-    match path.split_once('.') {
-        None => table.get(path),
-        Some((name, rest)) => field(table.get(name)?.as_table()?, rest),
-    }
-}
-
-/// Options of feed-forward networks.
-const FEED_FORWARD: [&str; 7] = [
-    "d_ff",
-    "activation",
-    "gated_feed_forward",
-    "feed_forward_bias",
-    "feed_forward_chunk",
-    "separable_feed_forward",
-    "feed_forward_dropout",
-];
-
-/// Refuses options of mechanisms and of feed-forward networks that the command sets and that no candidate has a use for.
+/// Refuses fields that have no effect on any candidate: those of the rules, and options of mechanisms that the command sets.
 pub(super) fn check_effects<E: Experiment>(settings: &Settings<Config<E>>, candidates: &[Candidate<E>]) -> Result<(), ExperimentError> {
-    let has_none = candidates.iter().all(|candidate| candidate.config.model.feed_forward_in == FeedForwardIn::None);
+    check_use(settings, candidates)?;
     for path in settings.assigned() {
-        if let [table, option] = path.as_slice()
-            && table == "model"
-            && FEED_FORWARD.contains(&option.as_str())
-        {
-            let problem = "no model of this command has feed-forward networks; leave it out, or give model.feed_forward_in";
-            settings.require(&path.join("."), !has_none, problem)?;
-        }
         let [table, family, options @ ..] = path.as_slice() else { continue };
         if table != MECHANISMS {
             continue;
@@ -313,8 +285,11 @@ mod tests {
     use heedful_models::residual::NormOrder;
 
     use super::*;
-    use crate::image::SuperResolution;
+    use crate::image::{ImageModelling, SuperResolution};
     use crate::language::Language;
+    use crate::memory_rl::MemoryRl;
+    use crate::pre_training::{MaskedModelling, SpanModelling};
+    use crate::recall::Recall;
     use crate::translation::Translation;
 
     fn of<E: Experiment>(names: &[&str], options: &[&str]) -> (Settings<Config<E>>, Vec<Candidate<E>>) {
@@ -458,6 +433,64 @@ mod tests {
         // One of two models has them.
         let other = "run.models=[{name='a', attention='uniform', set={model={feed_forward_in='all'}}}]";
         assert_eq!(refusal(&["model.feed_forward_in=none", "model.d_ff=64", other]), None);
+    }
+
+    /// What a command with this file and these options is refused with before it reads data.
+    fn refused<E: Experiment>(file: &str, options: &[&str]) -> Option<String> {
+        let at = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(at.path(), file).unwrap();
+        let assignments = options.iter().map(|text| Assignment::parse(text).unwrap()).collect();
+        let mut settings = Settings::<Config<E>>::read(Some(at.path()), assignments).unwrap();
+        let checked = candidates::<E>(&mut settings, Memory::here()).and_then(|candidates| check_effects::<E>(&settings, &candidates));
+        checked.err().map(|error| {
+            assert_eq!(error.exit_code(), 2, "{error}");
+            error.to_string()
+        })
+    }
+
+    #[test]
+    fn fields_without_effect_are_refused_with_the_reason() {
+        let data = "run.data='folder'";
+        let refusals = [
+            ("data.generated_pairs", refused::<Translation>("", &[data, "data.generated_pairs=5"])),
+            ("data.source", refused::<Translation>("", &["data.source=en"])),
+            ("data.target", refused::<Translation>("[data]\ntarget = 'fr'", &[])),
+            ("data.generated_words", refused::<Language>("[data]\ngenerated_words = 7", &[data])),
+            ("data.reductions.levels", refused::<SuperResolution>("", &["data.reductions.levels=2"])),
+            ("data.factor", refused::<ImageModelling>("", &["data.factor=2"])),
+            ("spans.density", refused::<MaskedModelling>("", &["spans.density=0.3"])),
+            ("masking.masked", refused::<SpanModelling>("[masking]\nmasked = 0.7", &[])),
+            ("decoding.beam", refused::<SpanModelling>("", &["decoding.beam=2"])),
+        ];
+        for (field, refusal) in refusals {
+            let message = refusal.unwrap_or_else(|| panic!("{field} is accepted"));
+            assert!(message.contains(&format!("`{field}`")) && message.contains("leave it out"), "{message}");
+        }
+        // A file that repeats a run has all fields, and options of a command say what they mean to have an effect.
+        assert_eq!(refused::<SpanModelling>("[masking]\nmasked = 0.8", &[]), None);
+        assert_eq!(refused::<Translation>("[data]\ntarget = 'fr'", &[data]), None);
+        assert_eq!(refused::<SuperResolution>("", &["data.factor=2"]), None);
+    }
+
+    #[test]
+    fn values_that_would_end_a_run_late_are_refused_before_it_begins() {
+        let refusals = [
+            ("bleu.smoothing", refused::<Translation>("", &["bleu.smoothing={floor=-1.0}"])),
+            ("decoding.batch_tokens", refused::<SpanModelling>("", &["decoding.batch_tokens=0"])),
+            ("search.clip", refused::<MemoryRl>("", &["search.clip=[0.5, 1.5]"])),
+            ("model.dropout", refused::<Language>("", &["model.dropout=nan"])),
+        ];
+        for (field, refusal) in refusals {
+            let message = refusal.unwrap_or_else(|| panic!("{field} is accepted"));
+            assert!(message.contains(field), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_folder_of_data_is_refused_where_no_files_are_read() {
+        let message = refused::<Recall>("", &["run.data='folder'"]).unwrap();
+        assert!(message.contains("`run.data`") && message.contains("leave --data out"), "{message}");
+        assert_eq!(refused::<Language>("", &["run.data='folder'"]), None);
     }
 
     #[test]

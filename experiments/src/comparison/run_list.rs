@@ -73,6 +73,14 @@ fn recipe_of<E: Experiment>(table: &Table, name: &str) -> Result<Option<Table>, 
     Ok(contenders::<E>(table, false)?.into_iter().find(|(other, _)| other == name).map(|(_, table)| table))
 }
 
+/// Refuses fields without effect. Whether the command will be given a folder of data is not known here, so that its fields may be those of either case.
+fn check_use<E: Experiment>(settings: &Settings<Config<E>>, candidates: &[Candidate<E>]) -> Result<(), ExperimentError> {
+    let Err(refused) = check_effects::<E>(settings, candidates) else { return Ok(()) };
+    let mut reading = candidates.to_vec();
+    reading.iter_mut().for_each(|candidate| candidate.config.run.data = Some("data".into()));
+    if E::READS_FILES && check_effects::<E>(settings, &reading).is_ok() { Ok(()) } else { Err(refused) }
+}
+
 fn contenders<E: Experiment>(table: &Table, is_given: bool) -> Result<Vec<(String, Table)>, ExperimentError> {
     let given = table.iter().map(|(name, value)| Assignment::option(&format!("{name} ="), name, value.clone()));
     let mut settings = Settings::<Config<E>>::read(None, given.collect())?;
@@ -82,7 +90,7 @@ fn contenders<E: Experiment>(table: &Table, is_given: bool) -> Result<Vec<(Strin
     }
     let candidates = candidates::<E>(&mut settings, Memory::of_finished())?;
     if is_given {
-        check_effects::<E>(&settings, &candidates)?;
+        check_use(&settings, &candidates)?;
     }
     let contender = |Candidate { attention, config, .. }: Candidate<E>| -> Result<(String, Table), ExperimentError> {
         let mut table = settings::complete(&config)?;

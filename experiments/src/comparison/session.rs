@@ -47,7 +47,7 @@ pub(super) struct Session<'a, E: Experiment> {
 }
 
 /// How one run of a session ended.
-enum RunEnd {
+pub(super) enum RunEnd {
     Finished,
     FinishedBefore,
     Held(Holder),
@@ -136,7 +136,7 @@ impl<'a, E: Experiment> Session<'a, E> {
     }
 
     /// Does a run, unless it is finished or another process works on it. Why it fails stands in its folder until it is begun again.
-    fn one_run(&self, run: &Run<'_, E>, overview: &Overview) -> Result<RunEnd, ExperimentError> {
+    pub(super) fn one_run(&self, run: &Run<'_, E>, overview: &Overview) -> Result<RunEnd, ExperimentError> {
         let is_finished = || self.runs.is_finished(run, &Results::read(&self.runs.folder)?);
         if is_finished()? {
             return Ok(RunEnd::FinishedBefore);

@@ -18,6 +18,7 @@ use toml::Table;
 pub(crate) use super::config::Config;
 use super::lengths::TrainingLengths;
 use crate::analyse::SeenImage;
+use super::rule::Rule;
 use crate::attention::Attention;
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
@@ -133,6 +134,8 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     const STACKS: usize = 1;
     /// The field of the configuration that says how large a training batch is.
     const BATCH: &'static str;
+    /// Whether it reads the data set in the folder of `--data`, which is refused without it.
+    const READS_FILES: bool = false;
     /// Whether models are told of padding in their batches, which `model.unpadded` leaves out.
     const HAS_PADDING: bool = true;
     /// A data set, ready to be learnt.
@@ -176,7 +179,12 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         None
     }
 
-    /// Checks what can be checked without data.
+    /// What fields may hold, and where they have an effect. By default nothing is said.
+    fn rules() -> Vec<Rule<Self>> {
+        Vec::new()
+    }
+
+    /// Checks what else can be checked without data.
     ///
     /// # Errors
     /// A usage error that names the field and the remedy.

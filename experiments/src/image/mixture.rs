@@ -16,7 +16,7 @@ use crate::comparison::scoring_bar;
 use crate::data::generate::images::ImageShape;
 use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split, TrainingLengths};
+use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
@@ -76,6 +76,7 @@ impl Experiment for ImageMixtures {
     const TITLE: &'static str = "Images, pixel by pixel";
     const DATA: &'static [&'static str] = ImageModelling::DATA;
     const BATCH: &'static str = "data.batch";
+    const READS_FILES: bool = true;
     type Data = ImageDataset;
     type Model = PixelDecoder;
     type Task<'a> = PixelTask<'a>;
@@ -86,11 +87,13 @@ impl Experiment for ImageMixtures {
         config.training.learning_rate = 2e-3;
     }
 
+    fn rules() -> Vec<Rule<Self>> {
+        let mut rules = super::rules::<Self>(false);
+        rules.push(Rule::within(&["components"], 1.0, 1000.0));
+        rules
+    }
+
     fn check(settings: &Settings<Config<Self>>, _attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let Self { data, components } = &settings.value.own;
-        if *components == 0 {
-            return Err(settings.refuse("components", "it must be at least 1").into());
-        }
         let model = &settings.value.model;
         let ordinary = ModelSettings::default();
         settings.require(
@@ -103,7 +106,7 @@ impl Experiment for ImageMixtures {
             !model.embedding_norm,
             "pixels are no tokens, and nothing normalises them; leave it out",
         )?;
-        check_images(settings, data)
+        check_images(settings)
     }
 
     fn open(config: &Config<Self>) -> Result<Vec<ImageDataset>, ExperimentError> {
@@ -123,6 +126,7 @@ impl Experiment for ImageMixtures {
                 shape(images)
             )));
         }
+        super::fits_grid(&config.model, images)?;
         fits_blocks(&attention.layout.decoder, images.height, images.width)?;
         config.own.decoder(&config.model, images, attention).validate().map_err(ExperimentError::usage)
     }

@@ -22,7 +22,7 @@ use crate::comparison::scoring_bar;
 use crate::data::images::png::{self, Layout};
 use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split, TrainingLengths};
+use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
@@ -42,6 +42,7 @@ impl Experiment for SuperResolution {
     const DATA: &'static [&'static str] = ImageModelling::DATA;
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch";
+    const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
     type Data = ImageDataset;
     type Model = Seq2SeqTransformer;
@@ -49,6 +50,16 @@ impl Experiment for SuperResolution {
 
     fn defaults(config: &mut Config<Self>) {
         config::defaults(config);
+    }
+
+    fn rules() -> Vec<Rule<Self>> {
+        let mut rules = super::rules::<Self>(true);
+        rules.push(Rule::used(
+            &["sampling"],
+            |candidate| candidate.config.own.0.data.samples > 0,
+            "no image is drawn; leave it out, or give data.samples",
+        ));
+        rules
     }
 
     fn check(settings: &Settings<Config<Self>>, _attentions: &[Attention]) -> Result<(), ExperimentError> {
@@ -81,6 +92,7 @@ impl Experiment for SuperResolution {
                 "data.factor = {factor} does not divide images of {height} by {width}; give a divisor with --set data.factor=N"
             )));
         }
+        super::fits_grid(&config.model, images)?;
         fits_blocks(&attention.layout.encoder, height / factor, row(images) / factor)?;
         fits_blocks(&attention.layout.decoder, *height, row(images))?;
         config.own.0.sharpening_model(&config.model, images, attention).validate().map_err(ExperimentError::usage)

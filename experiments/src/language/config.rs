@@ -99,7 +99,7 @@ impl LanguageData {
 
     /// Most tokens that attention looks over at once.
     pub fn reach(&self) -> usize {
-        self.context + self.memory.max(self.evaluation_memory())
+        self.context.saturating_add(self.memory.max(self.evaluation_memory()))
     }
 }
 

@@ -79,6 +79,19 @@ pub struct Bleu {
 }
 
 impl Bleu {
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// A value of the smoothing that is not greater than 0: what is wrong and the remedy.
+    pub fn validate(&self) -> Result<(), String> {
+        match self.smoothing {
+            Smoothing::Floor(value) | Smoothing::AddK(value) if !(value > 0.0 && value.is_finite()) => {
+                Err(format!("{value} is not a number greater than 0; sacreBLEU has 0.1 for floor and 1 for add-k"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The sufficient statistics of one sentence.
     ///
     /// # Panics

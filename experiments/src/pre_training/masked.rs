@@ -15,9 +15,7 @@ use super::{
 };
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
-use crate::experiment::{
-    Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split, TrainingLengths, check_length,
-};
+use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
@@ -45,6 +43,7 @@ impl Experiment for MaskedModelling {
     const TITLE: &'static str = "Masked language modelling";
     const DATA: &'static [&'static str] = DATA;
     const BATCH: &'static str = "data.batch";
+    const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
     type Data = PreTrainingDataset;
     type Model = Classifier;
@@ -52,6 +51,17 @@ impl Experiment for MaskedModelling {
 
     fn defaults(config: &mut Config<Self>) {
         defaults(config);
+    }
+
+    fn rules() -> Vec<Rule<Self>> {
+        let mut rules = super::rules::<Self>();
+        rules.push(Rule::used(
+            &["model.position_offset"],
+            |candidate| candidate.config.model.max_length > candidate.config.own.0.data.context,
+            "sequences are as long as model.max_length, so that positions cannot move; leave it out, or give a larger model.max_length",
+        ));
+        rules.push(Rule::used(&["spans", "decoding"], |_| false, "it is of the other objective; leave it out, or give --objective spans"));
+        rules
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {

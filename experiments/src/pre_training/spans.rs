@@ -13,9 +13,7 @@ use super::{
     fits, flops, open,
 };
 use crate::error::ExperimentError;
-use crate::experiment::{
-    Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split, TrainingLengths, check_length,
-};
+use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
@@ -42,12 +40,22 @@ impl Experiment for SpanModelling {
     const TITLE: &'static str = "Span corruption";
     const DATA: &'static [&'static str] = DATA;
     const BATCH: &'static str = "data.batch";
+    const READS_FILES: bool = true;
     type Data = PreTrainingDataset;
     type Model = Seq2SeqTransformer;
     type Task<'a> = SpanTask<'a>;
 
     fn defaults(config: &mut Config<Self>) {
         defaults(config);
+    }
+
+    fn rules() -> Vec<Rule<Self>> {
+        let mut rules = super::rules::<Self>();
+        rules.push(Rule::counts(&["decoding.batch_tokens"]));
+        rules.push(Rule::used(&["masking"], |_| false, "it is of the other objective; leave it out, or give --objective tokens"));
+        let search = &["decoding.beam", "decoding.length_penalty", "decoding.extra_length"];
+        rules.push(Rule::used(search, |_| false, "the gaps are given and nothing is searched; leave it out"));
+        rules
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {

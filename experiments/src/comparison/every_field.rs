@@ -1,0 +1,86 @@
+//! Every field of every experiment's configuration, set to other values and to extreme ones, on tiny models.
+//!
+//! A field that is set to another value changes a loss, a text or a score, or is of those that change time, memory and files alone, or is refused. A field that
+//! is set to an extreme value is refused before the first step, or its runs end.
+
+mod effects;
+mod extremes;
+mod leaves;
+mod presets;
+mod trial;
+mod variety;
+
+use self::variety::Variety;
+
+/// A test of each walk for each experiment.
+macro_rules! experiments {
+    ($($name:ident: $experiment:ty),* $(,)?) => {
+        mod another_value_of_a_field_has_an_effect_or_is_refused {
+            $(
+                #[test]
+                fn $name() {
+                    super::effects::walk::<$experiment>(&super::variety::$name());
+                }
+            )*
+        }
+
+        mod an_extreme_value_of_a_field_is_refused_or_runs {
+            $(
+                #[test]
+                fn $name() {
+                    super::extremes::walk::<$experiment>(&super::variety::$name());
+                }
+            )*
+        }
+
+        /// What a preset of the experiment of this name is refused with.
+        fn refusal(name: &str, path: &std::path::Path, command: &str) -> Option<String> {
+            use crate::experiment::Experiment;
+            $(
+                if name == <$experiment>::NAME {
+                    return presets::refusal::<$experiment>(path, command);
+                }
+            )*
+            panic!("{path:?} is of `{name}`")
+        }
+    };
+}
+
+experiments! {
+    algorithmic: crate::algorithmic::Algorithmic,
+    classify: crate::text_classification::TextClassification,
+    glue: crate::classification::Classification,
+    image: crate::image::ImageModelling,
+    image_mixtures: crate::image::ImageMixtures,
+    lm: crate::language::Language,
+    memory_rl: crate::memory_rl::MemoryRl,
+    mlm: crate::pre_training::MaskedModelling,
+    mlm_spans: crate::pre_training::SpanModelling,
+    mt: crate::translation::Translation,
+    ponder: crate::ponder::Ponder,
+    recall: crate::recall::Recall,
+    super_resolution: crate::image::SuperResolution,
+    swap: crate::swap::Swap,
+    textgen: crate::text_generation::TextGeneration,
+    track: crate::recall::Track,
+}
+
+#[test]
+fn an_extreme_option_of_a_mechanism_is_refused_or_runs() {
+    extremes::mechanisms::<crate::language::Language>(&variety::lm());
+}
+
+#[test]
+fn no_preset_gives_a_field_without_effect() {
+    let mut faults = Vec::new();
+    for (path, command) in presets::all() {
+        let program = command.split(' ').next().unwrap();
+        let name = match program {
+            "image" if command.contains("--super-resolution") => "image-super-resolution",
+            "mlm" if command.contains("--objective spans") => "mlm-spans",
+            program => program,
+        };
+        faults.extend(refusal(name, &path, &command));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
