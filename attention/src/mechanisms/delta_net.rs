@@ -16,7 +16,7 @@ use crate::delta_rule::{self, DeltaOptions, DeltaRule};
 use crate::error::ConfigError;
 use crate::gated_norm::HeadNorm;
 use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
+use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
 use crate::recurrent_attention::RecurrentAttention;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
@@ -33,13 +33,18 @@ pub struct DeltaNetConfig {
     pub negative_eigenvalues: bool,
     /// How heads are normalised (default: root mean square with a gain, as in the released code).
     pub norm: HeadNorm,
+    /// What the norm of heads adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code).
+    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    #[setters(into)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_epsilon: Option<f64>,
     /// Whether there is a gate before the output projection (default: no).
     pub gate: bool,
 }
 
 impl Default for DeltaNetConfig {
     fn default() -> Self {
-        Self { taps: 4, negative_eigenvalues: false, norm: HeadNorm::RmsWithGain, gate: false }
+        Self { taps: 4, negative_eigenvalues: false, norm: HeadNorm::RmsWithGain, norm_epsilon: None, gate: false }
     }
 }
 
@@ -47,7 +52,9 @@ impl DeltaNetConfig {
     fn options(&self, placement: &Placement) -> DeltaOptions {
         let (key_width, value_width) = (placement.d_head(), placement.d_head());
         let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
-        DeltaOptions { key_width, value_width, taps: self.taps, greatest, norm: self.norm, gate: self.gate, decay: false }
+        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(delta_rule::EPSILON));
+        let (key_heads, taps, gate) = (placement.heads, self.taps, self.gate);
+        DeltaOptions { key_heads, key_width, value_width, taps, greatest, norm, epsilon, gate, decay: false }
     }
 
     /// Initialises the attention.
@@ -79,9 +86,15 @@ impl Mechanism for DeltaNetConfig {
     }
 
     /// # Errors
-    /// If there are no taps.
+    /// If there are no taps, or ε is not greater than 0 or has no effect.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one("taps", self.taps)
+        let check = placement.check(Self::NAME);
+        check.at_least_one("taps", self.taps)?;
+        self.norm.validate(self.norm_epsilon, &check)
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        self.norm.without_effect(option)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {

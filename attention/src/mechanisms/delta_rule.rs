@@ -13,7 +13,7 @@ use crate::conformance::formula::{Formula, Query, sigmoid as plain_sigmoid};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
 use crate::gated_norm::{self, GatedNorm, HeadNorm};
-use crate::heads::split_heads;
+use crate::heads::{repeat_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
 use crate::placement::Placement;
@@ -22,8 +22,8 @@ use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttenti
 use crate::selective_decay::SelectiveDecay;
 use crate::short_convolution::{self, ShortConvolution};
 
-/// What the released code adds to mean squares.
-const EPSILON: f64 = 1e-5;
+/// What the released code adds to mean squares unless an option says otherwise.
+pub(super) const EPSILON: f64 = 1e-5;
 
 /// What the released code adds to the square of a length.
 const LENGTH_EPSILON: f64 = 1e-6;
@@ -31,6 +31,8 @@ const LENGTH_EPSILON: f64 = 1e-6;
 /// Options and sizes of a state that the delta rule writes.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaOptions {
+    /// Heads of queries and keys, a divisor of the heads of values: neighbouring heads of values share one.
+    pub key_heads: usize,
     /// Width of a head's queries and keys.
     pub key_width: usize,
     /// Width of a head's values.
@@ -41,6 +43,8 @@ pub struct DeltaOptions {
     pub greatest: f64,
     /// How heads are normalised.
     pub norm: HeadNorm,
+    /// What the norm of heads adds to mean squares or variances.
+    pub epsilon: f64,
     /// Whether there is a gate before the output projection.
     pub gate: bool,
     /// Whether the state decays.
@@ -50,9 +54,9 @@ pub struct DeltaOptions {
 /// A state that is overwritten by the delta rule.
 #[derive(Module, Debug)]
 pub struct DeltaRule {
-    /// Query projection `[C, H K]`.
+    /// Query projection `[C, G K]`, of `G` heads of keys.
     pub query: Linear,
-    /// Key projection `[C, H K]`.
+    /// Key projection `[C, G K]`.
     pub key: Linear,
     /// Value projection `[C, H V]`.
     pub value: Linear,
@@ -65,26 +69,28 @@ pub struct DeltaRule {
     /// Normalisation of heads, and the gate.
     pub norm: GatedNorm,
     heads: usize,
+    key_heads: usize,
     greatest: f64,
 }
 
 impl DeltaRule {
     /// Puts projections without biases, convolutions, normalisation and gate around the rule.
     pub fn attention(options: DeltaOptions, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<Self> {
-        let DeltaOptions { key_width, value_width, taps, greatest, norm, gate, decay } = options;
+        let DeltaOptions { key_heads, key_width, value_width, taps, greatest, norm, epsilon, gate, decay } = options;
         let Placement { d_model, heads, .. } = *placement;
         let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
         let gate = gate.then(|| linear("gate", heads * value_width));
-        let channels = heads * (2 * key_width + value_width);
+        let channels = 2 * key_heads * key_width + heads * value_width;
         let mixer = Self {
-            query: linear("query", heads * key_width),
-            key: linear("key", heads * key_width),
+            query: linear("query", key_heads * key_width),
+            key: linear("key", key_heads * key_width),
             value: linear("value", heads * value_width),
             convolution: ShortConvolution::new(taps, channels, &key.named("convolution"), device),
             strength: linear("strength", heads),
             decay: decay.then(|| SelectiveDecay::new(0.0, placement, &key.named("decay"), device)),
-            norm: GatedNorm::new(norm, value_width, gate, EPSILON, &key.named("norm"), device),
+            norm: GatedNorm::new(norm, value_width, gate, epsilon, &key.named("norm"), device),
             heads,
+            key_heads,
             greatest,
         };
         RecurrentAttention::new(mixer, placement, key, device)
@@ -99,12 +105,12 @@ fn of_length(length: f64, x: Tensor<4>) -> Tensor<4> {
 
 impl Mixer for DeltaRule {
     fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
-        let maps = [&self.query, &self.key, &self.value].map(|map| (map, self.heads));
+        let maps = [(&self.query, self.key_heads), (&self.key, self.key_heads), (&self.value, self.heads)];
         let [queries, keys, values] = self.convolution.projections(x, maps, stretch);
         let strengths = sigmoid(split_heads(linear(x.clone(), &self.strength), self.heads));
         Recurrence {
-            queries: of_length((self.widths().key as f64).powf(-0.5), queries),
-            keys: of_length(1.0, keys),
+            queries: repeat_heads(of_length((self.widths().key as f64).powf(-0.5), queries), self.heads),
+            keys: repeat_heads(of_length(1.0, keys), self.heads),
             values,
             log_decay: self.decay.as_ref().map(|decay| decay.log_decay(decay.steps(x.clone()))),
             strengths: Some(if self.greatest == 1.0 { strengths } else { strengths * self.greatest }),
@@ -118,8 +124,8 @@ impl Mixer for DeltaRule {
     }
 
     fn widths(&self) -> Widths {
-        let of = |map: &Linear| map.weight.shape()[1] / self.heads;
-        Widths { key: of(&self.key), value: of(&self.value), channels_decay: false, delta: true }
+        let of = |map: &Linear, heads: usize| map.weight.shape()[1] / heads;
+        Widths { key: of(&self.key, self.key_heads), value: of(&self.value, self.heads), channels_decay: false, delta: true }
     }
 }
 
@@ -134,10 +140,12 @@ pub(super) const TENSORS: &[(&str, &str)] = &[
 /// Yang et al. 2024b, equations 1 to 3, and Yang et al. 2025, equation 10, pair by pair.
 pub(super) fn formula<'a>(options: impl Fn(&Placement) -> DeltaOptions + 'a) -> Formula<'a> {
     Formula::default().head(move |query: &Query| {
-        let DeltaOptions { key_width, value_width, greatest, norm, gate, decay, .. } = options(query.placement());
-        let heads = query.placement().heads;
+        let DeltaOptions { key_heads, key_width, value_width, greatest, norm, epsilon, gate, decay, .. } = options(query.placement());
+        // Neighbouring heads share a key.
+        let key_head = query.head / (query.placement().heads / key_heads);
         let (all, real) = (|| 0..query.keys(), real(query));
-        let mixed = |map: &str, width: usize, first: usize| short_convolution::projection(query, map, width, first, &real);
+        let mixed =
+            |map: &str, head: usize, width: usize, first: usize| short_convolution::projection(query, map, head, width, first, &real);
         let unit = |x: &Vec<f64>| -> Vec<f64> {
             let length = (x.iter().map(|x| x * x).sum::<f64>() + LENGTH_EPSILON).sqrt();
             x.iter().map(|x| x / length).collect()
@@ -150,15 +158,15 @@ pub(super) fn formula<'a>(options: impl Fn(&Placement) -> DeltaOptions + 'a) -> 
             let step = of_head("mixer.decay.step", index).exp().ln_1p();
             vec![-query.parameter("mixer.decay.a_log").values[query.head].exp() * step; key_width]
         };
-        let asked = &mixed("query", key_width, 0)[query.index];
+        let asked = &mixed("query", key_head, key_width, 0)[query.index];
         let recurrence = PlainRecurrence {
             query: unit(asked).iter().map(|x| x / (key_width as f64).sqrt()).collect(),
-            keys: mixed("key", key_width, heads * key_width).iter().map(unit).collect(),
-            values: mixed("value", value_width, 2 * heads * key_width),
+            keys: mixed("key", key_head, key_width, key_heads * key_width).iter().map(unit).collect(),
+            values: mixed("value", query.head, value_width, 2 * key_heads * key_width),
             log_decay: all().map(log_decay).collect(),
             strengths: Some(all().map(|index| greatest * plain_sigmoid(of_head("mixer.strength", index))).collect()),
             real: real.clone(),
         };
-        gated_norm::formula(query, "mixer.norm", norm, gate, EPSILON, recurrence.read(query))
+        gated_norm::formula(query, "mixer.norm", norm, gate, epsilon, recurrence.read(query))
     })
 }

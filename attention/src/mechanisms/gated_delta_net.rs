@@ -2,7 +2,8 @@
 //!
 //! `S_t = S' + b_t k_t (v_t - S'^T k_t)^T`, `S' = a_t S_(t-1)`: the delta rule replaces what a key held, and a decay `a_t` of each head, which the element decides,
 //! forgets the rest. The decay is that of Mamba-2, `a_t = exp(-exp(a_log) softplus(x_t W + b))`. Keys are three quarters as wide as a head, and values twice as
-//! wide as keys; heads are normalised and gated.
+//! wide as keys; heads are normalised and gated. Several heads of values can share the queries and keys of one head, as in Qwen3-Next (Qwen Team 2025), whose
+//! epsilon is another too: `key_heads`, `norm_epsilon`.
 //!
 //! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
 //!
@@ -17,7 +18,7 @@ use crate::delta_rule::{self, DeltaOptions, DeltaRule};
 use crate::error::ConfigError;
 use crate::gated_norm::HeadNorm;
 use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
+use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
 use crate::recurrent_attention::{RecurrentAttention, expanded};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
@@ -32,20 +33,38 @@ pub struct GatedDeltaNetConfig {
     pub key_expansion: f64,
     /// Width of a head's values in widths of its keys, at least 1 (default: 2).
     pub value_expansion: usize,
+    /// Heads of queries and keys, a divisor of the heads, each for as many neighbouring heads of values (default: all heads; Qwen3-Next has 16 for 32).
+    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    #[setters(into)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_heads: Option<usize>,
     /// Taps of the short convolutions, at least 1 (default: 4).
     pub taps: usize,
     /// Whether strengths lie between 0 and 2 instead of 0 and 1, which lets the state change its sign along a key (Grazzi et al. 2025; default: no).
     pub negative_eigenvalues: bool,
     /// How heads are normalised (default: root mean square with a gain).
     pub norm: HeadNorm,
+    /// What the norm of heads adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code; Qwen3-Next has 1e-6).
+    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    #[setters(into)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_epsilon: Option<f64>,
     /// Whether there is a gate before the output projection (default: yes).
     pub gate: bool,
 }
 
 impl Default for GatedDeltaNetConfig {
     fn default() -> Self {
-        let norm = HeadNorm::RmsWithGain;
-        Self { key_expansion: 0.75, value_expansion: 2, taps: 4, negative_eigenvalues: false, norm, gate: true }
+        Self {
+            key_expansion: 0.75,
+            value_expansion: 2,
+            key_heads: None,
+            taps: 4,
+            negative_eigenvalues: false,
+            norm: HeadNorm::RmsWithGain,
+            norm_epsilon: None,
+            gate: true,
+        }
     }
 }
 
@@ -54,7 +73,9 @@ impl GatedDeltaNetConfig {
         let key_width = expanded(placement, self.key_expansion);
         let value_width = key_width.saturating_mul(self.value_expansion);
         let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
-        DeltaOptions { key_width, value_width, taps: self.taps, greatest, norm: self.norm, gate: self.gate, decay: true }
+        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(delta_rule::EPSILON));
+        let (key_heads, taps, gate) = (self.key_heads.unwrap_or(placement.heads), self.taps, self.gate);
+        DeltaOptions { key_heads, key_width, value_width, taps, greatest, norm, epsilon, gate, decay: true }
     }
 
     /// Initialises the attention.
@@ -90,12 +111,21 @@ impl Mechanism for GatedDeltaNetConfig {
     }
 
     /// # Errors
-    /// If keys or values have no channels, or there are no taps.
+    /// If keys or values have no channels, there are no taps, heads of keys do not divide the heads, or ε is not greater than 0 or has no effect.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let check = placement.check(Self::NAME);
         check.positive("key_expansion", self.key_expansion)?;
         check.at_least_one("value_expansion", self.value_expansion)?;
-        check.at_least_one("taps", self.taps)
+        check.at_least_one("taps", self.taps)?;
+        check.at_least_one_if_given("key_heads", self.key_heads)?;
+        if let Some(heads) = self.key_heads.filter(|&heads| !placement.heads.is_multiple_of(heads)) {
+            return Err(check.wrong("key_heads", heads, format!("give a divisor of heads = {}", placement.heads)));
+        }
+        self.norm.validate(self.norm_epsilon, &check)
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        self.norm.without_effect(option)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -133,7 +163,7 @@ impl Mechanism for GatedDeltaNetConfig {
     }
 
     fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        let DeltaOptions { key_width, value_width, taps, .. } = self.options(placement);
-        vec![("K", placement.heads.max(1).saturating_mul(key_width)), ("v", value_width), ("w", taps)]
+        let DeltaOptions { key_heads, key_width, value_width, taps, .. } = self.options(placement);
+        vec![("K", key_heads.max(1).saturating_mul(key_width)), ("v", value_width), ("w", taps)]
     }
 }

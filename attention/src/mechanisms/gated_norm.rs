@@ -10,8 +10,10 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Query, sigmoid};
+use crate::contract::Check;
 use crate::engine::recurrence::in_32_bits;
 use crate::engine::row_norm::{RowNorm, Scale};
+use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init::Init;
 use crate::linear::linear;
@@ -29,6 +31,24 @@ pub enum HeadNorm {
     RmsWithGain,
     /// Not at all.
     None,
+}
+
+impl HeadNorm {
+    /// # Errors
+    /// If ε is not greater than 0, or is given where nothing is normalised.
+    pub(super) fn validate(self, epsilon: Option<f64>, check: &Check) -> Result<(), ConfigError> {
+        let Some(epsilon) = epsilon else { return Ok(()) };
+        if self == Self::None {
+            return Err(check.wrong("norm_epsilon", epsilon, "leave it out, or normalise heads with the option norm"));
+        }
+        let is_possible = epsilon.is_finite() && epsilon as f32 > 0.0;
+        if is_possible { Ok(()) } else { Err(check.wrong("norm_epsilon", epsilon, "give a number greater than 0")) }
+    }
+
+    /// Why an option of the norm changes nothing.
+    pub(super) fn without_effect(self, option: &str) -> Option<&'static str> {
+        (option == "norm_epsilon" && self == Self::None).then_some("norm_epsilon is for heads that are normalised")
+    }
 }
 
 /// A normalisation of each head, and a gate.

@@ -23,7 +23,7 @@ use crate::heads::split_heads;
 use crate::init;
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
+use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
 use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, expanded, real};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
@@ -47,13 +47,26 @@ pub struct GlaConfig {
     pub gate_normaliser: f64,
     /// How heads are normalised (default: root mean square with a gain, as in the released code).
     pub norm: HeadNorm,
+    /// What the norm of heads adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code).
+    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    #[setters(into)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_epsilon: Option<f64>,
     /// Whether there is a gate before the output projection (default: yes).
     pub gate: bool,
 }
 
 impl Default for GlaConfig {
     fn default() -> Self {
-        Self { key_expansion: 0.5, value_expansion: 1.0, gate_rank: 16, gate_normaliser: 16.0, norm: HeadNorm::RmsWithGain, gate: true }
+        Self {
+            key_expansion: 0.5,
+            value_expansion: 1.0,
+            gate_rank: 16,
+            gate_normaliser: 16.0,
+            norm: HeadNorm::RmsWithGain,
+            norm_epsilon: None,
+            gate: true,
+        }
     }
 }
 
@@ -96,7 +109,7 @@ impl GlaConfig {
             value: linear("value", heads * value_width),
             rate_in: linear("rate_in", self.gate_rank),
             rate_out: init::linear(self.gate_rank, heads * key_width, true, &key.named("rate_out"), device),
-            norm: GatedNorm::new(self.norm, value_width, gate, EPSILON, &key.named("norm"), device),
+            norm: GatedNorm::new(self.norm, value_width, gate, self.norm_epsilon.unwrap_or(EPSILON), &key.named("norm"), device),
             heads,
             normaliser: self.gate_normaliser,
         };
@@ -170,7 +183,12 @@ impl Mechanism for GlaConfig {
         {
             check.positive(option, value)?;
         }
-        check.at_least_one("gate_rank", self.gate_rank)
+        check.at_least_one("gate_rank", self.gate_rank)?;
+        self.norm.validate(self.norm_epsilon, &check)
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        self.norm.without_effect(option)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -198,7 +216,8 @@ impl Mechanism for GlaConfig {
                 strengths: None,
                 real: real(query),
             };
-            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, EPSILON, recurrence.read(query))
+            let epsilon = self.norm_epsilon.unwrap_or(EPSILON);
+            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, epsilon, recurrence.read(query))
         }))
     }
 

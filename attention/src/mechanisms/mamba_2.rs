@@ -51,11 +51,21 @@ pub struct MambaTwoConfig {
     pub groups: usize,
     /// Taps of the short convolution, at least 1 (default: 4).
     pub taps: usize,
+    /// The least and the greatest step size, `time_step_limit` of Hugging Face: two numbers of which the first is not negative and smaller (default: none,
+    /// which is `[0, inf]` there). Steps outside become these.
+    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    #[setters(into)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_step_limit: Option<[f64; 2]>,
+    /// What the norm adds to the mean square, greater than 0 (default: 1e-5, as in the authors' code).
+    #[setters(into)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_epsilon: Option<f64>,
 }
 
 impl Default for MambaTwoConfig {
     fn default() -> Self {
-        Self { expansion: 2, state: 128, groups: 1, taps: 4 }
+        Self { expansion: 2, state: 128, groups: 1, taps: 4, time_step_limit: None, norm_epsilon: None }
     }
 }
 
@@ -80,6 +90,9 @@ pub struct StateSpace {
     pub skip: Param<Tensor<1>>,
     /// Gain of each channel, `[H V]`.
     pub gamma: Param<Tensor<1>>,
+    #[module(skip)]
+    time_step_limit: Option<[f64; 2]>,
+    epsilon: f64,
     heads: usize,
     groups: usize,
 }
@@ -105,6 +118,8 @@ impl MambaTwoConfig {
             decay: SelectiveDecay::new(LEAST_RATE, placement, &key.named("decay"), device),
             skip: Init::Constant(1.0).parameter([heads], &key.named("skip"), device),
             gamma: Init::Constant(1.0).parameter([inner], &key.named("gamma"), device),
+            time_step_limit: self.time_step_limit,
+            epsilon: self.norm_epsilon.unwrap_or(EPSILON),
             heads,
             groups: self.groups,
         };
@@ -118,6 +133,10 @@ impl Mixer for StateSpace {
         let [written, keys, queries] = self.convolution.projections(x, maps, stretch);
         let written = in_32_bits(written);
         let steps = self.decay.steps(x.clone());
+        let steps = match self.time_step_limit {
+            Some([least, greatest]) => steps.clamp(least, greatest),
+            None => steps,
+        };
         let recurrence = Recurrence {
             // The heads of a group lie side by side.
             queries: repeat_heads(queries, self.heads),
@@ -132,7 +151,7 @@ impl Mixer for StateSpace {
 
     fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
         let gated = merge_heads(in_32_bits(context)) * in_32_bits(silu(linear(x.clone(), &self.gate)));
-        let scale = Scale { averages: true, epsilon: EPSILON, factor: 1.0 };
+        let scale = Scale { averages: true, epsilon: self.epsilon, factor: 1.0 };
         let normalised = merge_heads(RowNorm { x: split_heads(gated, self.groups), scale, gain: None, gate: None }.execute());
         (normalised * in_32_bits(self.gamma.val()).reshape([1, 1, -1])).cast(x.dtype())
     }
@@ -179,7 +198,7 @@ impl Mechanism for MambaTwoConfig {
     }
 
     /// # Errors
-    /// If a width or the number of taps is 0, or the groups do not divide the heads.
+    /// If a width or the number of taps is 0, the groups do not divide the heads, limits of steps are no range, or ε is not greater than 0.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let check = placement.check(Self::NAME);
         for (option, value) in [("expansion", self.expansion), ("state", self.state), ("groups", self.groups), ("taps", self.taps)] {
@@ -188,7 +207,18 @@ impl Mechanism for MambaTwoConfig {
         if !placement.heads.is_multiple_of(self.groups) {
             return Err(check.wrong("groups", self.groups, format!("give a divisor of heads = {}", placement.heads)));
         }
-        Ok(())
+        if let Some([least, greatest]) = self.time_step_limit
+            && !(least >= 0.0 && greatest > least && greatest <= f64::from(f32::MAX))
+        {
+            let remedy = "give the least and the greatest step, such as [0.001, 0.1]; a greatest of 1e30 is as none";
+            return Err(check.wrong("time_step_limit", format!("[{least}, {greatest}]"), remedy));
+        }
+        match self.norm_epsilon {
+            Some(epsilon) if !(epsilon.is_finite() && epsilon as f32 > 0.0) => {
+                Err(check.wrong("norm_epsilon", epsilon, "give a number greater than 0"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -211,7 +241,7 @@ impl Mechanism for MambaTwoConfig {
             let first = query.head / of_group * of_group;
             let group: Vec<Vec<f64>> = (first..first + of_group).map(gated).collect();
             let squares: f64 = group.iter().flatten().map(|x| x * x).sum();
-            let scale = (squares / (of_group * width) as f64 + EPSILON).sqrt();
+            let scale = (squares / (of_group * width) as f64 + self.norm_epsilon.unwrap_or(EPSILON)).sqrt();
             let gamma = &query.parameter("mixer.gamma").values[query.head * width..];
             group[query.head - first].iter().zip(gamma).map(|(x, gain)| x / scale * gain).collect()
         }))
@@ -263,7 +293,9 @@ impl MambaTwoConfig {
             let at = |index| short_convolution::formula(query, "mixer.convolution", true, first + own, &inputs, real, index);
             all().map(at).collect()
         };
-        let step = |index: usize| query.mapped("mixer.decay.step", query.attended(index))[query.head].exp().ln_1p();
+        let [least, greatest] = self.time_step_limit.unwrap_or([0.0, f64::INFINITY]);
+        let step =
+            |index: usize| query.mapped("mixer.decay.step", query.attended(index))[query.head].exp().ln_1p().max(least).min(greatest);
         let rate = query.parameter("mixer.decay.a_log").values[query.head].exp();
         let written = mixed("value", query.head * width, width, 0);
         let recurrence = PlainRecurrence {

@@ -2,7 +2,8 @@
 //!
 //! `c_j = norm(m_j W_DKV)` is a latent of an element, narrower than its keys and values, which are `k_j^h = c_j W_UK^h` and `v_j^h = c_j W_UV^h`. Positions are in
 //! channels apart: `logits_h[i, j] = (q_i^h · k_j^h + R_i r_i^h · R_j (m_j W_KR)) / sqrt(D + d_r)`, where `R_p` turns neighbouring channels by the position `p` and
-//! all heads share the rotated key. Queries `q_i^h` and `r_i^h` are made of the element, or of a latent of queries.
+//! all heads share the rotated key. Queries `q_i^h` and `r_i^h` are made of the element, or of a latent of queries. The option `scaling` slows angles down for
+//! sequences that are longer than those of training; YaRN as DeepSeek's models have it multiplies all scores too (`mscale_all_dim`).
 //!
 //! Decoding remembers latents and rotated keys, `d_c + d_r` numbers of a position however many heads there are, and never forms keys and values: `q · (c W_UK) =
 //! (q W_UK^T) · c`, so that the heads' queries are mapped to the width of the latent and all of them attend to the latents as one head would, whose sums `W_UV` maps
@@ -62,6 +63,8 @@ pub struct Mla {
     pub output: Linear,
     #[module(skip)]
     tables: Arc<Tables>,
+    /// By what scores are multiplied beside the root of their width.
+    score_factor: f64,
     heads: usize,
     dropout: f64,
     #[module(skip)]
@@ -98,7 +101,7 @@ impl Mla {
         };
         let queries = split_heads(linear(x, &self.query), self.heads);
         let joint = queries.dims()[3];
-        let queries = queries * (joint as f64).powf(-0.5);
+        let queries = queries * ((joint as f64).powf(-0.5) * self.score_factor);
         let width = self.head_width();
         if width == joint {
             return Parts { of_latent: queries, of_positions: None };

@@ -23,7 +23,7 @@ use crate::heads::split_heads;
 use crate::init::Init;
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
+use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
 use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
@@ -41,6 +41,11 @@ pub struct RetnetConfig {
     pub value_expansion: usize,
     /// How heads are normalised (default: by groups, as in the paper; `rms` in later versions of the authors' code).
     pub norm: HeadNorm,
+    /// What the norm of heads adds to mean squares or variances, greater than 0 (default: 1e-6, as in the authors' code).
+    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    #[setters(into)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_epsilon: Option<f64>,
     /// Whether there is a gate before the output projection (default: yes).
     pub gate: bool,
     /// Whether queries and keys are rotated by their positions (default: yes).
@@ -49,7 +54,7 @@ pub struct RetnetConfig {
 
 impl Default for RetnetConfig {
     fn default() -> Self {
-        Self { value_expansion: 2, norm: HeadNorm::Group, gate: true, rotation: true }
+        Self { value_expansion: 2, norm: HeadNorm::Group, norm_epsilon: None, gate: true, rotation: true }
     }
 }
 
@@ -88,7 +93,7 @@ impl RetnetConfig {
             query: linear("query", d_model),
             key: linear("key", d_model),
             value: linear("value", heads * width),
-            norm: GatedNorm::new(self.norm, width, gate, EPSILON, &key.named("norm"), device),
+            norm: GatedNorm::new(self.norm, width, gate, self.norm_epsilon.unwrap_or(EPSILON), &key.named("norm"), device),
             heads,
             rotation: self.rotation,
         };
@@ -176,7 +181,13 @@ impl Mechanism for RetnetConfig {
     /// # Errors
     /// If values are to have no channels.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one("value_expansion", self.value_expansion)
+        let check = placement.check(Self::NAME);
+        check.at_least_one("value_expansion", self.value_expansion)?;
+        self.norm.validate(self.norm_epsilon, &check)
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        self.norm.without_effect(option)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -217,7 +228,8 @@ impl Mechanism for RetnetConfig {
                 strengths: None,
                 real: real(query),
             };
-            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, EPSILON, recurrence.read(query))
+            let epsilon = self.norm_epsilon.unwrap_or(EPSILON);
+            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, epsilon, recurrence.read(query))
         }))
     }
 

@@ -7,13 +7,13 @@
 //!
 //! Decoding remembers keys as they were turned, with their absolute positions; in a cache that moves keys (`rotary@streaming-llm`) they are turned at every step.
 //! For sequences that are longer than those of training, the option `scaling` slows the angles down: position interpolation (Chen et al. 2023), NTK-aware bases,
-//! the rule of Llama 3.1, and YaRN (Peng et al. 2023, section 3).
+//! also of the length so far, the rule of Llama 3.1, and YaRN (Peng et al. 2023, section 3).
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
 #![doc = include_str!("../../pictures/rotary.svg")]
 
-mod formula;
+pub(super) mod formula;
 mod scaling;
 pub(super) mod tables;
 
@@ -70,9 +70,9 @@ pub struct RotaryConfig {
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score_scale: Option<f64>,
-    /// How angles change for sequences that are longer than those of training: a table with `kind` `none` (default), `linear`, `ntk`, `llama3` or `yarn`, the
-    /// `factor`, and the further keys of `rope_parameters` of Hugging Face (`original_max_position_embeddings`, `low_freq_factor`, `high_freq_factor`,
-    /// `beta_fast`, `beta_slow`, `attention_factor`, `truncate`).
+    /// How angles change for sequences that are longer than those of training: a table with `kind` `none` (default), `linear`, `ntk`, `dynamic`, `proportional`,
+    /// `llama3` or `yarn`, the `factor`, and the further keys of `rope_parameters` of Hugging Face (`original_max_position_embeddings`, `partial_rotary_factor`,
+    /// `low_freq_factor`, `high_freq_factor`, `beta_fast`, `beta_slow`, `attention_factor`, `mscale`, `mscale_all_dim`, `truncate`).
     pub scaling: RotaryScaling,
 }
 
@@ -106,12 +106,28 @@ pub struct Rotary {
     #[module(skip)]
     tables: Arc<Tables>,
     #[module(skip)]
+    by_length: Option<ByLength>,
+    #[module(skip)]
     layout: PairLayout,
     score_scale: Option<f64>,
     #[module(skip)]
     cache: Option<SinkCache>,
     heads: usize,
     kv_heads: usize,
+}
+
+/// Angles that change with the length of the sequence so far.
+#[derive(Clone, Copy, Debug)]
+struct ByLength {
+    scaling: RotaryScaling,
+    base: f64,
+    pairs: usize,
+}
+
+impl ByLength {
+    fn tables(&self, length: usize) -> Arc<Tables> {
+        Tables::shared(self.scaling.frequencies_at(self.base, self.pairs, length), self.scaling.magnitude())
+    }
 }
 
 impl RotaryConfig {
@@ -126,6 +142,7 @@ impl RotaryConfig {
             query_norm: norm("query_norm"),
             key_norm: norm("key_norm"),
             tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
+            by_length: self.scaling.is_dynamic().then_some(ByLength { scaling: self.scaling, base: self.base, pairs }),
             layout: self.layout,
             score_scale: self.score_scale,
             cache: placement.cache(),
@@ -157,7 +174,7 @@ impl Mechanism for RotaryConfig {
             letters: &[],
             differences: &[
                 "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is that of files of Hugging Face.",
-                "Frequencies that change with the length of a call (`dynamic` in Hugging Face) are left out, since remembered keys would have to be turned again.",
+                "With `dynamic` scaling decoding turns remembered keys again for the length so far; transformers leaves them as they were. Beyond the original length a whole call differs from its steps, since its length is that of the last one.",
                 "The ramp of YaRN is linear in the index of a pair, as in the released code, and not in the number of its turns, as in the paper.",
             ],
         }
@@ -183,7 +200,11 @@ impl Mechanism for RotaryConfig {
         if let Some(scale) = self.score_scale.filter(|scale| !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(scale)) {
             return Err(check.wrong("score_scale", scale, "give a number greater than 0, or leave it out"));
         }
-        self.scaling.validate(&check, rotated)
+        if matches!(self.scaling, RotaryScaling::Proportional { .. }) && self.fraction != 1.0 {
+            let remedy = "leave it out: scaling.partial_rotary_factor says which share is turned";
+            return Err(check.wrong("fraction", self.fraction, remedy));
+        }
+        self.scaling.validate(&check, rotated, false)
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
@@ -195,7 +216,7 @@ impl Mechanism for RotaryConfig {
     }
 
     fn positioning(&self) -> Positioning {
-        Positioning::Movable
+        if self.scaling.is_dynamic() { Positioning::Length } else { Positioning::Movable }
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
@@ -217,9 +238,9 @@ impl Mechanism for RotaryConfig {
 
 impl Rotary {
     /// Heads `[B, H, N, D]` of what was projected, `[B, N, H D]`, turned by the positions from `start` on.
-    fn turned(&self, x: Tensor<3>, heads: usize, start: usize) -> Tensor<4> {
+    fn turned(&self, x: Tensor<3>, heads: usize, start: usize, tables: &Tables) -> Tensor<4> {
         let [batch, length, width] = x.dims();
-        let [cos, sin] = self.tables.of(start..start + length, &x.device(), x.dtype());
+        let [cos, sin] = tables.of(start..start + length, &x.device(), x.dtype());
         rotated(x.reshape([batch, length, heads, width / heads]), cos, sin, self.layout).swap_dims(1, 2)
     }
 
@@ -235,7 +256,7 @@ impl Rotary {
     fn terms_in(&self, cache: SinkCache, queries: Tensor<3>, keys: Tensor<4>, span: Span, positions: &Positions) -> LogitTerms {
         let [cos, sin] = self.tables.of(span.key_start..span.key_start + span.keys, &keys.device(), keys.dtype());
         let keys = rotated(keys.swap_dims(1, 2), cos, sin, self.layout).swap_dims(1, 2);
-        let in_sequence = self.turned(queries.clone(), self.heads, span.query_start);
+        let in_sequence = self.turned(queries.clone(), self.heads, span.query_start, &self.tables);
         let Some(columns) = SinkColumns::new(cache, span, positions) else { return LogitTerms::content(in_sequence, keys) };
         let sinks = repeat_heads(columns.sinks(keys.clone()), self.heads);
         let scores = self.turned_to(queries, &columns.places()).matmul(sinks.swap_dims(2, 3));
@@ -250,11 +271,11 @@ impl Logits for Rotary {
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
         let keys = normalised(linear_at(memory, &self.key, positions), &self.key_norm);
-        Some(match self.cache {
-            // Keys move inside the cache, and are turned where they stand at a step.
-            Some(_) => split_heads(keys, self.kv_heads),
+        Some(match (self.cache, self.by_length) {
             // Padding on the left moves all positions of a row alike, which changes no score.
-            None => self.turned(keys, self.kv_heads, positions.start),
+            (None, None) => self.turned(keys, self.kv_heads, positions.start, &self.tables),
+            // Keys move inside the cache, or their angles change with the length, and they are turned where they are scored.
+            _ => split_heads(keys, self.kv_heads),
         })
     }
 
@@ -262,9 +283,15 @@ impl Logits for Rotary {
         let keys = keys.expect("rotary logits are given the keys that they asked for");
         let scale = self.score_scale.unwrap_or_else(|| (keys.dims()[3] as f64).powf(-0.5));
         let queries = normalised(linear_at(query, &self.query, positions), &self.query_norm) * scale;
-        match self.cache {
-            Some(cache) => self.terms_in(cache, queries, keys, span, positions),
-            None => LogitTerms::content(self.turned(queries, self.heads, span.query_start), keys),
+        match (self.cache, self.by_length) {
+            (Some(cache), _) => self.terms_in(cache, queries, keys, span, positions),
+            (None, Some(by_length)) => {
+                let tables = by_length.tables(span.key_start + span.keys);
+                let [cos, sin] = tables.of(span.key_start..span.key_start + span.keys, &keys.device(), keys.dtype());
+                let keys = rotated(keys.swap_dims(1, 2), cos, sin, self.layout).swap_dims(1, 2);
+                LogitTerms::content(self.turned(queries, self.heads, span.query_start, &tables), keys)
+            }
+            (None, None) => LogitTerms::content(self.turned(queries, self.heads, span.query_start, &self.tables), keys),
         }
     }
 
@@ -323,6 +350,17 @@ mod tests {
         assert!(yarn("\"beta_fast\": 1").contains("greater than beta_slow = 1"));
         assert!(yarn("\"beta_slow\": 0").contains("`scaling.beta_slow` is 0"));
         assert!(yarn("\"attention_factor\": -1").contains("`scaling.attention_factor` is -1"));
+        assert!(yarn("\"mscale\": 1").contains("give mscale_all_dim with it"));
+        assert!(yarn("\"mscale\": 1, \"mscale_all_dim\": 1, \"attention_factor\": 1").contains("`scaling.mscale` is 1: leave it out"));
+        assert!(yarn("\"mscale_all_dim\": 1").contains("`scaling.mscale_all_dim` is 1"));
+        assert!(
+            scaled("{\"kind\": \"dynamic\", \"factor\": 2, \"original_max_position_embeddings\": 9}", 2).contains("at least 4 channels")
+        );
+        assert!(scaled("{\"kind\": \"dynamic\", \"factor\": 2, \"original_max_position_embeddings\": 0}", 4).contains("at least 1"));
+        let proportional = |share: f64| scaled(&format!("{{\"kind\": \"proportional\", \"partial_rotary_factor\": {share}}}"), 4);
+        assert!([0.0, 0.4, 1.5].iter().all(|&share| proportional(share).contains("`scaling.partial_rotary_factor` is")));
+        let both: AnyMechanism = with_scaling("{\"kind\": \"proportional\"}");
+        assert!(refused(both.get::<RotaryConfig>().unwrap().clone().with_fraction(0.5), 8).contains("`fraction` is 0.5: leave it out"));
     }
 
     fn with_scaling(scaling: &str) -> AnyMechanism {
@@ -334,6 +372,7 @@ mod tests {
         let refused = |scaling: &str| serde_json::from_str::<RotaryConfig>(&format!("{{\"scaling\": {scaling}}}")).unwrap_err().to_string();
         assert!(refused("{\"kind\": \"linear\", \"factor\": 2, \"beta_fast\": 3}").contains("beta_fast"));
         assert!(refused("{\"kind\": \"llama3\", \"factor\": 2}").contains("original_max_position_embeddings"));
-        assert!(refused("{\"kind\": \"dynamic\", \"factor\": 2}").contains("dynamic"));
+        assert!(refused("{\"kind\": \"dynamic\", \"factor\": 2}").contains("original_max_position_embeddings"));
+        assert!(refused("{\"kind\": \"longrope\", \"factor\": 2}").contains("longrope"));
     }
 }

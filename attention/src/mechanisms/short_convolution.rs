@@ -117,9 +117,10 @@ pub(super) fn formula(query: &Query, path: &str, biased: bool, first: usize, inp
         .collect()
 }
 
-/// Of what a map of the mixer gives, the part of the head at each element behind the convolution, `[N, width]`; the map's channels begin at `first` there.
-pub(super) fn projection(query: &Query, map: &str, width: usize, first: usize, real: &[bool]) -> Vec<Vec<f64>> {
-    let own = query.head * width..(query.head + 1) * width;
+/// Of what a map of the mixer gives, the part of a head of this map at each element behind the convolution, `[N, width]`; the map's channels begin at `first`
+/// there.
+pub(super) fn projection(query: &Query, map: &str, head: usize, width: usize, first: usize, real: &[bool]) -> Vec<Vec<f64>> {
+    let own = head * width..(head + 1) * width;
     let all = 0..query.keys();
     let inputs: Vec<_> =
         all.clone().map(|index| query.mapped(&format!("mixer.{map}"), query.attended(index))[own.clone()].to_vec()).collect();

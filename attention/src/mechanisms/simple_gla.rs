@@ -23,7 +23,7 @@ use crate::heads::split_heads;
 use crate::init;
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
+use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
 use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, expanded, real};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
@@ -48,13 +48,26 @@ pub struct SimpleGlaConfig {
     pub gate_normaliser: f64,
     /// How heads are normalised (default: root mean square with a gain).
     pub norm: HeadNorm,
+    /// What the norm of heads adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code).
+    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    #[setters(into)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_epsilon: Option<f64>,
     /// Whether there is a gate before the output projection (default: yes).
     pub gate: bool,
 }
 
 impl Default for SimpleGlaConfig {
     fn default() -> Self {
-        Self { key_expansion: 1.0, value_expansion: 1.0, taps: 4, gate_normaliser: 16.0, norm: HeadNorm::RmsWithGain, gate: true }
+        Self {
+            key_expansion: 1.0,
+            value_expansion: 1.0,
+            taps: 4,
+            gate_normaliser: 16.0,
+            norm: HeadNorm::RmsWithGain,
+            norm_epsilon: None,
+            gate: true,
+        }
     }
 }
 
@@ -98,7 +111,7 @@ impl SimpleGlaConfig {
             value: linear("value", heads * value_width),
             convolution: ShortConvolution::new(self.taps, channels, &key.named("convolution"), device),
             rate: init::linear(d_model, heads, true, &key.named("rate"), device),
-            norm: GatedNorm::new(self.norm, value_width, gate, EPSILON, &key.named("norm"), device),
+            norm: GatedNorm::new(self.norm, value_width, gate, self.norm_epsilon.unwrap_or(EPSILON), &key.named("norm"), device),
             heads,
             normaliser: self.gate_normaliser,
         };
@@ -171,7 +184,12 @@ impl Mechanism for SimpleGlaConfig {
         {
             check.positive(option, value)?;
         }
-        check.at_least_one("taps", self.taps)
+        check.at_least_one("taps", self.taps)?;
+        self.norm.validate(self.norm_epsilon, &check)
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        self.norm.without_effect(option)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -184,7 +202,7 @@ impl Mechanism for SimpleGlaConfig {
             let [key_width, value_width] = self.widths(query.placement());
             let heads = query.placement().heads;
             let (all, real) = (|| 0..query.keys(), real(query));
-            let mixed = |map: &str, width: usize, first: usize| short_convolution::projection(query, map, width, first, &real);
+            let mixed = |map: &str, width: usize, first: usize| short_convolution::projection(query, map, query.head, width, first, &real);
             let log_rate = |index: usize| {
                 let rate = query.mapped("mixer.rate", query.attended(index))[query.head];
                 vec![sigmoid(rate).powf(1.0 / self.gate_normaliser).ln(); key_width]
@@ -197,7 +215,8 @@ impl Mechanism for SimpleGlaConfig {
                 strengths: None,
                 real: real.clone(),
             };
-            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, EPSILON, recurrence.read(query))
+            let epsilon = self.norm_epsilon.unwrap_or(EPSILON);
+            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, epsilon, recurrence.read(query))
         }))
     }
 

@@ -141,8 +141,13 @@ impl Mechanism for StreamingLlmConfig {
         }
         check.at_least_one("window", self.window)?;
         validate_logits(Self::NAME, &self.logits, placement)?;
+        if self.logits.positioning() == Positioning::Length {
+            let remedy =
+                "the cache forgets keys, and its logits need all of them, turned for the length so far; give another scaling than dynamic";
+            return Err(check.wrong("logits", self.logits.name(), remedy));
+        }
         if self.positions == StreamingPositions::Cache && self.logits.positioning() == Positioning::Sequence {
-            let able = AnyMechanism::families_that(|able| able.can_be_restricted() && able.positioning() != Positioning::Sequence);
+            let able = AnyMechanism::families_that(|able| able.can_be_restricted() && able.positioning() < Positioning::Sequence);
             let remedy = format!(
                 "restrict an attention that has logits without positions, or with such as can be those inside a cache: {able}; or set positions to sequence"
             );

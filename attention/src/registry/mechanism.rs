@@ -258,6 +258,8 @@ pub enum Positioning {
     Movable,
     /// Positions in the sequence.
     Sequence,
+    /// These, and how long the sequence is so far: no key in between may have been forgotten.
+    Length,
 }
 
 /// How a mechanism combines with others.

@@ -109,7 +109,7 @@ fn widths(config: &AnyMechanism, heads: usize, d_head: usize) -> Vec<(&'static s
         config in DeltaNetConfig => vec![("w", config.taps)],
         config in GatedDeltaNetConfig => {
             let width = times(config.key_expansion);
-            vec![("K", heads * width), ("v", config.value_expansion * width), ("w", config.taps)]
+            vec![("K", config.key_heads.unwrap_or(heads) * width), ("v", config.value_expansion * width), ("w", config.taps)]
         };
         else => Vec::new()
     )

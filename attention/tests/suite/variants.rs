@@ -349,6 +349,21 @@ fn recurrences(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("gated-delta-net, narrow, bare", narrow.into(), one, false);
     let wide = gated.with_key_expansion(1.5).with_taps(9).with_negative_eigenvalues(true).with_norm(HeadNorm::Rms);
     add("gated-delta-net, wide, nine taps, negative eigenvalues", wide.into(), one, false);
+    let shared = GatedDeltaNetConfig::default().with_key_heads(1).with_norm_epsilon(1e-2);
+    add("gated-delta-net, one head of keys, large epsilon", shared.into(), one, false);
+    let delta = DeltaNetConfig::default().with_norm_epsilon(1e-2);
+    add("delta-net, large epsilon", delta.into(), one, false);
+    add("gla, large epsilon", GlaConfig::default().with_norm_epsilon(1e-2).into(), one, false);
+    add("simple-gla, large epsilon", SimpleGlaConfig::default().with_norm_epsilon(1e-2).into(), one, false);
+    add("retnet, large epsilon", RetnetConfig::default().with_norm_epsilon(1e-2).into(), one, false);
+    let limited = MambaTwoConfig::default().with_state(8).with_time_step_limit([0.004, 0.5]).with_norm_epsilon(1e-2);
+    add("mamba-2, limited steps, large epsilon", limited.into(), one, false);
+}
+
+/// A table of TOML.
+fn scaling(table: &str) -> RotaryScaling {
+    let whole: toml::Table = toml::from_str(&format!("scaling = {table}")).unwrap();
+    whole["scaling"].clone().try_into().unwrap()
 }
 
 /// Keys and values of a latent.
@@ -357,6 +372,9 @@ fn latents(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("mla, narrow, latent of queries", narrow.into(), &[Role::Encoder, Role::Decoder], true);
     let plain = MlaConfig::default().with_rotary_width(0).with_latent_norm(false).with_query_latent(4);
     add("mla, no positions, no norms", plain.into(), &[Role::Decoder], true);
+    let mut yarn = MlaConfig::default().with_rotary_width(4).with_base(100.0);
+    yarn.scaling = scaling("{kind = 'yarn', factor = 4.0, original_max_position_embeddings = 64, mscale = 1.0, mscale_all_dim = 0.5}");
+    add("mla, YaRN", yarn.into(), &[Role::Encoder, Role::Decoder], true);
 }
 
 /// Mechanisms that mix positions without comparing queries and keys.
@@ -475,9 +493,16 @@ fn rotations(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         beta_fast: 2.0,
         beta_slow: 0.5,
         attention_factor,
+        mscale: None,
+        mscale_all_dim: None,
         truncate,
     };
+    let weights = "{kind = 'yarn', factor = 4.0, original_max_position_embeddings = 16, beta_fast = 2.0, beta_slow = 0.5, mscale = 1.0, mscale_all_dim = 0.25}";
     for (name, scaling) in [
+        ("proportional", RotaryScaling::Proportional { factor: 2.0, partial_rotary_factor: 0.5 }),
+        // Beyond it, what a call computes depends on its length.
+        ("dynamic, not beyond the original length", RotaryScaling::Dynamic { factor: 2.0, original_max_position_embeddings: 64 }),
+        ("YaRN, two weights", scaling(weights)),
         ("linear", RotaryScaling::Linear { factor: 4.0 }),
         ("NTK", RotaryScaling::Ntk { factor: 4.0 }),
         ("Llama 3", RotaryScaling::Llama3 { factor: 4.0, low_freq_factor: 0.5, high_freq_factor: 3.0, original_max_position_embeddings }),

@@ -53,6 +53,8 @@ fn scaling(table: &Fields, max_length: usize) -> Result<RotaryScaling, Pretraine
                 beta_fast: table.nonzero_or("beta_fast", 32.0)?,
                 beta_slow: table.nonzero_or("beta_slow", 1.0)?,
                 attention_factor: attention_factor(table, factor)?,
+                mscale: None,
+                mscale_all_dim: None,
                 // Null counts as false.
                 truncate: if table.is_given("truncate") && table.get("truncate").is_none() {
                     false

@@ -9,6 +9,7 @@ use crate::conformance::formula::{Formula, Query, dot, softmax};
 use crate::error::ConfigError;
 use crate::init;
 use crate::mechanisms::rotary::tables::Tables;
+use crate::mechanisms::rotary::{RotaryScaling, formula};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::qk_norm::QkNorm;
@@ -38,11 +39,16 @@ pub struct MlaConfig {
     pub base: f64,
     /// Whether latents are divided by their root mean square (default: yes).
     pub latent_norm: bool,
+    /// How angles change for sequences that are longer than those of training: as in the mechanism `rotary`, but for `dynamic` (default: they do not). With
+    /// `mscale_all_dim` of `yarn` all scores are multiplied by `(0.1 mscale_all_dim ln(factor) + 1)^2`, as in models of DeepSeek.
+    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    #[serde(skip_serializing_if = "RotaryScaling::is_none")]
+    pub scaling: RotaryScaling,
 }
 
 impl Default for MlaConfig {
     fn default() -> Self {
-        Self { latent: None, query_latent: None, rotary_width: None, base: 10_000.0, latent_norm: true }
+        Self { latent: None, query_latent: None, rotary_width: None, base: 10_000.0, latent_norm: true, scaling: RotaryScaling::None }
     }
 }
 
@@ -65,8 +71,6 @@ impl MlaConfig {
         let (latent, rotary) = (self.latent_at(placement), self.rotary_at(placement));
         let linear = |name, inputs, outputs| init::linear(inputs, outputs, false, &key.named(name), device);
         let norm = |width| self.norm().init(Some(EPSILON), &placement.with_head_width(Some(width)), key, device);
-        // base^(-2 c / r) of pair c.
-        let angles = (0..rotary / 2).map(|pair| self.base.powf(-((2 * pair) as f64) / rotary as f64)).collect();
         Mla {
             query_latent: self.query_latent.map(|width| linear("query_latent", d_model, width)),
             query_latent_norm: self.query_latent.and_then(norm),
@@ -77,7 +81,8 @@ impl MlaConfig {
             key: linear("key", latent, d_model),
             value: linear("value", latent, d_model),
             output: linear("output", d_model, d_model),
-            tables: Tables::shared(angles, 1.0),
+            tables: Tables::shared(self.scaling.frequencies(self.base, rotary / 2), self.scaling.magnitude()),
+            score_factor: self.scaling.score_factor(),
             heads,
             dropout,
             limit: placement.limit(),
@@ -86,10 +91,10 @@ impl MlaConfig {
 
     /// `x` turned by its position, pairs of neighbours.
     fn turned(&self, mut x: Vec<f64>, position: usize) -> Vec<f64> {
-        let width = x.len() as f64;
+        let (pairs, length) = (x.len() / 2, formula::magnitude(&self.scaling));
         for (pair, channels) in x.chunks_mut(2).enumerate() {
-            let angle = position as f64 / self.base.powf(2.0 * pair as f64 / width);
-            let (even, odd) = (channels[0], channels[1]);
+            let angle = position as f64 * formula::theta(self.base, &self.scaling, [pair, pairs], 0);
+            let (even, odd) = (length * channels[0], length * channels[1]);
             channels[0] = even * angle.cos() - odd * angle.sin();
             channels[1] = even * angle.sin() + odd * angle.cos();
         }
@@ -117,7 +122,6 @@ impl Mechanism for MlaConfig {
             differences: &[
                 "In released code one matrix makes the latent and the rotated key, and one the keys and values of each head in turn; here each has its own.",
                 "Released models have a latent of queries, except the smallest; here queries are made of elements unless `query_latent` is given.",
-                "The scaling of angles and scores for long sequences (YaRN) is not in it.",
             ],
         }
     }
@@ -131,7 +135,16 @@ impl Mechanism for MlaConfig {
         if let Some(width) = self.rotary_width.filter(|width| !width.is_multiple_of(2)) {
             return Err(check.wrong("rotary_width", width, "give an even number"));
         }
-        if self.base.is_finite() && self.base > 1.0 { Ok(()) } else { Err(check.wrong("base", self.base, "give a number greater than 1")) }
+        if !(self.base.is_finite() && self.base > 1.0) {
+            return Err(check.wrong("base", self.base, "give a number greater than 1"));
+        }
+        if self.scaling.is_dynamic() {
+            return Err(check.wrong("scaling.kind", "dynamic", "remembered keys stay as they were turned; give another kind"));
+        }
+        if !self.scaling.is_none() && self.rotary_at(placement) == 0 {
+            return Err(check.wrong("rotary_width", 0, "give the channels that are rotated, or leave scaling out"));
+        }
+        self.scaling.validate(&check, self.rotary_at(placement), true)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -142,6 +155,10 @@ impl Mechanism for MlaConfig {
     fn formula(&self) -> Option<Formula<'_>> {
         let latent = |query: &Query, key: usize| {
             self.norm().formula(Some(EPSILON), query, "latent_norm", query.mapped("latent", query.attended(key)))
+        };
+        let factor = match self.scaling {
+            RotaryScaling::Yarn { factor, mscale_all_dim: Some(of_all), .. } => (1.0 + of_all * factor.ln() / 10.0).powi(2),
+            _ => 1.0,
         };
         let weights = move |query: &Query| {
             let (width, rotary) = (query.placement().d_head(), self.rotary_at(query.placement()));
@@ -161,7 +178,7 @@ impl Mechanism for MlaConfig {
                 } else {
                     0.0
                 };
-                (content + positions) / ((width + rotary) as f64).sqrt()
+                (content + positions) / ((width + rotary) as f64).sqrt() * factor
             };
             softmax(&(0..query.keys()).map(|key| query.sees(key).then(|| score(key))).collect::<Vec<_>>())
         };
@@ -197,6 +214,6 @@ impl Mechanism for MlaConfig {
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
-        (option == "base" && self.rotary_width == Some(0)).then_some("none of its channels is rotated")
+        (["base", "scaling"].contains(&option) && self.rotary_width == Some(0)).then_some("none of its channels is rotated")
     }
 }

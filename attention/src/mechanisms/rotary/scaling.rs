@@ -28,6 +28,24 @@ pub enum RotaryScaling {
         /// At least 1.
         factor: f64,
     },
+    /// The same for sequences that are longer than those of training, with `factor n / original - (factor - 1)` in the place of the factor, `n` the length of the
+    /// sequence so far (emozilla 2023, "dynamic NTK"). Up to the original length nothing changes. At least 4 channels are rotated.
+    Dynamic {
+        /// At least 1.
+        factor: f64,
+        /// Length of the sequences of training, at least 1: `max_position_embeddings` of Hugging Face.
+        original_max_position_embeddings: usize,
+    },
+    /// The fastest pairs are turned alone, with the angles that they have among all pairs of a head, and divided by the factor (`proportional` there, Gemma). Others
+    /// than with `fraction`, pairs lie as those of a head that is turned whole.
+    Proportional {
+        /// At least 1 (default 1).
+        #[serde(default = "one")]
+        factor: f64,
+        /// Share of the channels that are turned, greater than 0 and at most 1 (default 1). Their pairs are rounded down to a whole number.
+        #[serde(default = "one")]
+        partial_rotary_factor: f64,
+    },
     /// Pairs that turn fewer than `low_freq_factor` times within the original length are divided by the factor, those that turn more than `high_freq_factor`
     /// times are not, and others in part (Llama 3.1).
     Llama3 {
@@ -57,6 +75,14 @@ pub enum RotaryScaling {
         /// By what rotated queries and rotated keys are multiplied, greater than 0 (default `0.1 ln(factor) + 1`).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attention_factor: Option<f64>,
+        /// Weight `m` of the logarithm in `(0.1 m ln(factor) + 1) / (0.1 m_all ln(factor) + 1)`, which takes the place of that default, greater than 0 (default:
+        /// none).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mscale: Option<f64>,
+        /// Weight `m_all` there, greater than 0 (default: none). In the mechanism `mla` all scores are multiplied by `(0.1 m_all ln(factor) + 1)^2`, as in models of
+        /// DeepSeek.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mscale_all_dim: Option<f64>,
         /// Whether the ramp begins and ends at whole pairs (default; GPT-OSS has `false`).
         #[serde(default = "yes")]
         truncate: bool,
@@ -80,9 +106,19 @@ fn yes() -> bool {
 }
 
 impl RotaryScaling {
+    /// Whether nothing changes.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+
+    /// Whether angles change with the length of a call.
+    pub(in crate::mechanisms) fn is_dynamic(&self) -> bool {
+        matches!(self, Self::Dynamic { .. })
+    }
+
     /// # Errors
-    /// A number that is out of its range.
-    pub(super) fn validate(&self, check: &Check, rotated: usize) -> Result<(), ConfigError> {
+    /// A number that is out of its range or has no effect; `scales_scores` says whether `mscale_all_dim` has one of its own.
+    pub(in crate::mechanisms) fn validate(&self, check: &Check, rotated: usize, scales_scores: bool) -> Result<(), ConfigError> {
         let positive = |option, value: f64| {
             let is_possible = value.is_finite() && value > 0.0;
             if is_possible { Ok(()) } else { Err(check.wrong(option, value, "give a number greater than 0")) }
@@ -92,10 +128,22 @@ impl RotaryScaling {
         }
         match *self {
             Self::None | Self::Linear { .. } => Ok(()),
-            Self::Ntk { .. } if rotated < 4 => {
-                Err(check.wrong("scaling.kind", "ntk", format!("rotate at least 4 channels of a head, not {rotated}, or use linear")))
+            Self::Ntk { .. } | Self::Dynamic { .. } if rotated < 4 => {
+                let kind = if self.is_dynamic() { "dynamic" } else { "ntk" };
+                Err(check.wrong("scaling.kind", kind, format!("rotate at least 4 channels of a head, not {rotated}, or use linear")))
             }
             Self::Ntk { .. } => Ok(()),
+            Self::Dynamic { original_max_position_embeddings, .. } => {
+                check.at_least_one("scaling.original_max_position_embeddings", original_max_position_embeddings)
+            }
+            Self::Proportional { partial_rotary_factor, .. } => {
+                let is_share = partial_rotary_factor > 0.0 && partial_rotary_factor <= 1.0;
+                if is_share && turning(partial_rotary_factor, rotated / 2) > 0 {
+                    return Ok(());
+                }
+                let remedy = format!("give a number of at most 1 that leaves at least 2 of {rotated} channels");
+                Err(check.wrong("scaling.partial_rotary_factor", partial_rotary_factor, remedy))
+            }
             Self::Llama3 { low_freq_factor, high_freq_factor, original_max_position_embeddings, .. } => {
                 check.at_least_one("scaling.original_max_position_embeddings", original_max_position_embeddings)?;
                 positive("scaling.low_freq_factor", low_freq_factor)?;
@@ -105,14 +153,26 @@ impl RotaryScaling {
                 let remedy = format!("give a number greater than low_freq_factor = {low_freq_factor}");
                 Err(check.wrong("scaling.high_freq_factor", high_freq_factor, remedy))
             }
-            Self::Yarn { original_max_position_embeddings, beta_fast, beta_slow, attention_factor, .. } => {
+            Self::Yarn { original_max_position_embeddings, beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim, .. } => {
                 check.at_least_one("scaling.original_max_position_embeddings", original_max_position_embeddings)?;
                 positive("scaling.beta_slow", beta_slow)?;
                 if !(beta_fast.is_finite() && beta_fast > beta_slow) {
                     let remedy = format!("give a number greater than beta_slow = {beta_slow}");
                     return Err(check.wrong("scaling.beta_fast", beta_fast, remedy));
                 }
-                attention_factor.map_or(Ok(()), |factor| positive("scaling.attention_factor", factor))
+                for (option, value) in
+                    [("scaling.attention_factor", attention_factor), ("scaling.mscale", mscale), ("scaling.mscale_all_dim", mscale_all_dim)]
+                {
+                    value.map_or(Ok(()), |value| positive(option, value))?;
+                }
+                if let Some(mscale) = mscale.filter(|_| attention_factor.is_some() || mscale_all_dim.is_none()) {
+                    let remedy = "leave it out where attention_factor is given, and give mscale_all_dim with it where not";
+                    return Err(check.wrong("scaling.mscale", mscale, remedy));
+                }
+                match mscale_all_dim.filter(|_| mscale.is_none() && !scales_scores) {
+                    Some(of_all) => Err(check.wrong("scaling.mscale_all_dim", of_all, "leave it out, or give mscale with it")),
+                    None => Ok(()),
+                }
             }
         }
     }
@@ -120,15 +180,35 @@ impl RotaryScaling {
     fn factor(&self) -> Option<f64> {
         match *self {
             Self::None => None,
-            Self::Linear { factor } | Self::Ntk { factor } | Self::Llama3 { factor, .. } | Self::Yarn { factor, .. } => Some(factor),
+            Self::Linear { factor }
+            | Self::Ntk { factor }
+            | Self::Dynamic { factor, .. }
+            | Self::Proportional { factor, .. }
+            | Self::Llama3 { factor, .. }
+            | Self::Yarn { factor, .. } => Some(factor),
         }
     }
 
-    /// By what angle each of `pairs` pairs turns from one position to the next.
-    pub(super) fn frequencies(&self, base: f64, pairs: usize) -> Vec<f64> {
+    /// By what angle each of `pairs` pairs turns from one position to the next, in a sequence of this length.
+    pub(super) fn frequencies_at(&self, base: f64, pairs: usize, length: usize) -> Vec<f64> {
+        match *self {
+            Self::Dynamic { factor, original_max_position_embeddings: original } if length > original => {
+                let factor = factor * length as f64 / original as f64 - (factor - 1.0);
+                Self::Ntk { factor }.frequencies(base, pairs)
+            }
+            _ => self.frequencies(base, pairs),
+        }
+    }
+
+    /// By what angle each of `pairs` pairs turns from one position to the next, in a sequence that is no longer than those of training.
+    pub(in crate::mechanisms) fn frequencies(&self, base: f64, pairs: usize) -> Vec<f64> {
         let plain = |base: f64| (0..pairs).map(move |pair| base.powf(-(pair as f64) / pairs as f64));
         match *self {
-            Self::None => plain(base).collect(),
+            Self::None | Self::Dynamic { .. } => plain(base).collect(),
+            Self::Proportional { factor, partial_rotary_factor } => {
+                let turning = turning(partial_rotary_factor, pairs);
+                plain(base).enumerate().map(|(pair, frequency)| if pair < turning { frequency / factor } else { 0.0 }).collect()
+            }
             Self::Linear { factor } => plain(base).map(|frequency| frequency / factor).collect(),
             Self::Ntk { factor } => plain(base * factor.powf(pairs as f64 / (pairs as f64 - 1.0))).collect(),
             Self::Llama3 { factor, low_freq_factor: low, high_freq_factor: high, original_max_position_embeddings: length } => {
@@ -156,12 +236,31 @@ impl RotaryScaling {
     }
 
     /// By what rotated queries and rotated keys are multiplied.
-    pub(super) fn magnitude(&self) -> f64 {
+    pub(in crate::mechanisms) fn magnitude(&self) -> f64 {
+        let Self::Yarn { factor, attention_factor, mscale, mscale_all_dim, .. } = *self else { return 1.0 };
+        attention_factor.unwrap_or_else(|| match (mscale, mscale_all_dim) {
+            (Some(mscale), Some(of_all)) => growth(factor, mscale) / growth(factor, of_all),
+            _ => growth(factor, 1.0),
+        })
+    }
+
+    /// By what scores are multiplied that are not of rotated channels alone.
+    pub(in crate::mechanisms) fn score_factor(&self) -> f64 {
         match *self {
-            Self::Yarn { factor, attention_factor, .. } => attention_factor.unwrap_or(0.1 * factor.ln() + 1.0),
+            Self::Yarn { factor, mscale_all_dim: Some(of_all), .. } => growth(factor, of_all).powi(2),
             _ => 1.0,
         }
     }
+}
+
+/// YaRN's factor of queries and keys, with the logarithm times `weight`.
+fn growth(factor: f64, weight: f64) -> f64 {
+    0.1 * weight * factor.ln() + 1.0
+}
+
+/// How many of `pairs` pairs are turned where a share of the channels is.
+fn turning(share: f64, pairs: usize) -> usize {
+    (share * (2 * pairs) as f64 / 2.0) as usize
 }
 
 /// A frequency of which a share is kept, and the rest divided by the factor.
@@ -180,6 +279,8 @@ mod tests {
             beta_fast: 32.0,
             beta_slow: 1.0,
             attention_factor: None,
+            mscale: None,
+            mscale_all_dim: None,
             truncate,
         }
     }
@@ -202,6 +303,24 @@ mod tests {
                 assert!(found.iter().zip(&plain).all(|(&a, &b)| near(a, b, 1e-15)), "{scaling:?}: {found:?}");
             }
         }
+    }
+
+    #[test]
+    fn dynamic_angles_are_those_of_ntk_beyond_the_original_length() {
+        let dynamic = RotaryScaling::Dynamic { factor: 2.0, original_max_position_embeddings: 1024 };
+        for length in [1, 1024] {
+            assert_eq!(dynamic.frequencies_at(1e4, 64, length), RotaryScaling::None.frequencies(1e4, 64));
+        }
+        // 2 * 4 - 1.
+        assert_eq!(dynamic.frequencies_at(1e4, 64, 4096), RotaryScaling::Ntk { factor: 7.0 }.frequencies(1e4, 64));
+    }
+
+    #[test]
+    fn a_share_of_the_pairs_is_turned_as_among_all() {
+        let found = RotaryScaling::Proportional { factor: 4.0, partial_rotary_factor: 0.3 }.frequencies(1e4, 16);
+        let plain = RotaryScaling::None.frequencies(1e4, 16);
+        // 0.3 of 32 channels are 4 pairs.
+        assert!((0..4).all(|pair| found[pair] == plain[pair] / 4.0) && found[4..].iter().all(|&frequency| frequency == 0.0));
     }
 
     #[test]

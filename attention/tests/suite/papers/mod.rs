@@ -22,6 +22,7 @@ mod output_gate;
 mod qk_norm;
 mod rectified;
 mod reformer;
+mod released;
 mod retnet;
 mod roformer;
 mod shaw;

@@ -135,7 +135,16 @@ fn a_factor_of_one_makes_every_scaling_the_identity() {
             RotaryScaling::Linear { factor },
             RotaryScaling::Ntk { factor },
             RotaryScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings },
-            RotaryScaling::Yarn { factor, original_max_position_embeddings, beta_fast, beta_slow, attention_factor, truncate },
+            RotaryScaling::Yarn {
+                factor,
+                original_max_position_embeddings,
+                beta_fast,
+                beta_slow,
+                attention_factor,
+                mscale: None,
+                mscale_all_dim: None,
+                truncate,
+            },
         ] {
             let found = contexts(scaling);
             let is_same = found.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 1e-6);
