@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::error::PretrainedError;
 use super::fields::Fields;
 use super::table::{Names, Place, Row};
-use super::{bert, decoder, gemma2, gpt2, llama, vit};
+use super::{bert, decoder, gemma2, gpt2, llama, roberta, t5, vit};
 use crate::presets::PresetModel;
 
 /// What a folder can hold: `model_type` in its `config.json`.
@@ -26,13 +26,18 @@ pub enum Architecture {
     Mistral,
     /// `qwen3` (Yang et al. 2025).
     Qwen3,
+    /// `roberta` (Liu et al. 2019).
+    Roberta,
+    /// `t5` (Raffel et al. 2020).
+    T5,
     /// `vit` (Dosovitskiy et al. 2021).
     Vit,
 }
 
 impl Architecture {
     /// All of them.
-    pub const ALL: [Self; 7] = [Self::Bert, Self::Gemma2, Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen3, Self::Vit];
+    pub const ALL: [Self; 9] =
+        [Self::Bert, Self::Gemma2, Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen3, Self::Roberta, Self::T5, Self::Vit];
 
     /// The architecture that `config.json` names.
     pub(super) fn named(fields: &Fields) -> Result<Self, PretrainedError> {
@@ -58,6 +63,8 @@ impl Architecture {
             Self::Llama => "llama",
             Self::Mistral => "mistral",
             Self::Qwen3 => "qwen3",
+            Self::Roberta => "roberta",
+            Self::T5 => "t5",
             Self::Vit => "vit",
         }
     }
@@ -71,6 +78,8 @@ impl Architecture {
             Self::Llama => &["LlamaForSequenceClassification", "LlamaForCausalLM"],
             Self::Mistral => &["MistralForSequenceClassification", "MistralForCausalLM"],
             Self::Qwen3 => &["Qwen3ForSequenceClassification", "Qwen3ForCausalLM"],
+            Self::Roberta => &["RobertaForSequenceClassification", "RobertaModel", "RobertaForMaskedLM"],
+            Self::T5 => &["T5ForConditionalGeneration"],
             Self::Vit => &["ViTForImageClassification", "ViTModel"],
         }
     }
@@ -80,6 +89,8 @@ impl Architecture {
             Self::Bert => &bert::NAMES,
             Self::Gpt2 => &gpt2::NAMES,
             Self::Gemma2 | Self::Llama | Self::Mistral | Self::Qwen3 => &llama::NAMES,
+            Self::Roberta => &roberta::NAMES,
+            Self::T5 => &t5::NAMES,
             Self::Vit => &vit::NAMES,
         }
     }
@@ -88,8 +99,15 @@ impl Architecture {
     pub(super) fn output(self) -> &'static [Row] {
         match self {
             Self::Bert | Self::Vit => OUTPUT,
+            Self::Roberta => roberta::OUTPUT,
+            Self::T5 => &[],
             Self::Gemma2 | Self::Gpt2 | Self::Llama | Self::Mistral | Self::Qwen3 => decoder::SCORE,
         }
+    }
+
+    /// Where the maps before these outputs are, among others.
+    pub(super) fn poolers(self) -> &'static [Row] {
+        if self == Self::Roberta { roberta::REST } else { bert::REST }
     }
 
     pub(super) fn model(self, fields: Fields) -> Result<PresetModel, PretrainedError> {
@@ -110,6 +128,8 @@ impl Architecture {
             Self::Llama => PresetModel::LanguageModel(llama::llama(fields)?),
             Self::Mistral => PresetModel::LanguageModel(llama::mistral(fields)?),
             Self::Qwen3 => PresetModel::LanguageModel(llama::qwen3(fields)?),
+            Self::Roberta => PresetModel::Classifier(roberta::config(fields)?),
+            Self::T5 => PresetModel::Seq2Seq(t5::config(fields)?),
             Self::Vit => PresetModel::Vision(vit::config(fields)?),
         })
     }

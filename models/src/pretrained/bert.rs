@@ -22,28 +22,80 @@ pub(super) const NAMES: Names = Names {
     is_skipped: |name| name.ends_with("embeddings.position_ids") || name.starts_with("cls."),
 };
 
-pub(super) const LAYER: &[Row] = &[
-    (
-        "encoder.layers.{}.self_attention.Softmax.logits.query.weight",
-        "bert.encoder.layer.{}.attention.self.query.weight",
-        Place::Transposed,
-    ),
-    ("encoder.layers.{}.self_attention.Softmax.logits.query.bias", "bert.encoder.layer.{}.attention.self.query.bias", Place::Same),
-    ("encoder.layers.{}.self_attention.Softmax.logits.key.weight", "bert.encoder.layer.{}.attention.self.key.weight", Place::Transposed),
-    ("encoder.layers.{}.self_attention.Softmax.logits.key.bias", "bert.encoder.layer.{}.attention.self.key.bias", Place::Same),
-    ("encoder.layers.{}.self_attention.Softmax.value.weight", "bert.encoder.layer.{}.attention.self.value.weight", Place::Transposed),
-    ("encoder.layers.{}.self_attention.Softmax.value.bias", "bert.encoder.layer.{}.attention.self.value.bias", Place::Same),
-    ("encoder.layers.{}.self_attention.Softmax.output.weight", "bert.encoder.layer.{}.attention.output.dense.weight", Place::Transposed),
-    ("encoder.layers.{}.self_attention.Softmax.output.bias", "bert.encoder.layer.{}.attention.output.dense.bias", Place::Same),
-    ("encoder.layers.{}.self_attention_residual.norm.gamma", "bert.encoder.layer.{}.attention.output.LayerNorm.weight", Place::Same),
-    ("encoder.layers.{}.self_attention_residual.norm.beta", "bert.encoder.layer.{}.attention.output.LayerNorm.bias", Place::Same),
-    ("encoder.layers.{}.feed_forward.input.weight", "bert.encoder.layer.{}.intermediate.dense.weight", Place::Transposed),
-    ("encoder.layers.{}.feed_forward.input.bias", "bert.encoder.layer.{}.intermediate.dense.bias", Place::Same),
-    ("encoder.layers.{}.feed_forward.output.weight", "bert.encoder.layer.{}.output.dense.weight", Place::Transposed),
-    ("encoder.layers.{}.feed_forward.output.bias", "bert.encoder.layer.{}.output.dense.bias", Place::Same),
-    ("encoder.layers.{}.feed_forward_residual.norm.gamma", "bert.encoder.layer.{}.output.LayerNorm.weight", Place::Same),
-    ("encoder.layers.{}.feed_forward_residual.norm.beta", "bert.encoder.layer.{}.output.LayerNorm.bias", Place::Same),
-];
+/// The rows of a layer under a prefix, which RoBERTa has too.
+macro_rules! layer {
+    ($prefix:literal) => {
+        &[
+            (
+                "encoder.layers.{}.self_attention.Softmax.logits.query.weight",
+                concat!($prefix, "encoder.layer.{}.attention.self.query.weight"),
+                Place::Transposed,
+            ),
+            (
+                "encoder.layers.{}.self_attention.Softmax.logits.query.bias",
+                concat!($prefix, "encoder.layer.{}.attention.self.query.bias"),
+                Place::Same,
+            ),
+            (
+                "encoder.layers.{}.self_attention.Softmax.logits.key.weight",
+                concat!($prefix, "encoder.layer.{}.attention.self.key.weight"),
+                Place::Transposed,
+            ),
+            (
+                "encoder.layers.{}.self_attention.Softmax.logits.key.bias",
+                concat!($prefix, "encoder.layer.{}.attention.self.key.bias"),
+                Place::Same,
+            ),
+            (
+                "encoder.layers.{}.self_attention.Softmax.value.weight",
+                concat!($prefix, "encoder.layer.{}.attention.self.value.weight"),
+                Place::Transposed,
+            ),
+            (
+                "encoder.layers.{}.self_attention.Softmax.value.bias",
+                concat!($prefix, "encoder.layer.{}.attention.self.value.bias"),
+                Place::Same,
+            ),
+            (
+                "encoder.layers.{}.self_attention.Softmax.output.weight",
+                concat!($prefix, "encoder.layer.{}.attention.output.dense.weight"),
+                Place::Transposed,
+            ),
+            (
+                "encoder.layers.{}.self_attention.Softmax.output.bias",
+                concat!($prefix, "encoder.layer.{}.attention.output.dense.bias"),
+                Place::Same,
+            ),
+            (
+                "encoder.layers.{}.self_attention_residual.norm.gamma",
+                concat!($prefix, "encoder.layer.{}.attention.output.LayerNorm.weight"),
+                Place::Same,
+            ),
+            (
+                "encoder.layers.{}.self_attention_residual.norm.beta",
+                concat!($prefix, "encoder.layer.{}.attention.output.LayerNorm.bias"),
+                Place::Same,
+            ),
+            (
+                "encoder.layers.{}.feed_forward.input.weight",
+                concat!($prefix, "encoder.layer.{}.intermediate.dense.weight"),
+                Place::Transposed,
+            ),
+            ("encoder.layers.{}.feed_forward.input.bias", concat!($prefix, "encoder.layer.{}.intermediate.dense.bias"), Place::Same),
+            ("encoder.layers.{}.feed_forward.output.weight", concat!($prefix, "encoder.layer.{}.output.dense.weight"), Place::Transposed),
+            ("encoder.layers.{}.feed_forward.output.bias", concat!($prefix, "encoder.layer.{}.output.dense.bias"), Place::Same),
+            (
+                "encoder.layers.{}.feed_forward_residual.norm.gamma",
+                concat!($prefix, "encoder.layer.{}.output.LayerNorm.weight"),
+                Place::Same,
+            ),
+            ("encoder.layers.{}.feed_forward_residual.norm.beta", concat!($prefix, "encoder.layer.{}.output.LayerNorm.bias"), Place::Same),
+        ]
+    };
+}
+pub(super) use layer;
+
+pub(super) const LAYER: &[Row] = layer!("bert.");
 
 pub(super) const REST: &[Row] = &[
     ("embedding.tokens.weight", "bert.embeddings.word_embeddings.weight", Place::Same),
@@ -72,12 +124,10 @@ pub(super) const MASKED_HEAD_TIES: [Tied; 2] = [
 
 const UNTIED: &str = "a masked-LM head whose projection is not the embedding's matrix is not supported";
 
-/// The model that a configuration describes.
-pub(super) fn config(fields: Fields) -> Result<ClassifierConfig, PretrainedError> {
-    fields.only("position_embedding_type", &json!("absolute"))?;
-    fields.only("type_vocab_size", &json!(2))?;
+/// The encoder that a configuration describes, of a BERT or of a RoBERTa.
+pub(super) fn encoder(fields: &Fields) -> Result<ClassifierConfig, PretrainedError> {
     let dropout = fields.number_or("hidden_dropout_prob", 0.1)?;
-    let config = ClassifierConfig {
+    Ok(ClassifierConfig {
         vocabulary: fields.size("vocab_size")?,
         outputs: fields.labels()?,
         attention: AnyMechanism::default().into(),
@@ -107,7 +157,14 @@ pub(super) fn config(fields: Fields) -> Result<ClassifierConfig, PretrainedError
         pooler: true,
         segments: true,
         ..ClassifierConfig::default()
-    };
+    })
+}
+
+/// The model that a configuration describes.
+pub(super) fn config(fields: Fields) -> Result<ClassifierConfig, PretrainedError> {
+    fields.only("position_embedding_type", &json!("absolute"))?;
+    fields.only("type_vocab_size", &json!(2))?;
+    let config = encoder(&fields)?;
     // Sizes of poolers are those of an earlier library; tied embeddings are those of pre-training.
     let pooler = ["pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"];
     fields.finish(&[&pooler[..], &["directionality", "num_labels", "tie_word_embeddings"]].concat())?;

@@ -217,7 +217,12 @@ impl<'a> Fields<'a> {
 
     /// A non-linearity, or the name that transformers takes where it is not given.
     pub(super) fn activation(&self, field: &str, default: &str) -> Result<Activation, PretrainedError> {
-        match self.text(field)?.unwrap_or(default) {
+        self.named_activation(field, self.text(field)?.unwrap_or(default))
+    }
+
+    /// The non-linearity of this name, which the field says.
+    pub(super) fn named_activation(&self, field: &str, name: &str) -> Result<Activation, PretrainedError> {
+        match name {
             "gelu" | "gelu_python" => Ok(Activation::Gelu),
             "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" | "gelu_accurate" => Ok(Activation::GeluTanh),
             "quick_gelu" => Ok(Activation::QuickGelu),
@@ -240,7 +245,9 @@ impl<'a> Fields<'a> {
 
     /// Refuses fields that nothing has read and that are not known to be without effect.
     pub(super) fn finish(self, without_effect: &[&str]) -> Result<(), PretrainedError> {
-        self.only_or_null("is_encoder_decoder", &Value::Bool(false))?;
+        if !self.read.borrow().contains("is_encoder_decoder") {
+            self.only_or_null("is_encoder_decoder", &Value::Bool(false))?;
+        }
         self.only_or_null("add_cross_attention", &Value::Bool(false))?;
         self.only_or_null("is_decoder", &Value::Bool(false))?;
         self.only_or_null("pruned_heads", &Value::Object(Map::new()))?;

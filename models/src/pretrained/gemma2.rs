@@ -7,7 +7,7 @@ use serde_json::json;
 use super::error::PretrainedError;
 use super::fields::Fields;
 use super::llama::{head_width, layer_types, layered, shared, window};
-use super::rotary::rotary;
+use super::rotary::{longest, rotary};
 use super::table::{Place, Row};
 use crate::embedding::EmbeddingScale;
 use crate::language_model::LanguageModelConfig;
@@ -38,6 +38,7 @@ pub(super) fn config(fields: Fields) -> Result<LanguageModelConfig, PretrainedEr
     config.logit_softcap = cap(&fields, "final_logit_softcapping", 30.0)?;
     config.tied = fields.flag_or("tie_word_embeddings", true)?;
     let rotary = rotary(&fields, config.block.max_length)?;
+    config.block.max_length = longest(&rotary, config.block.max_length);
     let scalar = fields.number_or("query_pre_attn_scalar", 256.0)?;
     if scalar <= 0.0 {
         return Err(fields.wrong("query_pre_attn_scalar", "give a number greater than 0"));

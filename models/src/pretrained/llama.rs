@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::error::PretrainedError;
 use super::fields::Fields;
-use super::rotary::rotary;
+use super::rotary::{longest, rotary};
 use super::table::{Names, Place, Row};
 use crate::block::BlockConfig;
 use crate::embedding::EmbeddingScale;
@@ -154,7 +154,9 @@ pub(super) fn llama(fields: Fields) -> Result<LanguageModelConfig, PretrainedErr
     config.block.qkv_bias = fields.flag_or("attention_bias", false)?;
     config.block.attention_output_bias = config.block.qkv_bias;
     config.block.feed_forward_bias = fields.flag_or("mlp_bias", false)?;
-    config.attention = AnyMechanism::from(rotary(&fields, config.block.max_length)?).into();
+    let rotary = rotary(&fields, config.block.max_length)?;
+    config.block.max_length = longest(&rotary, config.block.max_length);
+    config.attention = AnyMechanism::from(rotary).into();
     fields.finish(&["id2label", "num_labels"])?;
     Ok(config)
 }
@@ -164,7 +166,9 @@ pub(super) fn mistral(fields: Fields) -> Result<LanguageModelConfig, PretrainedE
     let (mut config, _) = shared(&fields)?;
     says_kv_heads(&fields)?;
     config.block.head_width = head_width(&config.block, fields.optional_size("head_dim")?);
-    let logits = AnyMechanism::from(rotary(&fields, config.block.max_length)?);
+    let rotary = rotary(&fields, config.block.max_length)?;
+    config.block.max_length = longest(&rotary, config.block.max_length);
+    let logits = AnyMechanism::from(rotary);
     fields.only("attention_bias", &json!(false))?;
     fields.only("mlp_bias", &json!(false))?;
     config.attention = match window(&fields)? {
@@ -184,6 +188,7 @@ pub(super) fn qwen3(fields: Fields) -> Result<LanguageModelConfig, PretrainedErr
     config.block.attention_output_bias = config.block.qkv_bias;
     fields.only("mlp_bias", &json!(false))?;
     let rotary = rotary(&fields, config.block.max_length)?.with_qk_norm(QkNorm::Rms);
+    config.block.max_length = longest(&rotary, config.block.max_length);
     // That of the norms here unless it is said.
     let rotary = if epsilon == 1e-6 { rotary } else { rotary.with_qk_norm_epsilon(epsilon) };
     config.attention = qwen3_layers(&fields, config.layers, rotary.into())?;

@@ -19,6 +19,8 @@
 //! | `mistral` | `MistralForCausalLM`; `MistralForSequenceClassification` | [`LanguageModel`]; [`Classifier`] |
 //! | `qwen3` | `Qwen3ForCausalLM`; `Qwen3ForSequenceClassification` | [`LanguageModel`]; [`Classifier`] |
 //! | `bert` | `BertForSequenceClassification`; `BertForMaskedLM` with its [head](Pretrained::with_masked_head); of others the encoder, and a [new output](Pretrained::with_new_output) | [`Classifier`] |
+//! | `roberta` | `RobertaForSequenceClassification`; `RobertaForMaskedLM` with its [head](Pretrained::with_masked_head); of `RobertaModel` the encoder, and a new output | [`Classifier`] |
+//! | `t5` | `T5ForConditionalGeneration` | [`Seq2SeqTransformer`] |
 //! | `vit` | `ViTForImageClassification`; of `ViTModel` the encoder, and a new output | [`VisionTransformer`] |
 //!
 //! Logits are those of transformers; the tests compare them, and gradients, with folders that transformers has written. A configuration is read whole: fields
@@ -40,8 +42,8 @@
 //! A decoder becomes a classifier of the state of its last token by a [new output](Pretrained::with_new_output), or is one in the files. Its output is a
 //! projection without biases.
 //!
-//! BERT adds a vector for the segment of every token, also where there is one segment alone: give [`Sentences`](crate::classifier::Sentences) whose `segments`
-//! are zeros. Without segments, as in [`Classifier::forward`], none is added, and logits are not those of transformers.
+//! BERT and RoBERTa add a vector for the segment of every token, also where there is one segment alone, as always in RoBERTa: give
+//! [`Sentences`](crate::classifier::Sentences) whose `segments` are zeros. Without segments, as in [`Classifier::forward`], none is added, and logits are not those of transformers.
 
 mod architecture;
 mod bert;
@@ -52,8 +54,10 @@ mod gemma2;
 mod gpt2;
 mod llama;
 mod reading;
+mod roberta;
 mod rotary;
 mod shards;
+mod t5;
 mod table;
 mod vit;
 mod writing;
@@ -76,6 +80,7 @@ use crate::initialisation::Initialisation;
 use crate::language_model::{LanguageModel, LanguageModelConfig};
 use crate::layout::LayerAttention;
 use crate::presets::PresetModel;
+use crate::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer};
 use crate::vision::{VisionConfig, VisionTransformer};
 
 const CONFIG: &str = "config.json";
@@ -119,7 +124,10 @@ impl Pretrained {
         let model = architecture.model(fields)?;
         model.validate().map_err(|source| PretrainedError::Configuration { path, source: source.into() })?;
         let files = Shards::open(folder)?;
-        let table = table(architecture, &model, &files, true);
+        let table = match &model {
+            PresetModel::Seq2Seq(config) => t5::table(config, t5::is_scaled(&values), &files),
+            model => table(architecture, model, &files, true),
+        };
         let token = |field: &str| match values.get(field)? {
             Value::Array(several) => several.first()?.as_u64(),
             one => one.as_u64(),
@@ -148,8 +156,8 @@ impl Pretrained {
         self
     }
 
-    /// The folder of a BERT as a [masked language model](crate::masked): its [`classifier`](Self::classifier) has the [head](crate::masked::MaskedHead) of the
-    /// files, those of `BertForMaskedLM` or `BertForPreTraining`, and [`masked_logits`](Classifier::masked_logits) are those of transformers. The output of
+    /// The folder of a BERT or of a RoBERTa as a [masked language model](crate::masked): its [`classifier`](Self::classifier) has the [head](crate::masked::MaskedHead) of the
+    /// files, those of `BertForMaskedLM`, `BertForPreTraining` or `RobertaForMaskedLM`, and [`masked_logits`](Classifier::masked_logits) are those of transformers. The output of
     /// classes, which such files do not have, and the pooler where they have none are drawn as the configuration says, and [`write`](Self::write) leaves both
     /// out.
     ///
@@ -157,7 +165,9 @@ impl Pretrained {
     /// If it is another architecture.
     pub fn with_masked_head(mut self) -> Result<Self, PretrainedError> {
         match &mut self.model {
-            PresetModel::Classifier(config) if self.architecture == Architecture::Bert => config.masked_head = true,
+            PresetModel::Classifier(config) if matches!(self.architecture, Architecture::Bert | Architecture::Roberta) => {
+                config.masked_head = true;
+            }
             _ => return Err(self.other("masked language model")),
         }
         self.table = table(self.architecture, &self.model, &self.files, false);
@@ -212,6 +222,17 @@ impl Pretrained {
         }
     }
 
+    /// The configuration of its encoder-decoder.
+    ///
+    /// # Errors
+    /// If it is another kind of model.
+    pub fn seq2seq_config(&self) -> Result<&Seq2SeqConfig, PretrainedError> {
+        match &self.model {
+            PresetModel::Seq2Seq(config) => Ok(config),
+            _ => Err(self.other("encoder-decoder")),
+        }
+    }
+
     /// The configuration of its classifier of images.
     ///
     /// # Errors
@@ -243,6 +264,16 @@ impl Pretrained {
         self.read_into(drawn.build(device).map_err(|source| self.configuration(source))?)
     }
 
+    /// The encoder-decoder with its weights.
+    ///
+    /// # Errors
+    /// If it is another kind of model, or as [`read_into`](Self::read_into).
+    pub fn seq2seq(&self, device: &Device) -> Result<Seq2SeqTransformer, PretrainedError> {
+        let config = self.seq2seq_config()?;
+        let drawn = Seq2SeqConfig { initialisation: self.drawn(config.initialisation), ..config.clone() };
+        self.read_into(drawn.build(device).map_err(|source| self.configuration(source))?)
+    }
+
     /// The classifier of images with its weights.
     ///
     /// # Errors
@@ -269,7 +300,8 @@ impl Pretrained {
 
     fn other(&self, wanted: &'static str) -> PretrainedError {
         let remedy = match &self.model {
-            PresetModel::LanguageModel(_) | PresetModel::Seq2Seq(_) => "call language_model, or classifier after with_new_output",
+            PresetModel::LanguageModel(_) => "call language_model, or classifier after with_new_output",
+            PresetModel::Seq2Seq(_) => "call seq2seq",
             PresetModel::Classifier(_) => "call classifier",
             PresetModel::Vision(_) => "call vision",
         };
@@ -325,6 +357,17 @@ fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_o
             if config.masked_head {
                 names.add(&mut table, bert::MASKED_HEAD, files);
                 table.copies.extend(bert::MASKED_HEAD_TIES);
+            }
+        }
+        PresetModel::Classifier(config) if architecture == Architecture::Roberta => {
+            add_layers(&mut table, names, config.layers, &config.attention, &[roberta::LAYER], files);
+            names.add(&mut table, roberta::REST, files);
+            let [(_, tensor, _), _] = roberta::SEGMENTS;
+            let has_one = [tensor, tensor.trim_start_matches(names.prefix)].iter().any(|name| files.rows(name) == Some(1));
+            names.add(&mut table, &[roberta::SEGMENTS[usize::from(!has_one)]], files);
+            if config.masked_head {
+                names.add(&mut table, roberta::MASKED_HEAD, files);
+                table.copies.extend(roberta::MASKED_HEAD_TIES);
             }
         }
         PresetModel::Classifier(config) => {

@@ -39,7 +39,7 @@ impl Pretrained {
                     }
                     "output.weight" | "output.bias" | "pooler.weight" | "pooler.bias" => "ask for new outputs: with_new_output",
                     parameter if parameter.starts_with("masked_head.") => {
-                        "take the files of a BertForMaskedLM or BertForPreTraining, which have a masked-LM head"
+                        "take the files of a BertForMaskedLM, BertForPreTraining or RobertaForMaskedLM, which have a masked-LM head"
                     }
                     _ => "take config.json and weights of the same model",
                 };

@@ -11,18 +11,37 @@ const BASE: f64 = 10_000.0;
 
 /// The rotary positions that a configuration describes, of a model with sequences of at most `max_length`.
 pub(super) fn rotary(fields: &Fields, max_length: usize) -> Result<RotaryConfig, PretrainedError> {
-    fields.only_or_null("partial_rotary_factor", &json!(1.0))?;
     let base = fields.number_or("rope_theta", BASE)?;
     let (earlier, table) = (fields.table("rope_scaling")?, fields.table("rope_parameters")?);
     if earlier.is_some() && table.is_some() {
         return Err(fields.wrong("rope_scaling", "give rope_scaling or rope_parameters, not both"));
     }
-    let Some(table) = earlier.or(table) else { return Ok(RotaryConfig::default().with_base(base)) };
-    table.only_or_null("partial_rotary_factor", &json!(1.0))?;
+    let Some(table) = earlier.or(table) else {
+        fields.only_or_null("partial_rotary_factor", &json!(1.0))?;
+        return Ok(RotaryConfig::default().with_base(base));
+    };
     let base = table.number_or("rope_theta", base)?;
     let scaling = scaling(&table, max_length)?;
+    if let RotaryScaling::Proportional { factor, .. } = scaling {
+        // That of the table counts, where both have it.
+        let outside = fields.optional_number("partial_rotary_factor")?.unwrap_or(1.0);
+        let partial_rotary_factor = table.optional_number("partial_rotary_factor")?.unwrap_or(outside);
+        table.finish(&[])?;
+        return Ok(RotaryConfig::default().with_base(base).with_scaling(RotaryScaling::Proportional { factor, partial_rotary_factor }));
+    }
+    fields.only_or_null("partial_rotary_factor", &json!(1.0))?;
+    table.only_or_null("partial_rotary_factor", &json!(1.0))?;
     table.finish(&[])?;
     Ok(RotaryConfig::default().with_base(base).with_scaling(scaling))
+}
+
+/// The longest sequences of a model with these positions whose training had sequences of at most `max_length`.
+pub(super) fn longest(rotary: &RotaryConfig, max_length: usize) -> usize {
+    match rotary.scaling {
+        // Angles follow the length beyond that of training, and so many times it is what the factor is for.
+        RotaryScaling::Dynamic { factor, .. } => (factor * max_length as f64).min(f64::from(u32::MAX)) as usize,
+        _ => max_length,
+    }
 }
 
 fn scaling(table: &Fields, max_length: usize) -> Result<RotaryScaling, PretrainedError> {
@@ -35,6 +54,12 @@ fn scaling(table: &Fields, max_length: usize) -> Result<RotaryScaling, Pretraine
     match later.or(earlier).unwrap_or("default") {
         "default" => Ok(RotaryScaling::None),
         "linear" => Ok(RotaryScaling::Linear { factor: number("factor")? }),
+        // The length of training is that of the model, whatever else the table says.
+        "dynamic" => {
+            table.get("original_max_position_embeddings");
+            Ok(RotaryScaling::Dynamic { factor: number("factor")?, original_max_position_embeddings: max_length })
+        }
+        "proportional" => Ok(RotaryScaling::Proportional { factor: table.number_or("factor", 1.0)?, partial_rotary_factor: 1.0 }),
         "llama3" => Ok(RotaryScaling::Llama3 {
             factor: number("factor")?,
             low_freq_factor: number("low_freq_factor")?,
@@ -63,7 +88,7 @@ fn scaling(table: &Fields, max_length: usize) -> Result<RotaryScaling, Pretraine
                 },
             })
         }
-        _ => Err(table.wrong(name, "only default, linear, llama3 and yarn are supported")),
+        _ => Err(table.wrong(name, "only default, linear, dynamic, proportional, llama3 and yarn are supported")),
     }
 }
 

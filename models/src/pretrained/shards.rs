@@ -103,6 +103,11 @@ impl Shards {
         self.tensors.contains_key(tensor)
     }
 
+    /// The first size of a tensor, if there is one of this name.
+    pub(super) fn rows(&self, tensor: &str) -> Option<usize> {
+        self.has(tensor).then(|| self.info(tensor).1.shape.first().copied()).flatten()
+    }
+
     fn info(&self, tensor: &str) -> (&Shard, &TensorInfo) {
         let file = &self.files[self.tensors[tensor]];
         (file, &file.tensors[tensor])

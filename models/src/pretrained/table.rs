@@ -19,6 +19,16 @@ pub(super) enum Place {
     Third(usize),
     /// In the same order, with an axis of 1 before the others.
     OneMore,
+    /// In the rows from this one on; others come before, which are no part of the parameter.
+    RowsFrom(usize),
+    /// The one row of a tensor, of which a parameter of two rows has two copies.
+    OneOfTwo,
+    /// In the same order and shape; several parameters have the same numbers.
+    Shared,
+    /// As [transposed](Self::Transposed), and multiplied by the root of this number.
+    TimesRoot(usize),
+    /// In the same order and shape, and divided by the root of this number.
+    OverRoot(usize),
     /// `[outputs, channels, size, size]` of a parameter `[channels size size, outputs]`: a convolution over patches.
     Patches {
         /// Numbers of a pixel.
@@ -32,9 +42,11 @@ impl Place {
     /// The shape of the tensor of a parameter of this shape.
     pub(super) fn shape(self, parameter: &[usize]) -> Vec<usize> {
         match (self, parameter) {
-            (Self::Transposed, &[inputs, outputs]) => vec![outputs, inputs],
+            (Self::Transposed | Self::TimesRoot(_), &[inputs, outputs]) => vec![outputs, inputs],
             (Self::Third(_), [others @ .., last]) => [others, &[3 * last]].concat(),
             (Self::OneMore, dims) => [&[1], dims].concat(),
+            (Self::RowsFrom(first), &[rows, width]) => vec![first + rows, width],
+            (Self::OneOfTwo, &[_, width]) => vec![1, width],
             (Self::Patches { channels, size }, &[_, outputs]) => vec![outputs, channels, size, size],
             (_, dims) => dims.to_vec(),
         }
@@ -47,11 +59,44 @@ impl Place {
             (Self::Third(part), [.., width]) => {
                 values.chunks_exact(3 * width).flat_map(|row| &row[part * width..][..*width]).copied().collect()
             }
+            (Self::RowsFrom(first), &[_, width]) => values[first * width..].to_vec(),
+            (Self::OneOfTwo, _) => values.repeat(2),
+            (Self::TimesRoot(_), &[inputs, outputs]) => self.scaled(transposed(&values, outputs, inputs)),
+            (Self::OverRoot(_), _) => self.scaled(values),
             _ => values,
         }
     }
 
-    /// Puts the numbers of a parameter of this shape where they are in its tensor.
+    /// By what numbers of the tensor are multiplied.
+    fn factor(self) -> f64 {
+        match self {
+            Self::TimesRoot(of) => (of as f64).sqrt(),
+            Self::OverRoot(of) => (of as f64).powf(-0.5),
+            _ => 1.0,
+        }
+    }
+
+    fn scaled(self, mut values: Vec<f32>) -> Vec<f32> {
+        values.iter_mut().for_each(|value| *value = (f64::from(*value) * self.factor()) as f32);
+        values
+    }
+
+    /// Numbers of a tensor from those of a parameter that lie as they do: what it had where that gives the same, so that what was read is written again.
+    fn unscaled(self, values: Vec<f32>, tensor: &mut Vec<f32>) {
+        tensor.resize(values.len(), 0.0);
+        for (old, value) in tensor.iter_mut().zip(values) {
+            if (f64::from(*old) * self.factor()) as f32 != value {
+                *old = (f64::from(value) / self.factor()) as f32;
+            }
+        }
+    }
+
+    /// Whether the numbers that a tensor had are needed to write it: some are no part of its parameter, or they are rounded on their way.
+    pub(super) fn is_part(self) -> bool {
+        matches!(self, Self::RowsFrom(_) | Self::TimesRoot(_) | Self::OverRoot(_))
+    }
+
+    /// Puts the numbers of a parameter of this shape where they are in its tensor; `tensor` has what it had if [the parameter is a part](Self::is_part).
     pub(super) fn write(self, values: Vec<f32>, parameter: &[usize], tensor: &mut Vec<f32>) {
         match (self, parameter) {
             (Self::Transposed | Self::Patches { .. }, &[inputs, outputs]) => *tensor = transposed(&values, inputs, outputs),
@@ -61,6 +106,13 @@ impl Place {
                     row[part * width..][..*width].copy_from_slice(values);
                 }
             }
+            (Self::RowsFrom(first), &[_, width]) => {
+                tensor.resize(first * width + values.len(), 0.0);
+                tensor[first * width..].copy_from_slice(&values);
+            }
+            (Self::OneOfTwo, &[_, width]) => *tensor = values[..width].to_vec(),
+            (Self::TimesRoot(_), &[inputs, outputs]) => self.unscaled(transposed(&values, inputs, outputs), tensor),
+            (Self::OverRoot(_), _) => self.unscaled(values, tensor),
             _ => *tensor = values,
         }
     }
@@ -209,6 +261,24 @@ mod tests {
             place.write(place.read(tensor.clone(), &parameter), &parameter, &mut written);
             assert_eq!(written, tensor, "{place:?}");
         }
+        let mut tensor = numbers(5 * 3);
+        let read = Place::RowsFrom(2).read(tensor.clone(), &[3, 3]);
+        assert_eq!(read, tensor[6..]);
+        Place::RowsFrom(2).write(read.iter().map(|number| -number).collect(), &[3, 3], &mut tensor);
+        assert_eq!((&tensor[..6], tensor[6]), (&numbers(6)[..], -6.0));
+        for place in [Place::TimesRoot(8), Place::OverRoot(12)] {
+            let tensor: Vec<f32> = numbers(12).iter().map(|number| number / 7.0).collect();
+            let read = place.read(tensor.clone(), &[4, 3]);
+            let mut same = tensor.clone();
+            place.write(read.clone(), &[4, 3], &mut same);
+            assert_eq!(same, tensor, "{place:?}");
+            place.write(read.iter().map(|number| 2.0 * number).collect(), &[4, 3], &mut same);
+            assert!(same.iter().zip(&tensor).all(|(new, old)| (new - 2.0 * old).abs() <= 1e-6), "{place:?}");
+        }
+        let mut written = Vec::new();
+        assert_eq!(Place::OneOfTwo.read(numbers(2), &[2, 2]), [0.0, 1.0, 0.0, 1.0]);
+        Place::OneOfTwo.write(vec![5.0, 6.0, 7.0, 8.0], &[2, 2], &mut written);
+        assert_eq!(written, [5.0, 6.0]);
         for parameter in [&[4, 5][..], &[5]] {
             let tensor = numbers(Place::Third(0).shape(parameter).iter().product());
             let mut written = Vec::new();

@@ -111,7 +111,7 @@ impl Pretrained {
         }
         let written =
             |tensor: &str, dtype, shape: Vec<usize>, parts| Written { of: self, tensor: tensor.to_owned(), dtype, shape, parts, failed };
-        let stays = |tensor: &str| !self.has_new_output || !is_of_output(tensor);
+        let stays = |tensor: &str| !self.has_new_output || !is_of_output(tensor) || sources.contains_key(tensor);
         let own = file.tensors().filter(|(tensor, _)| stays(tensor)).map(|(tensor, info)| {
             (self.written_name(tensor), written(tensor, info.dtype, info.shape.clone(), sources.get(tensor).cloned()))
         });
@@ -121,7 +121,7 @@ impl Pretrained {
                 .architecture
                 .output()
                 .iter()
-                .chain(super::bert::REST)
+                .chain(self.architecture.poolers())
                 .filter(|(parameter, ..)| self.is_new(parameter) && parameters.0.contains_key(*parameter));
             tensors.extend(new.map(|&(parameter, tensor, place)| {
                 let parameter = &parameters.0[parameter];
@@ -135,7 +135,11 @@ impl Pretrained {
     /// The name that a tensor gets: a body alone has other names than one with an output.
     fn written_name(&self, tensor: &str) -> String {
         let prefix = self.architecture.names().prefix;
-        if self.has_new_output && !tensor.starts_with(prefix) { format!("{prefix}{tensor}") } else { tensor.to_owned() }
+        if self.has_new_output && !tensor.starts_with(prefix) && !is_of_output(tensor) {
+            format!("{prefix}{tensor}")
+        } else {
+            tensor.to_owned()
+        }
     }
 
     /// The classes of a new output, in the fields of a configuration.
@@ -222,9 +226,19 @@ struct Written<'a> {
 impl Written<'_> {
     fn bytes(&self) -> Result<Vec<u8>, PretrainedError> {
         let Some(parts) = &self.parts else { return self.of.files.bytes(&self.tensor) };
-        let mut values = Vec::new();
-        for (place, parameter) in parts {
-            place.write((parameter.values)(), &parameter.shape, &mut values);
+        let is_part = parts.iter().any(|(place, _)| place.is_part());
+        let mut values = if is_part { self.of.files.values(&self.tensor)? } else { Vec::new() };
+        for (at, (place, parameter)) in parts.iter().enumerate() {
+            let own = (parameter.values)();
+            if *place == Place::Shared && at > 0 && own != values {
+                return Err(PretrainedError::Contradiction {
+                    path: self.of.files.list.clone(),
+                    tensor: self.tensor.clone(),
+                    reason: "is one for several parameters of the model, which have become different".to_owned(),
+                    remedy: "keep the model in its own format",
+                });
+            }
+            place.write(own, &parameter.shape, &mut values);
         }
         encoded(&values, self.dtype).ok_or_else(|| PretrainedError::Contradiction {
             path: self.of.files.list.clone(),

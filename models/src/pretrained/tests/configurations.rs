@@ -90,6 +90,36 @@ fn rotary_positions_of_earlier_versions_are_the_same() {
     assert_eq!(config(&default), config(&plain));
 }
 
+/// `tests/fixtures/scaled_rotary.py`.
+#[test]
+fn scaled_rotary_positions_are_those_of_transformers() {
+    let device = Device::flex();
+    let text = fs::read_to_string(fixture("../scaled_rotary.json")).unwrap();
+    let cases: Map<String, Value> = serde_json::from_str(&text).unwrap();
+    assert_eq!(cases.keys().collect::<Vec<_>>(), ["dynamic", "proportional", "yarn"]);
+    let tokens = Expected::of("llama").tokens("input.input_ids", &device);
+    for (name, case) in &cases {
+        let folder = Copied::of("llama").with(case["changes"].clone());
+        let model = decoder(folder.path(), &device);
+        let logits = model.forward_with(tokens.clone(), &[], None, &mut Probe::off()).logits;
+        let [_, length, vocabulary] = logits.dims();
+        let expected: Vec<f32> = case["logits"].as_array().unwrap().iter().map(|logit| logit.as_f64().unwrap() as f32).collect();
+        let found = numbers(logits.narrow(1, length - 1, 1));
+        assert_close(&found, &expected, name);
+        assert!(differ(&expected, &numbers(plain(&tokens, &device).narrow(1, length - 1, 1))), "{name} changes nothing");
+        assert_eq!(expected.len(), 2 * vocabulary);
+    }
+}
+
+/// Logits `[2, 9, V]` of the Llama as it is.
+fn plain(tokens: &Tensor<2, Int>, device: &Device) -> Tensor<3> {
+    decoder(&fixture("llama"), device).forward_with(tokens.clone(), &[], None, &mut Probe::off()).logits
+}
+
+fn differ(a: &[f32], b: &[f32]) -> bool {
+    a.iter().zip(b).any(|(a, b)| (a - b).abs() > 1e-2)
+}
+
 #[test]
 fn windows_are_in_the_layers_that_the_configuration_says() {
     let attention = |folder: Copied| match Pretrained::open(folder.path()).unwrap().model() {

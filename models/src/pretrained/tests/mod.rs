@@ -23,6 +23,7 @@ use super::table::Entry;
 use super::*;
 use crate::classifier::Sentences;
 use crate::language_model::LanguageModel;
+use crate::seq2seq::Padded;
 
 const DECODERS: [&str; 5] = ["gemma2", "gpt2", "llama", "mistral", "qwen3"];
 /// The same as classifiers.
@@ -180,6 +181,14 @@ fn masked_logits(model: &Classifier, expected: &Expected, lengths: &[usize], dev
     model.masked_logits(model.hidden(read, None, &mut Probe::off()).states)
 }
 
+/// Logits `[2, 5, V]` of an encoder-decoder, of sources with so many real tokens.
+fn seq2seq_logits(model: &Seq2SeqTransformer, name: &str, lengths: &[usize]) -> Tensor<3> {
+    let device = &model.source.tokens.weight.device();
+    let [source, target] = ["input.input_ids", "input.decoder_input_ids"].map(|input| Expected::of(name).tokens(input, device));
+    let source = Padded { tokens: source, lengths };
+    model.forward_with(source, Padded { tokens: target, lengths: &[5, 5] }, None, &mut Probe::off()).logits
+}
+
 fn images(expected: &Expected, folder: &Path, device: &Device) -> Tensor<2> {
     let model = Pretrained::open(folder).unwrap().vision(device).unwrap();
     model.forward_with(expected.tensor("input.pixel_values", device), None, &mut Probe::off()).logits
@@ -203,11 +212,21 @@ fn logits_are_those_of_transformers() {
         assert_close(&padded, &expected.floats("padded_logits"), &format!("{name}, padded"));
         assert_ne!(expected.floats("padded_logits"), expected.floats("logits"), "{name}");
     }
-    let expected = Expected::of("bert");
-    assert_close(&numbers(sentences(&expected, &[9, 9], &fixture("bert"), &device)), &expected.floats("logits"), "bert");
-    let expected = Expected::of("bert-masked");
-    let found = masked_logits(&masked(&fixture("bert-masked"), &device), &expected, &[9, 9], &device);
-    assert_close(&numbers(found), &expected.floats("logits"), "bert-masked");
+    for name in ["bert", "roberta"] {
+        let expected = Expected::of(name);
+        assert_close(&numbers(sentences(&expected, &[9, 9], &fixture(name), &device)), &expected.floats("logits"), name);
+    }
+    for name in ["bert-masked", "roberta-masked"] {
+        let expected = Expected::of(name);
+        let found = masked_logits(&masked(&fixture(name), &device), &expected, &[9, 9], &device);
+        assert_close(&numbers(found), &expected.floats("logits"), name);
+    }
+    for name in ["t5", "t5-gated"] {
+        let (expected, model) = (Expected::of(name), Pretrained::open(fixture(name)).unwrap().seq2seq(&device).unwrap());
+        assert_close(&numbers(seq2seq_logits(&model, name, &[9, 9])), &expected.floats("logits"), name);
+        let lengths = PADDING.map(|padding| 9 - padding);
+        assert_close(&numbers(seq2seq_logits(&model, name, &lengths)), &expected.floats("padded_logits"), &format!("{name}, padded"));
+    }
     let expected = Expected::of("vit");
     assert_close(&numbers(images(&expected, &fixture("vit"), &device)), &expected.floats("logits"), "vit");
 }
@@ -235,16 +254,19 @@ fn logits_of_padded_rows_are_those_of_transformers() {
             assert_close(&real(&found), &real(&padded), &format!("{name}, row {row}"));
         }
     }
-    let expected = Expected::of("bert");
-    let found = numbers(sentences(&expected, &PADDING.map(|padding| 9 - padding), &fixture("bert"), &device));
-    assert_close(&found, &expected.floats("padded_logits"), "bert");
-    let expected = Expected::of("bert-masked");
     let lengths = PADDING.map(|padding| 9 - padding);
-    let found = masked_logits(&masked(&fixture("bert-masked"), &device), &expected, &lengths, &device);
-    let padded: Tensor<3> = expected.tensor("padded_logits", &device);
-    for (row, length) in lengths.into_iter().enumerate() {
-        let real = |logits: &Tensor<3>| numbers(logits.clone().slice([row..row + 1, 0..length]));
-        assert_close(&real(&found), &real(&padded), &format!("bert-masked, row {row}"));
+    for name in ["bert", "roberta"] {
+        let expected = Expected::of(name);
+        assert_close(&numbers(sentences(&expected, &lengths, &fixture(name), &device)), &expected.floats("padded_logits"), name);
+    }
+    for name in ["bert-masked", "roberta-masked"] {
+        let expected = Expected::of(name);
+        let found = masked_logits(&masked(&fixture(name), &device), &expected, &lengths, &device);
+        let padded: Tensor<3> = expected.tensor("padded_logits", &device);
+        for (row, length) in lengths.into_iter().enumerate() {
+            let real = |logits: &Tensor<3>| numbers(logits.clone().slice([row..row + 1, 0..length]));
+            assert_close(&real(&found), &real(&padded), &format!("{name}, row {row}"));
+        }
     }
 }
 
@@ -323,18 +345,28 @@ fn gradients_are_those_of_transformers() {
         let logits = classes(&model, &expected, &[9, 9], &device);
         assert_gradients(name, &folder, &model, logits.unsqueeze(), &expected);
     }
-    let expected = Expected::of("bert");
-    let folder = Pretrained::open(fixture("bert")).unwrap();
-    let model = folder.classifier(&device).unwrap();
-    let [tokens, segments] = ["input.input_ids", "input.token_type_ids"].map(|name| expected.tokens(name, &device));
-    let read = Sentences { tokens, segments: Some(segments), lengths: &[9, 9] };
-    let logits = model.forward_with(read, None, &mut Probe::off()).logits;
-    assert_gradients("bert", &folder, &model, logits.unsqueeze(), &expected);
-    let expected = Expected::of("bert-masked");
-    let folder = Pretrained::open(fixture("bert-masked")).unwrap().with_masked_head().unwrap();
-    let model = folder.classifier(&device).unwrap();
-    let logits = masked_logits(&model, &expected, &[9, 9], &device);
-    assert_gradients("bert-masked", &folder, &model, logits, &expected);
+    for name in ["bert", "roberta"] {
+        let expected = Expected::of(name);
+        let folder = Pretrained::open(fixture(name)).unwrap();
+        let model = folder.classifier(&device).unwrap();
+        let [tokens, segments] = ["input.input_ids", "input.token_type_ids"].map(|name| expected.tokens(name, &device));
+        let read = Sentences { tokens, segments: Some(segments), lengths: &[9, 9] };
+        let logits = model.forward_with(read, None, &mut Probe::off()).logits;
+        assert_gradients(name, &folder, &model, logits.unsqueeze(), &expected);
+    }
+    for name in ["bert-masked", "roberta-masked"] {
+        let expected = Expected::of(name);
+        let folder = Pretrained::open(fixture(name)).unwrap().with_masked_head().unwrap();
+        let model = folder.classifier(&device).unwrap();
+        let logits = masked_logits(&model, &expected, &[9, 9], &device);
+        assert_gradients(name, &folder, &model, logits, &expected);
+    }
+    for name in ["t5", "t5-gated"] {
+        let (expected, folder) = (Expected::of(name), Pretrained::open(fixture(name)).unwrap());
+        let model = folder.seq2seq(&device).unwrap();
+        let logits = seq2seq_logits(&model, name, &[9, 9]);
+        assert_gradients(name, &folder, &model, logits, &expected);
+    }
     let expected = Expected::of("vit");
     let folder = Pretrained::open(fixture("vit")).unwrap();
     let model = folder.vision(&device).unwrap();
@@ -375,6 +407,12 @@ fn names_of_released_files_are_read() {
         new.replace("output.dense", "mlp.fc2")
     };
     let vit = Copied::of("vit").renamed(in_memory);
+    for name in ["t5", "t5-gated"] {
+        let (expected, model) = (Expected::of(name), Pretrained::open(fixture(name)).unwrap().seq2seq(&device).unwrap());
+        assert_close(&numbers(seq2seq_logits(&model, name, &[9, 9])), &expected.floats("logits"), name);
+        let lengths = PADDING.map(|padding| 9 - padding);
+        assert_close(&numbers(seq2seq_logits(&model, name, &lengths)), &expected.floats("padded_logits"), &format!("{name}, padded"));
+    }
     let expected = Expected::of("vit");
     assert_close(&numbers(images(&expected, vit.path(), &device)), &expected.floats("logits"), "vit");
 }

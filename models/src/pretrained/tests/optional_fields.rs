@@ -12,11 +12,13 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("zero", &["initializer_range", "layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"]),
     // Scores become 0, and sines and cosines too.
     ("zero", &["attn_logit_softcapping", "rope_parameters.attention_factor"]),
-    ("zero", &["num_labels", "rope_parameters.original_max_position_embeddings", "scale_attn_weights"]),
+    ("zero", &["num_decoder_layers", "num_labels", "rope_parameters.original_max_position_embeddings", "scale_attn_weights"]),
     // The number of one released model.
     ("missing", &["num_key_value_heads"]),
     // Two places have one dropout here.
     ("zero", &["classifier_dropout", "embd_pdrop", "hidden_dropout_prob", "resid_pdrop"]),
+    // Distances of this fixture end before those that have buckets of their own.
+    ("missing", &["relative_attention_num_buckets"]),
     // Other fields of the table would have no effect.
     ("missing", &["rope_parameters.rope_type"]),
     // Less than 1: lengths of this fixture would be shortened.
@@ -28,6 +30,7 @@ const NULL_IN_VERSION_4: &[(&str, &str, fn() -> Value)] = &[
     ("bert", "num_labels", || json!(2)),
     ("gpt2", "add_cross_attention", || json!(false)),
     ("mistral", "num_key_value_heads", || json!(4)),
+    ("roberta", "num_labels", || json!(2)),
     ("vit", "num_labels", || json!(2)),
 ];
 
@@ -46,6 +49,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ("max_window_layers", "layer_types"),
     ("num_labels", "id2label"),
     ("sliding_window", "layer_types"),
+    ("tie_word_embeddings", "scale_decoder_outputs"),
     ("use_sliding_window", "layer_types"),
 ];
 

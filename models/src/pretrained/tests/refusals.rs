@@ -14,6 +14,7 @@ fn read_error(folder: &Copied) -> String {
     match folder.model() {
         PresetModel::LanguageModel(_) => folder.language_model(&device).unwrap_err().to_string(),
         PresetModel::Classifier(_) => folder.classifier(&device).unwrap_err().to_string(),
+        PresetModel::Seq2Seq(_) => folder.seq2seq(&device).unwrap_err().to_string(),
         _ => folder.vision(&device).unwrap_err().to_string(),
     }
 }
@@ -30,20 +31,27 @@ fn fields_that_are_not_supported_are_refused_by_name() {
         assert_says(&message, &["config.json"]);
         assert_says(&message, parts);
     };
-    refused("llama", json!({"model_type": "mamba"}), &["`model_type` is \"mamba\"", "bert, gemma2, gpt2, llama, mistral, qwen3, vit"]);
+    refused(
+        "llama",
+        json!({"model_type": "mamba"}),
+        &["`model_type` is \"mamba\"", "bert, gemma2, gpt2, llama, mistral, qwen3, roberta, t5, vit"],
+    );
     refused("llama", json!({"model_type": null}), &["`model_type` is not given"]);
     refused("llama", json!({"architectures": ["LlamaForTokenClassification"]}), &["`architectures`", "LlamaForCausalLM"]);
     refused("llama", json!({"pretraining_tp": 2}), &["`pretraining_tp` is 2", "only 1"]);
     refused(
         "llama",
         json!({"rope_parameters": {"rope_type": "longrope"}}),
-        &["`rope_parameters.rope_type` is \"longrope\"", "llama3 and yarn"],
+        &["`rope_parameters.rope_type` is \"longrope\"", "proportional, llama3 and yarn"],
     );
     refused(
         "llama",
-        json!({"rope_parameters": null, "rope_scaling": {"type": "dynamic", "factor": 2.0}}),
-        &["`rope_scaling.type` is \"dynamic\""],
+        json!({"rope_parameters": null, "rope_scaling": {"type": "longrope", "factor": 2.0}}),
+        &["`rope_scaling.type` is \"longrope\""],
     );
+    let share = json!({"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.1}});
+    refused("llama", share, &["`scaling.partial_rotary_factor` is 0.1", "4 channels"]);
+    refused("llama", json!({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}}), &["only 1.0"]);
     refused("llama", json!({"rope_scaling": {"type": "linear", "factor": 2.0}}), &["`rope_scaling`", "not both"]);
     refused("llama", json!({"rope_parameters": {"rope_type": "linear"}}), &["`rope_parameters.factor` is not given"]);
     refused("llama", json!({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "beta": 3}}), &["`rope_parameters.beta` is 3"]);
@@ -80,6 +88,11 @@ fn fields_that_are_not_supported_are_refused_by_name() {
     refused("bert", json!({"type_vocab_size": 1}), &["`type_vocab_size` is 1", "only 2"]);
     refused("bert", json!({"classifier_dropout": 0.5}), &["`classifier_dropout` is 0.5", "hidden_dropout_prob, 0.1"]);
     refused("bert", json!({"is_decoder": true}), &["`is_decoder` is true"]);
+    refused("roberta", json!({"type_vocab_size": 3}), &["`type_vocab_size` is 3", "only 1 and 2"]);
+    refused("roberta", json!({"pad_token_id": 0}), &["`pad_token_id` is 0", "only 1"]);
+    refused("roberta", json!({"max_position_embeddings": 2}), &["`max_position_embeddings` is 2", "2 rows"]);
+    refused("t5", json!({"is_encoder_decoder": false}), &["`is_encoder_decoder` is false", "only true"]);
+    refused("t5", json!({"feed_forward_proj": "gated-mish"}), &["`feed_forward_proj` is \"gated-mish\""]);
     refused("vit", json!({"patch_size": [2, 4]}), &["`patch_size` is [2,4]", "squares"]);
     refused("vit", json!({"image_size": [8, 10]}), &["config.json", "width"]);
 }
@@ -119,6 +132,9 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     // Biases that the configuration does not speak of would be left out.
     let biases = Copied::of("llama").with(json!({"mlp_bias": false}));
     assert_says(&read_error(&biases), &["index.json", "no place for `model.layers.0.mlp.down_proj.bias`"]);
+    // One matrix is embedding and output unless the configuration says otherwise.
+    let tied = Copied::of("t5-gated").with(json!({"tie_word_embeddings": true}));
+    assert_says(&read_error(&tied), &[file, "`lm_head.weight` differs from `shared.weight`", "tie_word_embeddings to false"]);
     let untied = Copied::of("mistral").with(json!({"tie_word_embeddings": true}));
     assert_says(&read_error(&untied), &[file, "`lm_head.weight` differs from `model.embed_tokens.weight`", "tie_word_embeddings to false"]);
 }

@@ -1,6 +1,7 @@
 //! What is written.
 
 use burn::tensor::Shape;
+use heedful_attention::mechanisms::t5_bias::T5Bias;
 use serde_json::json;
 
 use super::*;
@@ -11,6 +12,7 @@ fn rewritten(folder: &Path, to: &Path) {
     let result = match folder.model() {
         PresetModel::LanguageModel(_) => folder.write(&folder.language_model(&device).unwrap(), to),
         PresetModel::Classifier(_) => folder.write(&folder.classifier(&device).unwrap(), to),
+        PresetModel::Seq2Seq(_) => folder.write(&folder.seq2seq(&device).unwrap(), to),
         _ => folder.write(&folder.vision(&device).unwrap(), to),
     };
     result.unwrap();
@@ -24,7 +26,7 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn what_was_read_is_written_byte_by_byte() {
-    for name in ["bert", "vit"].into_iter().chain(DECODERS).chain(DECODING_CLASSIFIERS) {
+    for name in ["bert", "roberta", "t5", "t5-gated", "vit"].into_iter().chain(DECODERS).chain(DECODING_CLASSIFIERS) {
         let folder = Copied::of(name);
         fs::write(folder.path().join("tokenizer.json"), "{}").unwrap();
         let to = tempfile::tempdir().unwrap();
@@ -51,7 +53,7 @@ fn tensors_that_are_no_parameters_are_written_too() {
 #[test]
 fn masked_language_models_are_written_byte_by_byte() {
     let device = Device::flex();
-    for folder in [Copied::of("bert-masked"), of_pre_training()] {
+    for folder in [Copied::of("bert-masked"), Copied::of("roberta-masked"), of_pre_training()] {
         let opened = Pretrained::open(folder.path()).unwrap().with_masked_head().unwrap();
         let to = tempfile::tempdir().unwrap();
         opened.write(&opened.classifier(&device).unwrap(), to.path()).unwrap();
@@ -75,6 +77,26 @@ fn changed_heads_are_those_that_are_read_again() {
     let logits = |model: &Classifier| numbers(masked_logits(model, &expected, &[9, 9], &device));
     assert_eq!(logits(&masked(to.path(), &device)), logits(&model));
     assert_ne!(logits(&model), logits(&masked(folder.path(), &device)));
+}
+
+#[test]
+fn tables_of_layers_that_became_different_are_not_written() {
+    let folder = Pretrained::open(fixture("t5")).unwrap();
+    let mut model = folder.seq2seq(&Device::flex()).unwrap();
+    let table = |model: &mut Seq2SeqTransformer, layer: usize, scale: f32| {
+        let attention = model.decoder.layers[layer].self_attention.get_mut::<SoftmaxAttention<AnyLogits>>().unwrap();
+        let logits = attention.logits.get_mut::<T5Bias>().unwrap();
+        logits.relative_attention_bias = logits.relative_attention_bias.clone().map(|table| table * scale);
+    };
+    table(&mut model, 0, 2.0);
+    let to = tempfile::tempdir().unwrap();
+    let refused = folder.write(&model, to.path()).unwrap_err().to_string();
+    assert!(refused.contains("`decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight`"), "{refused}");
+    assert!(refused.contains("own format") && contents(to.path()).is_empty(), "{refused}");
+    (1..3).for_each(|layer| table(&mut model, layer, 2.0));
+    folder.write(&model, to.path()).unwrap();
+    let again = Pretrained::open(to.path()).unwrap().seq2seq(&Device::flex()).unwrap();
+    assert_eq!(numbers(seq2seq_logits(&again, "t5", &[9, 9])), numbers(seq2seq_logits(&model, "t5", &[9, 9])));
 }
 
 #[test]
@@ -105,12 +127,17 @@ fn a_new_output_is_written_for_its_classes() {
             tensors.retain(|name, _| !name.starts_with("classifier.") && !name.starts_with("pooler."))
         })
     };
-    for (folder, classes) in [(Copied::of("bert"), 7), (encoder("bert", "bert."), 4)] {
+    for (name, folder, classes) in [
+        ("bert", Copied::of("bert"), 7),
+        ("bert", encoder("bert", "bert."), 4),
+        ("roberta", Copied::of("roberta"), 7),
+        ("roberta", encoder("roberta", "roberta."), 4),
+    ] {
         let folder = Pretrained::open(folder.path()).unwrap().with_new_output(classes);
         let model = folder.classifier(&device).unwrap();
         let to = tempfile::tempdir().unwrap();
         folder.write(&model, to.path()).unwrap();
-        let expected = Expected::of("bert");
+        let expected = Expected::of(name);
         let [tokens, segments] = ["input.input_ids", "input.token_type_ids"].map(|name| expected.tokens(name, &device));
         let read = Sentences { tokens, segments: Some(segments), lengths: &[9, 9] };
         let own = model.forward_with(read, None, &mut Probe::off()).logits;
