@@ -5,6 +5,7 @@
 
 mod config;
 mod masked;
+mod pretrained;
 mod spans;
 
 use heedful_attention::arithmetic::Multiplications;
@@ -19,15 +20,17 @@ use crate::error::ExperimentError;
 use crate::experiment::{Card, Config, Experiment, Rule};
 use crate::metrics::MetricColumn;
 use crate::options::RunSettings;
+use crate::pretrained::{Checksums, refused};
 use crate::settings::Settings;
 use crate::tokenise::{END, SPECIAL_TOKENS, Tokeniser};
 
+use self::config::SpecialTokens;
 pub use config::{Masking, PreTrainingData, PreTrainingOptions, Spans};
 pub use masked::{MaskedBatch, MaskedModelling, MaskedTask, PreTrainingConfig};
 pub use spans::{SpanModelling, SpanTask};
 
 /// Fields that say what the data are.
-const DATA: &[&str] = &["tokeniser", "data.generated_words", "data.evaluated"];
+const DATA: &[&str] = &["tokeniser", "pretrained", "data.generated_words", "data.evaluated"];
 /// Name of the score: nats for each token that is to be found.
 const LOG_PERPLEXITY: &str = "log perplexity";
 /// Name of the cost of a step: billions of floating-point operations.
@@ -39,6 +42,11 @@ pub struct PreTrainingDataset {
     name: String,
     corpus: TextCorpus,
     tokeniser: Tokeniser,
+    /// Tokens that the model has vectors for: those of a pretrained one may be more than those of its tokeniser.
+    vocabulary: usize,
+    tokens: SpecialTokens,
+    /// Where training goes on from pretrained weights, the files that they are in.
+    pretrained: Option<Checksums>,
     train: Vec<u32>,
     valid: Vec<u32>,
     test: Vec<u32>,
@@ -53,7 +61,7 @@ fn card(data: &PreTrainingDataset) -> Card<'_> {
         data.tokeniser.vocabulary_size(),
         data.corpus.split
     );
-    Card::of_texts(&data.name, &data.corpus.sha256, description, &data.tokeniser)
+    Card { vocabulary: data.vocabulary, ..Card::of_texts(&data.name, &data.corpus.sha256, description, &data.tokeniser) }
 }
 
 /// What both objectives say of their fields.
@@ -78,24 +86,42 @@ fn check<E>(settings: &Settings<Config<E>>, data: &PreTrainingData) -> Result<()
 }
 
 fn open(run: &RunSettings, options: &PreTrainingOptions) -> Result<Vec<PreTrainingDataset>, ExperimentError> {
-    let (name, corpus) = match &run.data {
+    let (name, mut corpus) = match &run.data {
         Some(dir) => (folder_name(dir), TextCorpus::read(dir).map_err(ExperimentError::failure)?),
         None => {
             let sizes = Sizes { train: options.data.generated_words, ..Sizes::LANGUAGE };
             ("built-in".to_owned(), generate::language(&RandomKey::from_seed(0).named("language data"), sizes))
         }
     };
-    let tokeniser = Tokeniser::train(&options.tokeniser, corpus.train.iter().map(String::as_str)).map_err(ExperimentError::usage)?;
-    let [train, valid, test] = corpus.tokens(END, |line| tokeniser.encode(line));
-    for (split, tokens) in [("training", &train), ("validation", &valid), ("test", &test)] {
-        if tokens.iter().all(|&token| (token as usize) < SPECIAL_TOKENS.len()) {
+    let (tokeniser, vocabulary, tokens) = match &options.pretrained {
+        Some(folder) => pretrained::tokeniser(folder)?,
+        None => {
+            let lines = corpus.train.iter().map(String::as_str);
+            let tokeniser = Tokeniser::train(&options.tokeniser, lines).map_err(ExperimentError::usage)?;
+            let vocabulary = tokeniser.vocabulary_size();
+            (tokeniser, vocabulary, SpecialTokens::OWN)
+        }
+    };
+    let pretrained = options.pretrained.as_deref().map(Checksums::of).transpose()?;
+    if let Some(checksums) = &pretrained {
+        corpus.sha256 = checksums.with_data(&corpus.sha256);
+    }
+    let [train, valid, test] = if pretrained.is_some() {
+        // Ends of lines are characters of the text, where the tokeniser has tokens for them.
+        let [train, valid, test] = corpus.texts().map(|text| tokeniser.try_encode(&text).map_err(refused));
+        [train?, valid?, test?]
+    } else {
+        corpus.tokens(END, |line| tokeniser.encode(line))
+    };
+    for (split, found) in [("training", &train), ("validation", &valid), ("test", &test)] {
+        if pretrained.is_none() && found.iter().all(|&token| (token as usize) < SPECIAL_TOKENS.len()) {
             let problem = format!(
                 "tokeniser: no word of the {split} text has a token of its own; give a larger vocabulary or a smaller min-frequency"
             );
             return Err(ExperimentError::usage(problem));
         }
     }
-    Ok(vec![PreTrainingDataset { name, corpus, tokeniser, train, valid, test }])
+    Ok(vec![PreTrainingDataset { name, corpus, tokeniser, vocabulary, tokens, pretrained, train, valid, test }])
 }
 
 /// Refuses a text that is shorter than a sequence.

@@ -7,7 +7,7 @@ use heedful_attention::registry::AnyMechanism;
 use heedful_host::checksum::{sha256_hex, sha256_of_file};
 use heedful_models::layout::LayerAttention;
 use heedful_models::position::PositionConfig;
-use heedful_models::pretrained::Pretrained;
+use heedful_models::pretrained::{Architecture, Pretrained};
 use toml::{Table, Value};
 
 use crate::error::ExperimentError;
@@ -131,6 +131,19 @@ pub(crate) fn tokeniser(folder: &Path, vocabulary: usize) -> Result<Tokeniser, E
         return Err(refused(problem + "; take both from the same folder"));
     }
     Ok(tokeniser)
+}
+
+/// How the tokens of class, separator and mask of an encoder are written.
+pub(crate) fn special_tokens(folder: &Pretrained) -> [&'static str; 3] {
+    if folder.architecture() == Architecture::Roberta { ["<s>", "</s>", "<mask>"] } else { ["[CLS]", "[SEP]", "[MASK]"] }
+}
+
+/// The id of a token that the tokeniser of a folder must have.
+pub(crate) fn special_token(folder: &Path, tokeniser: &Tokeniser, token: &str) -> Result<u32, ExperimentError> {
+    tokeniser.id(token).ok_or_else(|| {
+        let path = folder.join(TOKENISER);
+        refused(format!("`{}` has no token {token}; take the tokeniser of the encoder", path.display()))
+    })
 }
 
 /// The SHA-256 of the files of a folder that a model is read from.

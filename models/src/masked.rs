@@ -32,6 +32,9 @@ pub struct MaskingConfig {
     pub mask: u32,
     /// Number of tokens, from 0 on, that are never chosen and never drawn (padding, separators).
     pub special: usize,
+    /// Further tokens that are never chosen, and may be drawn: the special ones of a pretrained model, which lie anywhere (default: none).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<u32>,
     /// Probability that a token is chosen, greater than 0 and at most 1 (default 0.15).
     pub probability: f64,
     /// Fraction of the chosen that become the mask token (default 0.8).
@@ -42,7 +45,7 @@ pub struct MaskingConfig {
 
 impl Default for MaskingConfig {
     fn default() -> Self {
-        Self { vocabulary: 0, mask: 0, special: 0, probability: 0.15, masked: 0.8, random: 0.1 }
+        Self { vocabulary: 0, mask: 0, special: 0, kept: Vec::new(), probability: 0.15, masked: 0.8, random: 0.1 }
     }
 }
 
@@ -83,7 +86,8 @@ impl MaskingConfig {
     /// Chooses tokens of one sequence, at least one if there is an ordinary one.
     pub fn mask(&self, tokens: &[u32], key: &RandomKey) -> Masked {
         let mut rng = key.rng();
-        let ordinary: Vec<usize> = (0..tokens.len()).filter(|&at| tokens[at] as usize >= self.special).collect();
+        let is_ordinary = |token: u32| token as usize >= self.special && !self.kept.contains(&token);
+        let ordinary: Vec<usize> = (0..tokens.len()).filter(|&at| is_ordinary(tokens[at])).collect();
         let mut positions: Vec<usize> = ordinary.iter().copied().filter(|_| rng.random_bool(self.probability)).collect();
         if positions.is_empty() && !ordinary.is_empty() {
             positions.push(ordinary[rng.random_range(0..ordinary.len())]);

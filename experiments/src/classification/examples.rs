@@ -12,11 +12,13 @@ pub(crate) struct Frame {
     pub(crate) classify: u32,
     /// After each text.
     pub(crate) separate: u32,
+    /// Whether a pair has two of them between its texts, and all tokens are of one segment (Liu et al. 2019).
+    pub(crate) doubled: bool,
 }
 
 impl Frame {
     /// Those of tokenisers that are trained here.
-    pub(crate) const OWN: Self = Self { classify: CLASSIFY, separate: SEPARATE };
+    pub(crate) const OWN: Self = Self { classify: CLASSIFY, separate: SEPARATE, doubled: false };
 }
 
 /// `<cls> first <sep>` or `<cls> first <sep> second <sep>` (Devlin et al. 2019), and which of the two sentences each token belongs to.
@@ -25,6 +27,8 @@ pub(crate) struct TokenExample {
     pub(super) tokens: Vec<u32>,
     /// Length of the part that belongs to the first sentence.
     pub(super) first: usize,
+    /// Separators at the end of that part.
+    pub(super) separators: usize,
     pub(super) label: Label,
     /// Question to which it is a candidate answer.
     pub(super) group: Option<usize>,
@@ -39,7 +43,12 @@ impl TokenExample {
     /// The tokens of the first and of the second text, if there is one.
     pub(crate) fn texts(&self) -> [&[u32]; 2] {
         let (first, second) = self.tokens.split_at(self.first);
-        [&first[1..first.len() - 1], &second[..second.len().saturating_sub(1)]]
+        [&first[1..first.len() - self.separators], &second[..second.len().saturating_sub(1)]]
+    }
+
+    /// Where the tokens of the second segment begin: with the second sentence, or nowhere where pairs have two separators.
+    pub(super) fn second_segment(&self) -> usize {
+        if self.separators > 1 { self.tokens.len() } else { self.first }
     }
 }
 
@@ -110,9 +119,10 @@ impl Encoder<'_> {
                 }
             };
             let second = second.as_deref().map(|second| self.tokeniser.try_encode(second)).transpose()?;
+            let separators = if second.is_some() && self.frame.doubled { 2 } else { 1 };
             let Composed { tokens, first, was_cut } = compose(first, second, self.frame, self.max_length);
             self.truncated += usize::from(was_cut);
-            encoded.push(TokenExample { tokens, first, label: *label, group: *group, entity: entity.clone() });
+            encoded.push(TokenExample { tokens, first, separators, label: *label, group: *group, entity: entity.clone() });
         }
         Ok(encoded)
     }
@@ -130,7 +140,8 @@ struct Composed {
 /// The token sequence of an example, cut to `max_length`: the longer sentence loses its last tokens first.
 fn compose(mut first: Vec<u32>, second: Option<Vec<u32>>, frame: Frame, max_length: usize) -> Composed {
     let mut second = second;
-    let special = if second.is_some() { 3 } else { 2 };
+    let separators = if second.is_some() && frame.doubled { 2 } else { 1 };
+    let special = if second.is_some() { 2 + separators } else { 2 };
     let mut was_cut = false;
     while first.len() + second.as_ref().map_or(0, Vec::len) + special > max_length {
         match &mut second {
@@ -141,7 +152,7 @@ fn compose(mut first: Vec<u32>, second: Option<Vec<u32>>, frame: Frame, max_leng
     }
     let mut tokens = vec![frame.classify];
     tokens.append(&mut first);
-    tokens.push(frame.separate);
+    tokens.extend(vec![frame.separate; separators]);
     let first = tokens.len();
     if let Some(mut second) = second {
         tokens.append(&mut second);
@@ -160,8 +171,20 @@ mod tests {
         assert_eq!(compose(vec![10, 11], None, Frame::OWN, 8), whole(&[CLASSIFY, 10, 11, SEPARATE], 4));
         assert_eq!(compose(vec![10], Some(vec![20]), Frame::OWN, 8), whole(&[CLASSIFY, 10, SEPARATE, 20, SEPARATE], 3));
         // A text of a pretrained model may spell a special token.
-        let frame = Frame { classify: 2, separate: 3 };
+        let frame = Frame { classify: 2, separate: 3, doubled: false };
         assert_eq!(compose(vec![3, 10], Some(vec![20]), frame, 8), whole(&[2, 3, 10, 3, 20, 3], 4));
+    }
+
+    #[test]
+    fn a_pair_of_roberta_has_two_separators_and_one_segment() {
+        let frame = Frame { classify: 0, separate: 2, doubled: true };
+        let composed =
+            |first: &[u32], second: Option<&[u32]>, most: usize| compose(first.to_vec(), second.map(<[u32]>::to_vec), frame, most);
+        assert_eq!(composed(&[10, 11], None, 8).tokens, [0, 10, 11, 2]);
+        let Composed { tokens, first, was_cut } = composed(&[10, 11], Some(&[20, 21]), 7);
+        assert_eq!((&tokens[..], first, was_cut), (&[0, 10, 2, 2, 20, 21, 2][..], 4, true));
+        let example = TokenExample { tokens, first, separators: 2, label: Label::Class(0), group: None, entity: None };
+        assert_eq!((example.texts(), example.second_segment()), ([&[10][..], &[20, 21]], 7));
     }
 
     #[test]

@@ -137,6 +137,7 @@ mod tests {
             let example = |index: usize, rng: &mut dyn FnMut() -> f32| TokenExample {
                 tokens: vec![index as u32],
                 first: 1,
+                separators: 1,
                 label: match question.target {
                     Target::Classes(classes) => Label::Class((rng() * classes as f32) as usize % classes),
                     Target::Range(..) => Label::Score(5.0 * rng()),

@@ -9,7 +9,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::{Classifier, ClassifierConfig};
-use heedful_models::pretrained::Pretrained;
+use heedful_models::pretrained::{Architecture, Pretrained};
 use toml::{Table, Value};
 
 use super::examples::Frame;
@@ -19,7 +19,9 @@ use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Experiment, Scores, Setup, Split};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
-use crate::pretrained::{Checksums, check_model, check_tokeniser, configuration, name, opened, refused, tokeniser};
+use crate::pretrained::{
+    Checksums, check_model, check_tokeniser, configuration, name, opened, refused, special_token, special_tokens, tokeniser,
+};
 use crate::run_folder::{RunFolder, RunPaths};
 use crate::settings::Settings;
 use crate::swap::contender;
@@ -51,7 +53,7 @@ fn classifier(folder: &Path) -> Result<(Pretrained, ClassifierConfig), Experimen
     }
     let config = opened.classifier_config().cloned().map_err(|_| {
         let (config, found) = (folder.join("config.json"), opened.architecture());
-        let problem = "and only models of texts are fine-tuned here; give the folder of a BERT or of a decoder";
+        let problem = "and only models of texts are fine-tuned here; give the folder of a BERT, of a RoBERTa or of a decoder";
         refused(format!("`{}` is of the type {found}, {problem}", config.display()))
     })?;
     Ok((opened, config))
@@ -108,15 +110,13 @@ impl Read {
                 let path = folder.join("config.json");
                 return Err(refused(format!("`{}` has no bos_token_id and no eos_token_id of the model; add one of them", path.display())));
             };
-            return Ok(Self { tokeniser, frame: Frame { classify, separate }, vocabulary, segments, checksums });
+            let frame = Frame { classify, separate, doubled: false };
+            return Ok(Self { tokeniser, frame, vocabulary, segments, checksums });
         }
-        let special = |token: &str| {
-            tokeniser.id(token).ok_or_else(|| {
-                let path = folder.join("tokenizer.json");
-                refused(format!("`{}` has no token {token}; take the tokeniser of the encoder", path.display()))
-            })
-        };
-        let frame = Frame { classify: special("[CLS]")?, separate: special("[SEP]")? };
+        let [classify, separate, _] = special_tokens(&opened);
+        let special = |token| special_token(folder, &tokeniser, token);
+        let doubled = opened.architecture() == Architecture::Roberta;
+        let frame = Frame { classify: special(classify)?, separate: special(separate)?, doubled };
         Ok(Self { tokeniser, frame, vocabulary, segments, checksums })
     }
 }

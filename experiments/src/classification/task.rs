@@ -52,7 +52,9 @@ impl ClassificationTask<'_> {
         let padded = pad(&examples.clone().map(|example| example.tokens.clone()).collect::<Vec<_>>(), PAD);
         let segments = examples
             .clone()
-            .flat_map(|example| (0..padded.width).map(move |index| i32::from(index >= example.first && index < example.tokens.len())))
+            .flat_map(|example| {
+                (0..padded.width).map(move |index| i32::from(index >= example.second_segment() && index < example.tokens.len()))
+            })
             .collect();
         let labels = examples.map(|example| example.label).collect();
         ClassificationBatch { part, ids: padded.ids, segments, lengths: padded.lengths, labels }

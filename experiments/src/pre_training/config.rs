@@ -1,5 +1,7 @@
 //! Configuration of the experiments.
 
+use std::path::PathBuf;
+
 use heedful_models::masked::MaskingConfig;
 use heedful_models::span_corruption::SpanCorruptionConfig;
 use serde::{Deserialize, Serialize};
@@ -7,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::generate::Sizes;
 use crate::experiment::Config;
 use crate::text_to_text::Decoding;
-use crate::tokenise::{MASK, SPECIAL_TOKENS, TokeniserConfig};
+use crate::tokenise::{CLASSIFY, MASK, SEPARATE, SPECIAL_TOKENS, TokeniserConfig};
 use crate::train::{ScheduleConfig, TrainingConfig};
 
 /// What only the experiments of pre-training have.
@@ -18,6 +20,10 @@ pub struct PreTrainingOptions {
     pub data: PreTrainingData,
     /// How it is cut into tokens.
     pub tokeniser: TokeniserConfig,
+    /// Folder of a pretrained BERT or RoBERTa of Hugging Face with its masked-LM head, from whose weights the training of an encoder goes on; by default none. It
+    /// sets `tokeniser`, the attention and the fields of the table `model`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pretrained: Option<PathBuf>,
     /// What is hidden from an encoder.
     pub masking: Masking,
     /// What is hidden from an encoder-decoder.
@@ -62,11 +68,31 @@ pub struct Spans {
     pub mean_span: f64,
 }
 
+/// Tokens that stand around the text of an encoder, and for what is hidden of it.
+#[derive(Clone, Debug)]
+pub(super) struct SpecialTokens {
+    /// Before the text.
+    pub(super) classify: u32,
+    /// After the text.
+    pub(super) separate: u32,
+    pub(super) mask: u32,
+    /// How many tokens, from 0 on, are never hidden and never drawn.
+    pub(super) first: usize,
+    /// Others that are never hidden.
+    pub(super) kept: Vec<u32>,
+}
+
+impl SpecialTokens {
+    /// Those of tokenisers that are trained here.
+    pub(super) const OWN: Self = Self { classify: CLASSIFY, separate: SEPARATE, mask: MASK, first: SPECIAL_TOKENS.len(), kept: Vec::new() };
+}
+
 impl Default for PreTrainingOptions {
     fn default() -> Self {
         Self {
             data: PreTrainingData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            pretrained: None,
             masking: Masking::default(),
             spans: Spans::default(),
             decoding: Decoding::default(),
@@ -120,9 +146,10 @@ pub(super) fn defaults<E>(config: &mut Config<E>) {
 }
 
 impl PreTrainingOptions {
-    pub(super) fn masking(&self, vocabulary: usize) -> MaskingConfig {
+    pub(super) fn masking(&self, vocabulary: usize, tokens: &SpecialTokens) -> MaskingConfig {
         let Masking { probability, masked, random } = self.masking;
-        MaskingConfig { vocabulary, mask: MASK, special: SPECIAL_TOKENS.len(), probability, masked, random }
+        let SpecialTokens { mask, first, ref kept, .. } = *tokens;
+        MaskingConfig { vocabulary, mask, special: first, kept: kept.clone(), probability, masked, random }
     }
 
     pub(super) fn spans(&self, vocabulary: usize) -> SpanCorruptionConfig {

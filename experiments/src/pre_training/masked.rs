@@ -7,17 +7,19 @@ use heedful_attention::read::read;
 use heedful_models::block::Hidden;
 use heedful_models::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 use serde::{Deserialize, Serialize};
+use toml::Table;
 
-use super::config::defaults;
+use super::config::{SpecialTokens, defaults};
 use super::{
     DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingData, PreTrainingDataset, PreTrainingOptions, batch_tokens, batches, card, check,
-    columns, evaluated, fits, flops, open,
+    columns, evaluated, fits, flops, open, pretrained,
 };
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
+use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::token_losses::token_losses;
 use crate::tokenise::{CLASSIFY, SEPARATE};
@@ -34,7 +36,11 @@ pub struct MaskedModelling(pub PreTrainingOptions);
 impl PreTrainingConfig {
     /// An encoder that can tell two texts from each other, as it may have to when it is fine-tuned.
     fn encoder(&self, vocabulary: usize, attention: &Attention) -> ClassifierConfig {
-        self.model.classifier(vocabulary, 1, true, Pooling::Mean, attention)
+        let classifier = |pooling| self.model.classifier(vocabulary, 1, true, pooling, attention);
+        match self.own.0.pretrained {
+            Some(_) => ClassifierConfig { pooler: true, masked_head: true, ..classifier(Pooling::ClassToken) },
+            None => classifier(Pooling::Mean),
+        }
     }
 }
 
@@ -64,11 +70,16 @@ impl Experiment for MaskedModelling {
         rules
     }
 
+    fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
+        config.own.0.pretrained.as_deref().map(pretrained::beneath).transpose()
+    }
+
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let options = &settings.value.own.0;
         check(settings, &options.data)?;
         // The size of the vocabulary is not known before the text is read.
-        options.masking(usize::MAX).validate().map_err(ExperimentError::usage)?;
+        options.masking(usize::MAX, &SpecialTokens::OWN).validate().map_err(ExperimentError::usage)?;
+        pretrained::check(settings, attentions)?;
         for attention in attentions {
             settings.value.encoder(1, attention).validate().map_err(ExperimentError::usage)?;
         }
@@ -96,15 +107,41 @@ impl Experiment for MaskedModelling {
     }
 
     fn task(Setup { config, data, attention }: Setup<'_, Self>) -> MaskedTask<'_> {
-        MaskedTask { options: &config.own.0, dataset: data, model: config.encoder(data.tokeniser.vocabulary_size(), attention) }
+        MaskedTask { options: &config.own.0, dataset: data, model: config.encoder(data.vocabulary, attention) }
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Classifier, ExperimentError> {
-        Ok(Self::task(setup).model.init(key, device))
+        let model = Self::task(setup).model.init(key, device);
+        match &setup.config.own.0.pretrained {
+            Some(folder) => pretrained::read(folder, model),
+            None => Ok(model),
+        }
+    }
+
+    /// Where training began with pretrained weights, the log-perplexity that these have as well.
+    fn score(
+        setup: Setup<'_, Self>,
+        task: &MaskedTask<'_>,
+        model: &Classifier,
+        _paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError> {
+        let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        if let Some(checksums) = &setup.data.pretrained {
+            scores.notes.push(checksums.to_string());
+            let before = Self::model(setup, &RandomKey::from_seed(0), &model.embedding.tokens.weight.device())?;
+            let Some(before) = task.evaluate(&before, Split::Test, interrupt) else { return Ok(None) };
+            let value = before.metrics.iter().find(|(name, _)| name == LOG_PERPLEXITY).map_or(f64::NAN, |(_, value)| *value);
+            scores.push(pretrained::BEFORE, value, before.signatures[LOG_PERPLEXITY].clone());
+        }
+        Ok(Some(scores))
     }
 
     fn columns() -> Vec<MetricColumn> {
-        columns()
+        let mut columns = columns();
+        let before = MetricColumn::new(pretrained::BEFORE, "before").digits(3).lower_is_better();
+        columns.insert(1, before.defined_as("log ppl of the pretrained weights"));
+        columns
     }
 
     fn published() -> PublishedNumbers {
@@ -112,7 +149,8 @@ impl Experiment for MaskedModelling {
     }
 
     fn texts(Setup { config, data, .. }: Setup<'_, Self>, count: usize) -> Vec<String> {
-        let fits = |line: &&String| (2..config.own.0.data.context - 2).contains(&data.tokeniser.encode(line).len());
+        let length = 2..config.own.0.data.context - 2;
+        let fits = |line: &&String| data.tokeniser.try_encode(line).is_ok_and(|tokens| length.contains(&tokens.len()));
         data.corpus.test.iter().filter(fits).take(count).cloned().collect()
     }
 
@@ -122,9 +160,9 @@ impl Experiment for MaskedModelling {
         text: &str,
         probe: &mut Probe,
     ) -> Result<Reading, ExperimentError> {
-        let piece = data.tokeniser.encode(text);
+        let piece = data.tokeniser.try_encode(text).map_err(ExperimentError::usage)?;
         check_length(text, piece.len(), config.model.max_length - 2)?;
-        let tokens: Vec<u32> = std::iter::once(CLASSIFY).chain(piece).chain([SEPARATE]).collect();
+        let tokens: Vec<u32> = std::iter::once(data.tokens.classify).chain(piece).chain([data.tokens.separate]).collect();
         let batch =
             MaskedBatch { tokens: tokens.iter().map(|&token| token as i32).collect(), rows: 1, positions: vec![0], targets: vec![0] };
         MaskedTask::hidden(model, &batch, None, probe);
@@ -157,11 +195,12 @@ impl MaskedTask<'_> {
     }
 
     fn assemble(&self, text: &[u32], starts: &[usize], key: impl Fn(usize) -> RandomKey) -> MaskedBatch {
-        let masking = self.options.masking(self.dataset.tokeniser.vocabulary_size());
+        let special = &self.dataset.tokens;
+        let masking = self.options.masking(self.dataset.tokeniser.vocabulary_size(), special);
         let mut batch = MaskedBatch { rows: starts.len(), ..MaskedBatch::default() };
         for (row, &start) in starts.iter().enumerate() {
             let piece = &text[start..start + self.length()];
-            let sequence: Vec<u32> = std::iter::once(CLASSIFY).chain(piece.iter().copied()).chain([SEPARATE]).collect();
+            let sequence: Vec<u32> = std::iter::once(special.classify).chain(piece.iter().copied()).chain([special.separate]).collect();
             let masked = masking.mask(&sequence, &key(row));
             batch.positions.extend(masked.positions.iter().map(|&at| (row * sequence.len() + at) as i32));
             batch.targets.extend(masked.targets.iter().map(|&token| token as i32));

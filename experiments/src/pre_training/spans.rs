@@ -61,6 +61,7 @@ impl Experiment for SpanModelling {
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let options = &settings.value.own.0;
         check(settings, &options.data)?;
+        settings.require("pretrained", options.pretrained.is_none(), "a pretrained encoder is for --objective tokens; leave it out")?;
         options.spans(0).validate().map_err(ExperimentError::usage)?;
         for attention in attentions {
             settings.value.encoder_decoder(1, attention).validate().map_err(ExperimentError::usage)?;

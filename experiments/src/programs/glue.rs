@@ -14,7 +14,7 @@ use clap::Parser;
 /// Compare attention mechanisms on GLUE and SuperGLUE tasks, from scratch, after a pre-training or in a pretrained encoder.
 ///
 /// Trains an encoder for each task, attention and seed, and prints a table of each task's metrics on its development set with parameters, speed and
-/// memory. With --mixture one model learns all tasks; with --init it starts from the weights of `mlm`, with --pretrained from those of a BERT or of a decoder. Without --data it
+/// memory. With --mixture one model learns all tasks; with --init it starts from the weights of `mlm`, with --pretrained from those of a BERT, of a RoBERTa or of a decoder. Without --data it
 /// uses built-in tasks of the same kinds.
 #[derive(Parser)]
 #[command(name = "glue", version, after_help = examples("glue"))]
@@ -43,8 +43,8 @@ struct Options {
     #[arg(long, value_name = "S", requires = "init", value_parser = clap::value_parser!(u64).range(0..=i64::MAX as u64))]
     init_seed: Option<u64>,
 
-    /// Folder of a pretrained model of Hugging Face (BERT, Gemma-2, GPT-2, Llama, Mistral, Qwen-3) with its tokenizer.json: fine-tune it. --attention then says
-    /// what replaces the attention of its layers before: uniform, layers.1-3=uniform [default: unchanged]
+    /// Folder of a pretrained model of Hugging Face (BERT, Gemma-2, GPT-2, Llama, Mistral, Qwen-3, RoBERTa) with its tokenizer.json: fine-tune it. --attention
+    /// then says what replaces the attention of its layers before: uniform, layers.1-3=uniform [default: unchanged]
     #[arg(long, value_name = "DIR", value_parser = PathInConfiguration, conflicts_with_all = ["init", "init_seed"])]
     pretrained: Option<PathBuf>,
 

@@ -1,17 +1,19 @@
 //! Compares attention mechanisms in pre-training.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::comparison;
 use crate::options::{CommonOptions, examples, parse};
 use crate::pre_training::{MaskedModelling, SpanModelling};
+use crate::settings::Assignment;
 use clap::{Parser, ValueEnum};
 
 /// Compare attention mechanisms in pre-training on text.
 ///
 /// Trains an encoder to find masked tokens, or an encoder-decoder to fill gaps, for each attention and seed, and prints a table of log-perplexities with steps
 /// per second, parameters and memory. `glue --init` fine-tunes the encoder. --data takes a folder of running text, as `lm` does; without it the text is
-/// generated.
+/// generated. With --pretrained the encoder begins with the weights of a BERT or RoBERTa, which are scored too.
 #[derive(Parser)]
 #[command(name = "mlm", version, after_help = examples("mlm"))]
 struct Options {
@@ -21,6 +23,10 @@ struct Options {
     /// Training objective
     #[arg(long, value_enum, default_value_t = Hidden::Tokens)]
     objective: Hidden,
+
+    /// Folder of a pretrained encoder of Hugging Face with a masked-LM head (BERT, RoBERTa) and its tokenizer.json: score it, and go on with its training
+    #[arg(long, value_name = "DIR")]
+    pretrained: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -33,9 +39,11 @@ enum Hidden {
 
 /// The program `mlm`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { common, objective } = parse::<Options>();
+    let Options { common, objective, pretrained } = parse::<Options>();
+    let pretrained = pretrained.map(|folder| Assignment::option("--pretrained", "pretrained", folder.to_string_lossy().into_owned()));
+    let own = pretrained.into_iter().collect();
     match objective {
-        Hidden::Tokens => comparison::with_options::<MaskedModelling>(&common, Vec::new()),
-        Hidden::Spans => comparison::with_options::<SpanModelling>(&common, Vec::new()),
+        Hidden::Tokens => comparison::with_options::<MaskedModelling>(&common, own),
+        Hidden::Spans => comparison::with_options::<SpanModelling>(&common, own),
     }
 }

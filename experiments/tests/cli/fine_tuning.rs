@@ -88,6 +88,21 @@ fn encoders_are_fine_tuned() {
     refused(&glue(folder.path(), &first, "SST-2", 300).arg("--resume").output().unwrap(), 2, &["SHA-256", "choose another --out"]);
 }
 
+#[test]
+fn a_roberta_is_fine_tuned_on_pairs_with_two_separators() {
+    let (folder, out) = (model_with_words("roberta", &["<s>", "<pad>", "</s>", "[UNK]"]), tempfile::tempdir().unwrap());
+    let output = glue(folder.path(), out.path(), "SST-2,MRPC", 20).output().unwrap();
+    succeeded(&output);
+    let all = records(out.path());
+    // As a BERT of this size, with 12 positions and two copies of the vector of its one segment.
+    let layer = 4 * (16 * 16 + 16) + (2 * 16 * 24 + 24 + 16) + 2 * 2 * 16;
+    for task in ["SST-2", "MRPC"] {
+        assert_eq!(of(&all, task, "unchanged")["parameters"], 2 * layer + (67 + 12 + 2 + 2) * 16 + (16 * 16 + 16) + (16 * 2 + 2));
+    }
+    let without = model_with_words("roberta", &["[PAD]", "[UNK]", "[CLS]", "[SEP]"]);
+    refused(&glue(without.path(), &out.path().join("other"), "SST-2", 4).output().unwrap(), 2, &["tokenizer.json", "no token <s>"]);
+}
+
 /// The share of values and output in an attention of four maps of 16 by 16 with biases, [`rounded`].
 const KEPT: f64 = 0.470_588;
 

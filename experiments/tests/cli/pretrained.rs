@@ -1,11 +1,13 @@
-//! Scoring and fine-tuning pretrained models: `lm --pretrained`.
+//! Scoring and fine-tuning pretrained models: `lm --pretrained`, `mlm --pretrained`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use burn::tensor::{Device, Int, Tensor};
+use heedful_attention::probe::Probe;
 use heedful_attention::read::read;
+use heedful_models::classifier::Sentences;
 use heedful_models::pretrained::Pretrained;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -103,6 +105,109 @@ fn pretrained_models_are_scored_and_fine_tuned() {
         assert_eq!(metrics(&second)["perplexity"], found["perplexity"], "{name}");
         assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)), "{name}");
     }
+}
+
+/// A masked language model that transformers wrote, with a tokeniser whose tokens are these and words.
+fn masked(name: &str, special: &[&str]) -> TempDir {
+    let folder = copied(name);
+    let vocabulary: Map<String, Value> =
+        special.iter().chain(&["the", "cat", "sees", "a", "dog"]).enumerate().map(|(id, word)| ((*word).to_owned(), json!(id))).collect();
+    let unknown = if name == "bert-masked" { "[UNK]" } else { "<unk>" };
+    let tokeniser = json!({
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": unknown},
+    });
+    fs::write(folder.path().join("tokenizer.json"), tokeniser.to_string()).unwrap();
+    folder
+}
+
+const MASKED: [(&str, &[&str]); 2] =
+    [("bert-masked", &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]), ("roberta-masked", &["<s>", "<pad>", "</s>", "<unk>", "<mask>"])];
+
+fn mlm(pretrained: &Path, data: &Path, out: &Path) -> Command {
+    let mut command = binary("mlm");
+    command.arg("--pretrained").arg(pretrained).arg("--data").arg(data).arg("--out").arg(out);
+    // All tokens are hidden, so that what is scored is not drawn.
+    command.args([
+        "--set",
+        "data={context = 8, batch = 2}",
+        "--set",
+        "masking={probability = 1.0, masked = 1.0, random = 0.0}",
+        "--steps",
+        "4",
+    ]);
+    command.args(["--set", "training={learning_rate = 5e-2, evaluate_every = 2, checkpoint_every = 2}"]);
+    command
+}
+
+/// Nats for each token of the text that is no special one, in sequences of six between the tokens of class and separator, all of which are hidden.
+fn masked_nats(folder: &Path, text: &[i32], [classify, separate, mask]: [i32; 3], ordinary: impl Fn(i32) -> bool) -> f64 {
+    let device = Device::flex();
+    let model = Pretrained::open(folder).unwrap().with_masked_head().unwrap().classifier(&device).unwrap();
+    let (mut nats, mut count) = (0.0, 0);
+    for piece in text.chunks_exact(6) {
+        let hidden: Vec<i32> = piece.iter().map(|&token| if ordinary(token) { mask } else { token }).collect();
+        let tokens = [&[classify][..], &hidden, &[separate]].concat();
+        let tokens: Tensor<2, Int> = Tensor::<1, Int>::from_data(&tokens[..], &device).unsqueeze();
+        let sentences = Sentences { segments: Some(tokens.zeros_like()), tokens, lengths: &[8] };
+        let logits = read(model.masked_logits(model.hidden(sentences, None, &mut Probe::off()).states));
+        let logits: Vec<f64> = logits.iter::<f64>().collect();
+        for (place, &token) in piece.iter().enumerate().filter(|(_, token)| ordinary(**token)) {
+            let row = &logits[67 * (place + 1)..67 * (place + 2)];
+            nats += row.iter().map(|logit| logit.exp()).sum::<f64>().ln() - row[token as usize];
+            count += 1;
+        }
+    }
+    nats / f64::from(count)
+}
+
+#[test]
+fn pretrained_masked_language_models_are_scored_and_trained_on() {
+    let data = texts();
+    // Lines of five words that the tokeniser knows, and of numbers that it does not.
+    fs::write(data.path().join("small.test.txt"), "the cat sees a dog\na dog sees the 7 cat\nthe the\n").unwrap();
+    for (name, special) in MASKED {
+        let (folder, out) = (masked(name, special), tempfile::tempdir().unwrap());
+        let first = out.path().join("first");
+        let output = mlm(folder.path(), data.path(), &first).output().unwrap();
+        succeeded(&output);
+        assert!(stdout(&output).contains("before"), "{}", stdout(&output));
+        let found = metrics(&first);
+        let (before, after) = (found["log perplexity before"].as_f64().unwrap(), found["log perplexity"].as_f64().unwrap());
+        let (words, unknown) = (
+            [5, 6, 7, 8, 9, 8, 9, 7, 5, -1, 6, 5, 5],
+            special.iter().position(|token| token.to_lowercase().contains("unk")).unwrap() as i32,
+        );
+        let text = words.map(|word| if word < 0 { unknown } else { word });
+        let ids = if name == "bert-masked" { [2, 3, 4] } else { [0, 2, 4] };
+        let expected = masked_nats(folder.path(), &text, ids, |token| token >= 5);
+        assert!((before / expected - 1.0).abs() < 1e-4, "{name}: {before} and {expected}");
+        assert!(after < before - 0.05, "{name}: {found}");
+        let report = fs::read_to_string(first.join("report.md")).unwrap();
+        assert!(report.contains("began with the weights of") && report.contains(".safetensors has the SHA-256"), "{report}");
+        // The written configuration repeats the run.
+        let second = out.path().join("second");
+        succeeded(&binary("mlm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
+        assert_eq!(metrics(&second)["log perplexity"], found["log perplexity"], "{name}");
+    }
+}
+
+#[test]
+fn folders_that_are_no_masked_language_models_are_refused() {
+    let (data, out) = (texts(), tempfile::tempdir().unwrap());
+    let out = out.path().join("run");
+    let (name, special) = MASKED[0];
+    let folder = masked(name, special);
+    let refuse = |folder: &Path, further: &[&str], parts: &[&str]| {
+        refused(&mlm(folder, data.path(), &out).args(further).output().unwrap(), 2, parts);
+    };
+    refuse(masked("bert", special).path(), &[], &["--pretrained", "cls.predictions", "BertForMaskedLM"]);
+    refuse(self::folder("gpt2").path(), &[], &["--pretrained", "gpt2", "no masked language model"]);
+    refuse(folder.path(), &["--attention", "relative"], &["run.attention", "leave --attention out"]);
+    refuse(folder.path(), &["--set", "model.d_model=32"], &["model.d_model", "for 16; leave it out"]);
+    refuse(folder.path(), &["--set", "data.context=13"], &["data.context", "max_length"]);
+    refuse(folder.path(), &["--objective", "spans"], &["pretrained", "--objective tokens"]);
+    refuse(masked(name, &special[..4]).path(), &[], &["--pretrained", "tokenizer.json", "no token [MASK]"]);
 }
 
 /// What a swap has recorded of a contender, and what became of its parameters.
