@@ -297,6 +297,9 @@ fn visit(
 }
 
 #[cfg(test)]
+mod equal_candidates;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::comparison::candidate::{candidates, twins};

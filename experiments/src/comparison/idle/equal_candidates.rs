@@ -1,0 +1,132 @@
+//! Which mechanisms compute the same with default options on the sequences of an experiment: a comparison of two of them would be one of a thing with itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{Tensor, TensorData};
+use heedful_attention::contract::{Attention as _, AttentionInput};
+use heedful_attention::probe::Probe;
+use heedful_attention::read::read;
+use heedful_attention::visibility::Visibility;
+use rand::RngExt;
+
+use super::*;
+use crate::algorithmic::Algorithmic;
+use crate::classification::Classification;
+use crate::comparison::candidate::candidates;
+use crate::footprint::Memory;
+use crate::image::{ImageMixtures, ImageModelling, SuperResolution};
+use crate::language::Language;
+use crate::memory_rl::MemoryRl;
+use crate::pre_training::{MaskedModelling, SpanModelling};
+use crate::recall::{Recall, Track};
+use crate::settings::{Assignment, Settings};
+use crate::swap::Swap;
+use crate::text_classification::TextClassification;
+use crate::text_generation::TextGeneration;
+use crate::translation::Translation;
+
+/// Mechanisms that compute the same with the same parameters, and why they are two.
+const EXPLAINED: [(&str, &str, &str); 1] =
+    [("synthesizer-random", "synthesizer-random-fixed", "only one of them trains its table, and here both have the same")];
+
+/// Outputs that differ by less are the same.
+const TOLERANCE: f32 = 1e-5;
+
+/// Adds noise to every parameter, trained or not, which is the same for parameters of one shape in their order: what starts at zero, or at one, hides differences.
+#[derive(Default)]
+struct Perturbed(BTreeMap<Vec<usize>, u64>);
+
+impl ModuleMapper for Perturbed {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(|tensor| {
+            let shape = tensor.dims().to_vec();
+            let number = self.0.entry(shape.clone()).or_default();
+            *number += 1;
+            let mut rng = RandomKey::from_seed(7).named(&format!("{shape:?}")).numbered(*number).rng();
+            let noise: Vec<f32> = (0..shape.iter().product()).map(|_| rng.random_range(-0.3..0.3)).collect();
+            let noise = Tensor::<D>::from_data(TensorData::new(noise, shape), &tensor.device());
+            tensor + noise
+        })
+    }
+}
+
+/// What the attentions of a candidate give in all of their places, at the greatest length.
+fn outputs(places: &Places, d_model: usize) -> Vec<f32> {
+    let device = Device::flex();
+    let mut all = Vec::new();
+    for (place, mechanism, _) in places.all().filter(|(place, ..)| place.layer < 2) {
+        let mut place = place;
+        place.d_model = d_model;
+        let length = *places.lengths.of(place.role).keys().next_back().unwrap();
+        let attention = mechanism.init(&place, &RandomKey::from_seed(1), &device).map(&mut Perturbed::default());
+        let sequence = |name: &str| {
+            let mut rng = RandomKey::from_seed(2).named(name).rng();
+            let values: Vec<f32> = (0..length * d_model).map(|_| rng.random_range(-3.0..3.0)).collect();
+            Tensor::<3>::from_data(TensorData::new(values, [1, length, d_model]), &device)
+        };
+        let input = match place.role {
+            Role::Encoder => AttentionInput::self_attention(sequence("own")),
+            Role::Decoder => AttentionInput::self_attention(sequence("own")).visibility(Visibility::causal()),
+            Role::Cross => AttentionInput::cross_attention(sequence("own"), sequence("other")),
+        };
+        all.extend(read(attention.forward(input, &mut Probe::off()).context).iter::<f32>());
+    }
+    all
+}
+
+/// Adds the pairs of mechanisms of an experiment that give the same.
+fn equal<E: Experiment>(found: &mut BTreeSet<(String, String)>) {
+    let settings = |name: &str| {
+        let given = Assignment::parse(&format!("run.attention=['{name}']")).unwrap();
+        let models = Assignment::parse("run.models=[]").unwrap();
+        Settings::read(None, vec![given, models]).unwrap()
+    };
+    let datasets = E::open(&settings("dot-product").value).unwrap();
+    let mut computed: Vec<(String, Vec<f32>)> = Vec::new();
+    for mechanism in AnyMechanism::all() {
+        // What cannot stand in models of this experiment is no candidate.
+        let Ok(mut of_name) = candidates::<E>(&mut settings(&mechanism.name()), Memory::here()) else { continue };
+        let Candidate { attention, config, .. } = of_name.pop().unwrap();
+        let setup = Setup { config: &config, data: &datasets[0], attention: &attention };
+        if E::fits(setup).is_err() {
+            continue;
+        }
+        computed.push((attention.name.clone(), outputs(&Places::of::<E>(setup), E::sizes(&config).d_model)));
+    }
+    assert!(computed.len() > 10, "{} has only {} candidates", E::NAME, computed.len());
+    for (index, (name, one)) in computed.iter().enumerate() {
+        for (other_name, other) in &computed[..index] {
+            let is_same = one.len() == other.len() && one.iter().zip(other).all(|(one, other)| (one - other).abs() < TOLERANCE);
+            if is_same && !one.is_empty() {
+                found.insert((other_name.clone(), format!("{name} in {}", E::NAME)));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_two_mechanisms_compute_the_same_by_default_but_those_that_are_explained() {
+    let mut found = BTreeSet::new();
+    // `ponder` has no attention.
+    equal::<Algorithmic>(&mut found);
+    equal::<Classification>(&mut found);
+    equal::<ImageMixtures>(&mut found);
+    equal::<ImageModelling>(&mut found);
+    equal::<Language>(&mut found);
+    equal::<MaskedModelling>(&mut found);
+    equal::<MemoryRl>(&mut found);
+    equal::<Recall>(&mut found);
+    equal::<SpanModelling>(&mut found);
+    equal::<SuperResolution>(&mut found);
+    equal::<Swap>(&mut found);
+    equal::<TextClassification>(&mut found);
+    equal::<TextGeneration>(&mut found);
+    equal::<Track>(&mut found);
+    equal::<Translation>(&mut found);
+    let is_explained = |(one, other): &&(String, String)| {
+        EXPLAINED.iter().any(|(first, second, _)| one == first && other.split(" in ").next() == Some(*second))
+    };
+    let others: Vec<_> = found.iter().filter(|pair| !is_explained(pair)).collect();
+    assert!(others.is_empty(), "these compute the same: {others:#?}");
+}
