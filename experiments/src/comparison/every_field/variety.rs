@@ -56,8 +56,8 @@ const SAME: &[&str] = &[
     "loss_by_position",
 ];
 
-/// Fields whose effect only a model shows that has learnt to translate: hypotheses that end, and words that match. Tests of beam search and of BLEU show it.
-const UNSEEN: &[&str] = &["decoding.length_penalty", "bleu.lowercase"];
+/// Fields whose effect only a model shows that has learnt to translate: hypotheses that end, and words that match. Tests of beam search, BLEU and ROUGE show it.
+const UNSEEN: &[&str] = &["decoding.length_penalty", "bleu.lowercase", "data.stemmer"];
 
 /// Whether a field changes only time, memory or files.
 pub(super) fn is_same(path: &str) -> bool {
