@@ -26,7 +26,9 @@ use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length};
+use crate::experiment::{
+    Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
+};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::{PaperModel, is_of_images};

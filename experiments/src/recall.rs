@@ -15,8 +15,10 @@ use heedful_models::position::PositionConfig;
 
 use crate::data::generate::sequences::{Purpose, ScoredSequence, SequenceTask};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length};
-use crate::footprint::{Memory, self};
+use crate::experiment::{
+    Attention, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
+};
+use crate::footprint::{self, Memory};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;

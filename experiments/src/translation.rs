@@ -17,7 +17,9 @@ use crate::data::parallel::{Pair, ParallelCorpus};
 use crate::data::synonyms;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Candidate, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, TrainingLengths};
-use crate::metrics::{Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu};
+use crate::metrics::{
+    Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu,
+};
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
 use crate::published::PublishedNumbers;

@@ -17,8 +17,8 @@ use toml::Table;
 
 pub(crate) use super::config::Config;
 use super::lengths::TrainingLengths;
-use crate::analyse::SeenImage;
 use super::rule::Rule;
+use crate::analyse::SeenImage;
 use crate::attention::Attention;
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};

@@ -16,13 +16,14 @@ use super::{
 };
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length};
+use crate::experiment::{
+    Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length,
+};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::token_losses::token_losses;
-use crate::tokenise::{CLASSIFY, SEPARATE};
 use crate::train::{Interrupt, Task, TrainingLoss};
 
 /// Complete configuration of `mlm`.
