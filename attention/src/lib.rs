@@ -9,12 +9,15 @@
 //! # let x = Tensor::<3>::ones([batch, n, 512], &device);
 //! # let x_t = Tensor::<3>::ones([batch, 1, 512], &device);
 //! # let (queries, memory) = (Tensor::<3>::ones([batch, 3, 512], &device), x.clone());
-//! let attention = AttentionConfig::new("sparse-strided", 512, 8).with_causal(true).with_dropout(0.1).init(&device)?;
+//! // The stride follows the maximal length: 8 for 64 positions.
+//! let attention = AttentionConfig::new("sparse-strided", 512, 8).with_causal(true).with_dropout(0.1).with_max_length(64).init(&device)?;
 //! let mask = Mask::padding(&lengths, n);
 //! let y = attention.forward(x.clone(), &mask);                      // [batch, n, 512]
 //! # assert_eq!(y.dims(), [batch, n, 512]);
 //! let (y, weights) = attention.forward_with_weights(x, &mask);      // and [batch, 8, n, n]
 //! # assert_eq!((y.dims(), weights.dims()), ([batch, n, 512], [batch, 8, n, n]));
+//! let hidden = weights.slice([0..1, 0..1, 39..40, 24..31]);         // between 8 and 16 positions back
+//! assert_eq!(hidden.sum().into_scalar::<f32>(), 0.0);
 //!
 //! let mut cache = attention.cache(batch, capacity);                 // owns position and causality
 //! let y = attention.step(x_t, &mut cache);                          // cannot be called wrongly

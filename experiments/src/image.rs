@@ -115,7 +115,7 @@ impl Experiment for ImageModelling {
             )));
         }
         fits_grid(&config.model, images)?;
-        fits_blocks(&attention.layout.decoder, images.height, row(images))?;
+        fits_blocks(&attention.layout.decoder, config::dims(images))?;
         config.own.0.model(&config.model, images, attention).validate().map_err(ExperimentError::usage)
     }
 
@@ -338,8 +338,8 @@ fn fits_grid(settings: &ModelSettings, images: &Images) -> Result<(), Experiment
 }
 
 /// Refuses blocks that images of so many rows, each of so many values, are not made of.
-fn fits_blocks(attention: &LayerAttention, height: usize, row: usize) -> Result<(), ExperimentError> {
-    let Some(blocks) = config::blocks(attention, row) else { return Ok(()) };
+fn fits_blocks(attention: &LayerAttention, shape: [usize; 2]) -> Result<(), ExperimentError> {
+    let (Some(blocks), [height, row]) = (config::blocks(attention, shape), shape) else { return Ok(()) };
     let [rows, columns] = blocks.block;
     if height.is_multiple_of(rows) && row.is_multiple_of(columns) {
         return Ok(());

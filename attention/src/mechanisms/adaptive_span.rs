@@ -31,6 +31,7 @@ use crate::engine::{LogitTerms, Ramp, SoftSpan, transposed};
 use crate::error::ConfigError;
 use crate::init::{self, Init};
 use crate::logits::{LogitFacts, Logits, shared_in_order};
+use crate::mechanisms::default_sizes::quarter;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -73,8 +74,9 @@ pub struct AdaptiveSpanConfig {
     /// Longest span `S`, at least 1 (default: the maximal length).
     #[setters(into)]
     pub max_span: Option<usize>,
-    /// Width `R` of the ramp, greater than 0 (default 32).
-    pub ramp: f64,
+    /// Width `R` of the ramp, greater than 0 (default: 32, or a quarter of the longest span if that is less, but at least 2).
+    #[setters(into)]
+    pub ramp: Option<f64>,
     /// Span at first as a fraction `z'` of the longest, in `[0, 1]`, strictly between for dynamic spans (default 0; for dynamic spans `σ(-4)`, about 0.018).
     #[setters(into)]
     pub initial: Option<f64>,
@@ -98,7 +100,7 @@ impl Default for AdaptiveSpanConfig {
     fn default() -> Self {
         Self {
             max_span: None,
-            ramp: 32.0,
+            ramp: None,
             initial: None,
             penalty: 2e-6,
             kind: SpanKind::default(),
@@ -133,12 +135,18 @@ pub struct AdaptiveSpan {
 
 impl AdaptiveSpanConfig {
     fn spanned(&self, placement: &Placement) -> AnyMechanism {
-        let base = || LearnedRelativeConfig { max_distance: Some(self.longest(placement)), shared_table: self.shared_table }.into();
+        let base = || LearnedRelativeConfig { max_distance: Some(self.longest_at(placement.max_length)), shared_table: self.shared_table }.into();
         self.logits.clone().unwrap_or_else(base)
     }
 
-    fn longest(&self, placement: &Placement) -> usize {
-        self.max_span.unwrap_or(placement.max_length)
+    /// The longest span in a model of this maximal length.
+    pub fn longest_at(&self, max_length: usize) -> usize {
+        self.max_span.unwrap_or(max_length)
+    }
+
+    /// Width of the ramp in a model of this maximal length.
+    pub fn ramp_at(&self, max_length: usize) -> f64 {
+        self.ramp.unwrap_or_else(|| quarter(self.longest_at(max_length), 32).max(2) as f64)
     }
 
     /// Initialises the logits and spans.
@@ -160,8 +168,8 @@ impl AdaptiveSpanConfig {
             gate: (self.kind == SpanKind::Dynamic).then(gate),
             fixed: initial,
             heads,
-            max_span: self.longest(placement),
-            ramp: self.ramp,
+            max_span: self.longest_at(placement.max_length),
+            ramp: self.ramp_at(placement.max_length),
             origin: if self.origin == SpanOrigin::Code { 1.0 } else { 0.0 },
             penalty: self.penalty,
             own_position: self.own_position,
@@ -185,7 +193,7 @@ impl Mechanism for AdaptiveSpanConfig {
             letters: &[
                 ("S", "longest distance that is seen"),
                 ("z", "longest span of the layer's heads"),
-                ("R", "width of the ramp, option `ramp`"),
+                ("R", "width of the ramp, option `ramp`, by default at most `S / 4`"),
             ],
             differences: &[
                 "The released attention never sees the query's own position; here it is seen unless `own_position` is false (then the first query sees nothing and has weights of exactly 0).",
@@ -199,7 +207,7 @@ impl Mechanism for AdaptiveSpanConfig {
     }
 
     fn drawn(self) -> Self {
-        Self { initial: Some(0.25), ramp: 6.0, ..self }
+        Self { initial: Some(0.25), ramp: Some(6.0), ..self }
     }
 
     fn named() -> Vec<(&'static str, Self)> {
@@ -226,17 +234,21 @@ impl Mechanism for AdaptiveSpanConfig {
         &[("Struct:AdaptiveSpan", "span")]
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        let (max_span, ramp) = (Some(self.longest_at(max_length)), Some(self.ramp_at(max_length)));
+        Self { max_span, ramp, logits: self.logits.map(|logits| logits.resolved(max_length)), ..self }
+    }
+
     /// # Errors
     /// If a number is out of its range, no key would be seen, or the logits are wrong or not to be had.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let check = placement.check(Self::NAME);
         check.at_least_one_if_given("max_span", self.max_span)?;
         check.non_negative("penalty", self.penalty)?;
-        if !(self.ramp.is_finite() && self.ramp > 0.0) {
-            return Err(check.wrong("ramp", self.ramp, "give a number greater than 0"));
-        }
-        if !self.own_position && self.origin == SpanOrigin::Paper && self.ramp <= 1.0 {
-            return Err(check.wrong("ramp", self.ramp, "a span of 0 would see no key: give more than 1, or origin = \"code\""));
+        let ramp = self.ramp_at(placement.max_length);
+        check.positive("ramp", ramp)?;
+        if !self.own_position && self.origin == SpanOrigin::Paper && ramp <= 1.0 {
+            return Err(check.wrong("ramp", ramp, "a span of 0 would see no key: give more than 1, or origin = \"code\""));
         }
         let is_possible = |z: f64| (0.0..=1.0).contains(&z) && !(self.kind == SpanKind::Dynamic && [0.0, 1.0].contains(&z));
         if let Some(initial) = self.initial.filter(|&initial| !is_possible(initial)) {
@@ -279,7 +291,8 @@ impl Mechanism for AdaptiveSpanConfig {
     /// Sukhbaatar et al. 2019, section 2.2: weights in proportion to `min(max((R + z - x) / R, 0), 1) e^s`.
     fn formula(&self) -> Option<Formula<'_>> {
         let mask = |query: &Query, key| {
-            let (longest, distance) = (self.longest(query.placement()), query.distance(key));
+            let max_length = query.placement().max_length;
+            let (longest, ramp, distance) = (self.longest_at(max_length), self.ramp_at(max_length), query.distance(key));
             if distance > longest || (distance == 0 && !self.own_position) {
                 return 0.0;
             }
@@ -289,7 +302,7 @@ impl Mechanism for AdaptiveSpanConfig {
                 SpanKind::Fixed => self.initial.unwrap_or(0.0),
             };
             let x = if self.origin == SpanOrigin::Code { distance as f64 - 1.0 } else { distance as f64 };
-            ((self.ramp + longest as f64 * fraction - x) / self.ramp).clamp(0.0, 1.0)
+            ((ramp + longest as f64 * fraction - x) / ramp).clamp(0.0, 1.0)
         };
         let weights = move |query: &Query| {
             let weights = softmax(&query.scores()).into_iter().enumerate();
@@ -331,7 +344,7 @@ impl Mechanism for AdaptiveSpanConfig {
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
         match &self.logits {
             Some(logits) => logits.letters(max_length),
-            None => vec![("S", self.max_span.unwrap_or(max_length))],
+            None => vec![("S", self.longest_at(max_length))],
         }
     }
 }

@@ -34,8 +34,10 @@ use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct DynamicConvConfig {
-    /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31).
-    pub kernel: KernelSizes,
+    /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31,
+    /// those above 3 at most the greatest odd number within a quarter of the maximal length).
+    #[setters(into)]
+    pub kernel: Option<KernelSizes>,
     /// Whether the prediction of kernels has a bias: the kernel of a lightweight convolution, added to each (default: no).
     pub kernel_bias: bool,
     /// Whether the input projection is a gated linear unit (default: yes).
@@ -48,8 +50,7 @@ pub struct DynamicConvConfig {
 
 impl Default for DynamicConvConfig {
     fn default() -> Self {
-        let kernel = KernelSizes::default();
-        Self { kernel, kernel_bias: false, glu: true, renormalise_padding: false, execution: Execution::Unfolded }
+        Self { kernel: None, kernel_bias: false, glu: true, renormalise_padding: false, execution: Execution::Unfolded }
     }
 }
 
@@ -64,12 +65,17 @@ pub struct DynamicConv {
 }
 
 impl DynamicConvConfig {
+    /// Taps of the layers in a model of this maximal length.
+    pub fn kernel_at(&self, max_length: usize) -> KernelSizes {
+        self.kernel.clone().unwrap_or_else(|| KernelSizes::of_length(max_length))
+    }
+
     /// Initialises the attention.
     ///
     /// # Panics
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> KernelAttention<DynamicConv> {
-        let taps = self.kernel.at(placement.layer).expect("validated: there is a kernel size");
+        let taps = self.kernel_at(placement.max_length).at(placement.layer).expect("validated: there is a kernel size");
         let Placement { d_model, heads, .. } = *placement;
         let predictor = init::linear(d_model, heads * taps, self.kernel_bias, &key.named("kernel"), device);
         let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
@@ -90,19 +96,23 @@ impl Mechanism for DynamicConvConfig {
             causal: true,
             time: "n (H + 1) t d",
             state: "t d",
-            letters: &[("t", "taps of a kernel, option `kernel`")],
+            letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
             differences: &[EVEN_KERNELS],
         }
     }
 
     fn drawn(self) -> Self {
-        Self { kernel: KernelSizes::All(7), ..self }
+        Self { kernel: Some(KernelSizes::All(7)), ..self }
+    }
+
+    fn resolved(self, max_length: usize) -> Self {
+        Self { kernel: Some(self.kernel_at(max_length)), ..self }
     }
 
     /// # Errors
     /// If there is no kernel size, or one of 0.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.kernel.validate(Self::NAME, placement)
+        self.kernel_at(placement.max_length).validate(Self::NAME, placement)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -135,12 +145,12 @@ impl Mechanism for DynamicConvConfig {
         Some(projections(self.glu).plus(ParameterFormula::trained(&[(1, "d H t")])).plus(bias))
     }
 
-    fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
-        vec![("t", self.kernel.at(0).unwrap_or(1))]
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("t", self.kernel_at(max_length).at(0).unwrap_or(1))]
     }
 
     fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        vec![("t", self.kernel.at(placement.layer).unwrap_or(1))]
+        vec![("t", self.kernel_at(placement.max_length).at(placement.layer).unwrap_or(1))]
     }
 }
 

@@ -27,6 +27,7 @@ use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
+use crate::mechanisms::default_sizes::quarter;
 use crate::memory::KeyValueState;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
@@ -49,14 +50,13 @@ pub enum KernelSizes {
     Each(Vec<usize>),
 }
 
-impl Default for KernelSizes {
-    /// 3, 7, 15, and 31 in the fourth layer and above: encoder and decoder of the paper.
-    fn default() -> Self {
-        Self::Each(vec![3, 7, 15, 31])
-    }
-}
-
 impl KernelSizes {
+    /// Of a model of this maximal length: 3, 7, 15, and 31 in the fourth layer and above, as in encoder and decoder of the paper, all odd, and those
+    /// above 3 at most a quarter of the maximal length.
+    pub fn of_length(max_length: usize) -> Self {
+        Self::Each([3, 7, 15, 31].map(|of_paper| ((quarter(max_length, of_paper) - 1) | 1).max(3)).to_vec())
+    }
+
     /// The size in a layer, if there is one.
     pub fn at(&self, layer: usize) -> Option<usize> {
         match self {

@@ -97,6 +97,10 @@ impl Mechanism for LearnedRelativeConfig {
         }
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        Self { max_distance: self.max_distance.or(Some(max_length)) }
+    }
+
     /// # Errors
     /// If the greatest distance is 0.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {

@@ -29,8 +29,10 @@ use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct LightweightConvConfig {
-    /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31).
-    pub kernel: KernelSizes,
+    /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31,
+    /// those above 3 at most the greatest odd number within a quarter of the maximal length).
+    #[setters(into)]
+    pub kernel: Option<KernelSizes>,
     /// Whether the input projection is a gated linear unit (default: yes).
     pub glu: bool,
     /// Whether the weights of a row are divided by their sum over the visible taps, which makes the softmax one over these taps (default: no).
@@ -41,7 +43,7 @@ pub struct LightweightConvConfig {
 
 impl Default for LightweightConvConfig {
     fn default() -> Self {
-        Self { kernel: KernelSizes::default(), glu: true, renormalise_padding: false, execution: Execution::Unfolded }
+        Self { kernel: None, glu: true, renormalise_padding: false, execution: Execution::Unfolded }
     }
 }
 
@@ -55,12 +57,17 @@ pub struct LightweightConv {
 }
 
 impl LightweightConvConfig {
+    /// Taps of the layers in a model of this maximal length.
+    pub fn kernel_at(&self, max_length: usize) -> KernelSizes {
+        self.kernel.clone().unwrap_or_else(|| KernelSizes::of_length(max_length))
+    }
+
     /// Initialises the attention.
     ///
     /// # Panics
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> KernelAttention<LightweightConv> {
-        let taps = self.kernel.at(placement.layer).expect("validated: there is a kernel size");
+        let taps = self.kernel_at(placement.max_length).at(placement.layer).expect("validated: there is a kernel size");
         let heads = placement.heads;
         let weight = Init::XavierUniform { fan_in: taps, fan_out: heads * taps }.parameter([heads, taps], &key.named("kernel"), device);
         let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
@@ -81,7 +88,7 @@ impl Mechanism for LightweightConvConfig {
             causal: true,
             time: "n t d",
             state: "t d",
-            letters: &[("t", "taps of a kernel, option `kernel`")],
+            letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
             differences: &[
                 EVEN_KERNELS,
                 "Dropout drops the weights of each query apart, as in fairseq's implementation in tensor operations; its CUDA kernels drop one weight for all positions.",
@@ -90,13 +97,17 @@ impl Mechanism for LightweightConvConfig {
     }
 
     fn drawn(self) -> Self {
-        Self { kernel: KernelSizes::All(7), ..self }
+        Self { kernel: Some(KernelSizes::All(7)), ..self }
+    }
+
+    fn resolved(self, max_length: usize) -> Self {
+        Self { kernel: Some(self.kernel_at(max_length)), ..self }
     }
 
     /// # Errors
     /// If there is no kernel size, or one of 0.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.kernel.validate(Self::NAME, placement)
+        self.kernel_at(placement.max_length).validate(Self::NAME, placement)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -122,12 +133,12 @@ impl Mechanism for LightweightConvConfig {
         Some(projections(self.glu).plus(ParameterFormula::trained(&[(1, "H t")])))
     }
 
-    fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
-        vec![("t", self.kernel.at(0).unwrap_or(1))]
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("t", self.kernel_at(max_length).at(0).unwrap_or(1))]
     }
 
     fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        vec![("t", self.kernel.at(placement.layer).unwrap_or(1))]
+        vec![("t", self.kernel_at(placement.max_length).at(placement.layer).unwrap_or(1))]
     }
 }
 

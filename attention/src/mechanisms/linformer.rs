@@ -34,6 +34,7 @@ use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
+use crate::mechanisms::default_sizes::quarter;
 use crate::memory::KeyValueState;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
@@ -65,7 +66,7 @@ pub enum Sharing {
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct LinformerConfig {
-    /// Number of slots `k`, from 1 to the maximal length (default: 64, or the maximal length if that is less). Of windows it is the greatest number.
+    /// Number of slots `k`, from 1 to the maximal length (default: 64, or a quarter of the maximal length if that is less). Of windows it is the greatest number.
     #[setters(into)]
     pub rank: Option<usize>,
     /// How positions become slots: `linear` (default), `mean-pooling`, `max-pooling` or `convolution`.
@@ -114,7 +115,7 @@ impl LinformerConfig {
 
     /// Rows of the projections for a maximal length.
     pub(crate) fn rank_at(&self, max_length: usize) -> usize {
-        self.rank.unwrap_or(max_length.min(64))
+        self.rank.unwrap_or_else(|| quarter(max_length, 64))
     }
 
     /// Initialises the attention.
@@ -157,7 +158,7 @@ impl Mechanism for LinformerConfig {
             causal: false,
             time: "n k d",
             state: "2 k d",
-            letters: &[("k", "the option `rank`")],
+            letters: &[("k", "the option `rank`, by default at most `L / 4`")],
             differences: &[
                 "The authors' code gives `k` as a ratio of `L`; here it is a number.",
                 "In the authors' code all projections but `E` and `F` have biases; here none has, as in the other attentions.",
@@ -167,6 +168,10 @@ impl Mechanism for LinformerConfig {
 
     fn drawn(self) -> Self {
         Self { rank: Some(8), ..self }
+    }
+
+    fn resolved(self, max_length: usize) -> Self {
+        Self { rank: Some(self.rank_at(max_length)), ..self }
     }
 
     /// # Errors

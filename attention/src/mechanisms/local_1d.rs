@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
 use crate::error::ConfigError;
+use crate::mechanisms::default_sizes::near_square_root;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -23,13 +24,14 @@ use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of local attention in one dimension.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct LocalOneDConfig {
-    /// Queries in a block, `l_q`, at least 1 (default 256).
-    pub query_block: usize,
+    /// Queries in a block, `l_q`, at least 1 (default: 256 from a maximal length of 1024 on, below the whole square root of the maximal length).
+    #[setters(into)]
+    pub query_block: Option<usize>,
     /// Positions before the block that its queries see too, `l_m` (default: as many as are in a block). With 0 they see their own block alone.
     #[setters(into)]
     pub memory_block: Option<usize>,
@@ -38,12 +40,6 @@ pub struct LocalOneDConfig {
     /// What scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
-}
-
-impl Default for LocalOneDConfig {
-    fn default() -> Self {
-        Self { query_block: 256, memory_block: None, execution: Execution::default(), logits: AnyMechanism::default() }
-    }
 }
 
 /// The pattern of local attention in one dimension.
@@ -56,9 +52,10 @@ pub struct LocalOneD {
 }
 
 impl LocalOneDConfig {
-    /// The pattern alone.
-    pub fn pattern(&self) -> LocalOneD {
-        LocalOneD { query_block: self.query_block, memory_block: self.memory_block.unwrap_or(self.query_block) }
+    /// The pattern alone, in a model of this maximal length.
+    pub fn pattern(&self, max_length: usize) -> LocalOneD {
+        let query_block = self.query_block.unwrap_or_else(|| near_square_root(max_length, 256));
+        LocalOneD { query_block, memory_block: self.memory_block.unwrap_or(query_block) }
     }
 
     /// Initialises the logits.
@@ -66,7 +63,7 @@ impl LocalOneDConfig {
     /// # Panics
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(), self.execution, placement, key, device)
+        Restricted::over(&self.logits, self.pattern(placement.max_length), self.execution, placement, key, device)
     }
 }
 
@@ -83,7 +80,10 @@ impl Mechanism for LocalOneDConfig {
             causal: true,
             time: "n (l_q + l_m) d",
             state: "2 (l_q + l_m) d",
-            letters: &[("l_q", "queries of a block, option `query_block`"), ("l_m", "positions before a block, option `memory_block`")],
+            letters: &[
+                ("l_q", "queries of a block, option `query_block`, by default 256 or near the square root of `L`"),
+                ("l_m", "positions before a block, option `memory_block`"),
+            ],
             differences: &[
                 "The authors' masked form always has `l_m = l_q`, and takes a sequence of less than two blocks as one, which is the same set then.",
             ],
@@ -91,7 +91,7 @@ impl Mechanism for LocalOneDConfig {
     }
 
     fn drawn(self) -> Self {
-        Self { query_block: 8, ..self }
+        Self { query_block: Some(8), ..self }
     }
 
     fn members(&self) -> Vec<&AnyMechanism> {
@@ -102,10 +102,16 @@ impl Mechanism for LocalOneDConfig {
         Some(Self { logits, ..self })
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        let LocalOneD { query_block, memory_block } = self.pattern(max_length);
+        let logits = self.logits.resolved(max_length);
+        Self { query_block: Some(query_block), memory_block: Some(memory_block), logits, ..self }
+    }
+
     /// # Errors
     /// If a block is empty, or what is restricted has no logits or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one("query_block", self.query_block)?;
+        placement.check(Self::NAME).at_least_one_if_given("query_block", self.query_block)?;
         validate_logits(Self::NAME, &self.logits, placement)
     }
 
@@ -121,8 +127,9 @@ impl Mechanism for LocalOneDConfig {
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
             let (i, j) = (query.position(), query.position_of(key));
-            let mut block = (0..=i + self.query_block).filter(|p| p / self.query_block == i / self.query_block);
-            block.any(|p| p.abs_diff(j) <= self.memory_block.unwrap_or(self.query_block))
+            let LocalOneD { query_block, memory_block } = self.pattern(query.placement().max_length);
+            let mut block = (0..=i + query_block).filter(|p| p / query_block == i / query_block);
+            block.any(|p| p.abs_diff(j) <= memory_block)
         }))
     }
 }

@@ -27,17 +27,23 @@ use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of local attention in two dimensions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct LocalTwoDConfig {
-    /// Elements in a row of the image: pixels times channels (default 96, that is 32 pixels of 3 channels).
-    pub width: usize,
-    /// Rows and columns of a block of queries, `[h_q, w_q]`; `w_q` divides the width (default `[8, 32]`).
-    pub query_block: [usize; 2],
-    /// Rows above, and columns at each side of the block, that its queries see too, `[h_m, w_m]` (default `[8, 16]`).
-    pub memory: [usize; 2],
+    /// Elements in a row of the image: pixels times channels (default: 96, that is 32 pixels of 3 channels, from a maximal length of 32 such rows on; below about
+    /// the square root of the maximal length, a multiple of `w_q`).
+    #[setters(into)]
+    pub width: Option<usize>,
+    /// Rows and columns of a block of queries, `[h_q, w_q]`; `w_q` divides the width (default: `[8, 32]` of the paper's image; of others about the square roots of
+    /// the number of rows that the maximal length has, and of the width).
+    #[setters(into)]
+    pub query_block: Option<[usize; 2]>,
+    /// Rows above, and columns at each side of the block, that its queries see too, `[h_m, w_m]` (default: as many rows as in a block, and half as many columns,
+    /// rounded up).
+    #[setters(into)]
+    pub memory: Option<[usize; 2]>,
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
@@ -45,11 +51,10 @@ pub struct LocalTwoDConfig {
     pub logits: AnyMechanism,
 }
 
-impl Default for LocalTwoDConfig {
-    fn default() -> Self {
-        Self { width: 96, query_block: [8, 32], memory: [8, 16], execution: Execution::default(), logits: AnyMechanism::default() }
-    }
-}
+/// Rows of the paper's images, and elements of a row.
+const IMAGE: [usize; 2] = [32, 96];
+/// Rows and columns of the paper's blocks.
+const BLOCK: [usize; 2] = [8, 32];
 
 /// The order in which an image is generated block by block.
 ///
@@ -128,18 +133,41 @@ pub struct LocalTwoD {
 }
 
 impl LocalTwoDConfig {
-    /// Row and column of the element that is generated at a position, found by generating: for the formula, which has nothing from [`BlockRaster`].
-    fn generated(&self, position: usize) -> [usize; 2] {
-        let [height, width] = self.query_block;
-        let blocks = (0..).flat_map(|row| (0..self.width / width).map(move |column| [row * height, column * width]));
+    /// The order of generation in a model of this maximal length.
+    pub fn order(&self, max_length: usize) -> BlockRaster {
+        let has_image = max_length >= IMAGE[0] * IMAGE[1];
+        let width = self.width.unwrap_or_else(|| {
+            let side = max_length.isqrt();
+            let columns = self.query_block.map_or(side.isqrt(), |[_, columns]| columns).max(1);
+            match has_image {
+                true if self.query_block.is_none() || IMAGE[1].is_multiple_of(columns) => IMAGE[1],
+                _ => (side / columns).max(1) * columns,
+            }
+        });
+        let block = self.query_block.unwrap_or_else(|| {
+            if has_image && width == IMAGE[1] {
+                return BLOCK;
+            }
+            let rows = max_length.div_ceil(width.max(1));
+            [rows.isqrt().max(1), (1..=width.isqrt()).rev().find(|&columns| width.is_multiple_of(columns)).unwrap_or(1)]
+        });
+        BlockRaster { width, block }
+    }
+
+    /// Row and column of the element that is generated at a position, found by generating: for the formula, which has nothing else from [`BlockRaster`].
+    fn generated(BlockRaster { width: row_width, block }: BlockRaster, position: usize) -> [usize; 2] {
+        let [height, width] = block;
+        let blocks = (0..).flat_map(|row| (0..row_width / width).map(move |column| [row * height, column * width]));
         let cells =
             blocks.flat_map(|[top, left]| (top..top + height).flat_map(move |row| (left..left + width).map(move |column| [row, column])));
         cells.into_iter().nth(position).expect("the rows of an image do not end here")
     }
 
-    /// The pattern alone.
-    pub fn pattern(&self) -> LocalTwoD {
-        LocalTwoD { order: BlockRaster { width: self.width, block: self.query_block }, memory: self.memory }
+    /// The pattern alone, in a model of this maximal length.
+    pub fn pattern(&self, max_length: usize) -> LocalTwoD {
+        let order = self.order(max_length);
+        let [rows, columns] = order.block;
+        LocalTwoD { order, memory: self.memory.unwrap_or([rows, columns.div_ceil(2)]) }
     }
 
     /// Initialises the logits.
@@ -147,7 +175,7 @@ impl LocalTwoDConfig {
     /// # Panics
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(), self.execution, placement, key, device)
+        Restricted::over(&self.logits, self.pattern(placement.max_length), self.execution, placement, key, device)
     }
 }
 
@@ -169,14 +197,14 @@ impl Mechanism for LocalTwoDConfig {
                 ("w_q", "columns of a block of queries"),
                 ("h_m", "rows above a block, rounded up to whole blocks in the state"),
                 ("w_m", "columns beside a block, rounded up to whole blocks in the state"),
-                ("X", "elements in a row of the image, option `width`"),
+                ("X", "elements in a row of the image, option `width`, by default 96 or near the square root of `L`"),
             ],
             differences: &["The authors' code finds padding by elements that are all zero; here the sequence ends where it ends."],
         }
     }
 
     fn drawn(self) -> Self {
-        Self { width: 8, query_block: [2, 4], memory: [1, 2], ..self }
+        Self { width: Some(8), query_block: Some([2, 4]), memory: Some([1, 2]), ..self }
     }
 
     fn members(&self) -> Vec<&AnyMechanism> {
@@ -187,10 +215,16 @@ impl Mechanism for LocalTwoDConfig {
         Some(Self { logits, ..self })
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        let LocalTwoD { order: BlockRaster { width, block }, memory } = self.pattern(max_length);
+        let logits = self.logits.resolved(max_length);
+        Self { width: Some(width), query_block: Some(block), memory: Some(memory), logits, ..self }
+    }
+
     /// # Errors
     /// If a block is empty or does not divide the width, or what is restricted has no logits or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let Self { width, query_block: [rows, columns], .. } = *self;
+        let BlockRaster { width, block: [rows, columns] } = self.order(placement.max_length);
         let check = placement.check(Self::NAME);
         if rows == 0 || columns == 0 {
             return Err(check.wrong("query_block", format!("[{rows}, {columns}]"), "give at least one row and one column"));
@@ -213,11 +247,13 @@ impl Mechanism for LocalTwoDConfig {
     /// Parmar et al. 2018: what is near one element of the block in both directions, since the block is a rectangle.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
-            let block_of = |[row, column]: [usize; 2]| [row / self.query_block[0], column / self.query_block[1]];
-            let (own, [row, column]) = (block_of(self.generated(query.position())), self.generated(query.position_of(key)));
-            let area = self.query_block[0] * self.width;
-            let mut block = (0..(query.position() / area + 1) * area).map(|p| self.generated(p)).filter(|&cell| block_of(cell) == own);
-            block.any(|[r, c]| r.abs_diff(row) <= self.memory[0] && c.abs_diff(column) <= self.memory[1])
+            let LocalTwoD { order, memory } = self.pattern(query.placement().max_length);
+            let block_of = |[row, column]: [usize; 2]| [row / order.block[0], column / order.block[1]];
+            let generated = |position| Self::generated(order, position);
+            let (own, [row, column]) = (block_of(generated(query.position())), generated(query.position_of(key)));
+            let area = order.block[0] * order.width;
+            let mut block = (0..(query.position() / area + 1) * area).map(generated).filter(|&cell| block_of(cell) == own);
+            block.any(|[r, c]| r.abs_diff(row) <= memory[0] && c.abs_diff(column) <= memory[1])
         }))
     }
 }

@@ -130,6 +130,10 @@ impl Mechanism for MixtureConfig {
         self.members.iter().collect()
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        Self { members: self.members.iter().map(|member| member.resolved(max_length)).collect(), ..self }
+    }
+
     fn joining(members: &[AnyMechanism]) -> Option<Self> {
         Some(Self { members: members.to_vec(), ..Self::default() })
     }

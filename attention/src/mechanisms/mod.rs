@@ -1,7 +1,7 @@
 //! The mechanisms, one file each, named as their papers name them, and parts that several share: [`kernel_attention`] of the convolutions,
 //! [`sequence_projection`] of Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`], [`delta_rule`],
 //! [`selective_decay`], [`short_convolution`] and [`gated_norm`] of recurrences. The configuration of each begins with the defaults and has a setter for each option:
-//! `LinformerConfig::default().with_rank(64)`.
+//! `LinformerConfig::default().with_rank(64)`. Where an option gives no size, [`default_sizes`] derives it from the maximal length of the model.
 
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
 
@@ -10,6 +10,7 @@ pub mod aft;
 pub mod alibi;
 pub mod base_conv;
 pub mod cosformer;
+pub mod default_sizes;
 pub mod delta_net;
 pub mod delta_rule;
 pub mod differential;

@@ -50,8 +50,8 @@ impl Default for ReluConfig {
 }
 
 impl ReluConfig {
-    fn length(&self, placement: &Placement) -> usize {
-        self.length.unwrap_or(placement.max_length).max(1)
+    fn length_at(&self, max_length: usize) -> usize {
+        self.length.unwrap_or(max_length).max(1)
     }
 }
 
@@ -107,6 +107,10 @@ impl Mechanism for ReluConfig {
         self.logits.can_cross()
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        Self { length: Some(self.length_at(max_length)), logits: self.logits.resolved(max_length), ..self }
+    }
+
     /// # Errors
     /// If the power is not among those that are possible, the length is 0, or what is normalised has no scores of its own or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
@@ -119,7 +123,7 @@ impl Mechanism for ReluConfig {
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        let scale = (1.0 / self.length(placement) as f64) as f32;
+        let scale = (1.0 / self.length_at(placement.max_length) as f64) as f32;
         let normaliser = Normaliser::Relu { power: self.power as u32, scale };
         Some(self.logits.init_logits(placement, key, device)?.normalised_by(normaliser))
     }
@@ -127,7 +131,7 @@ impl Mechanism for ReluConfig {
     /// Wortsman et al. 2023, section 3, with the exponent 1 of the length.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(|query| {
-            let length = self.length(query.placement()) as f64;
+            let length = self.length_at(query.placement().max_length) as f64;
             let weight = |score: f64| if score > 0.0 { (0..self.power).fold(1.0, |power, _| power * score) / length } else { 0.0 };
             query.scores().into_iter().map(|score| score.map_or(0.0, weight)).collect()
         }))

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
 use crate::error::ConfigError;
+use crate::mechanisms::default_sizes::quarter;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -22,24 +23,19 @@ use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of sliding-window attention.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct SlidingWindowConfig {
-    /// Keys that a query sees, `W`, its own position included, at least 1 (default 256).
-    pub window: usize,
+    /// Keys that a query sees, `W`, its own position included, at least 1 (default: 256, or a quarter of the maximal length if that is less).
+    #[setters(into)]
+    pub window: Option<usize>,
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
-}
-
-impl Default for SlidingWindowConfig {
-    fn default() -> Self {
-        Self { window: 256, execution: Execution::default(), logits: AnyMechanism::default() }
-    }
 }
 
 /// The pattern of sliding-window attention.
@@ -50,12 +46,18 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindowConfig {
+    /// Keys that a query sees in a model of this maximal length.
+    pub fn window_at(&self, max_length: usize) -> usize {
+        self.window.unwrap_or_else(|| quarter(max_length, 256))
+    }
+
     /// Initialises the logits.
     ///
     /// # Panics
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, SlidingWindow { window: self.window }, self.execution, placement, key, device)
+        let pattern = SlidingWindow { window: self.window_at(placement.max_length) };
+        Restricted::over(&self.logits, pattern, self.execution, placement, key, device)
     }
 }
 
@@ -72,7 +74,7 @@ impl Mechanism for SlidingWindowConfig {
             causal: true,
             time: "n W d",
             state: "2 W d",
-            letters: &[("W", "keys that a query sees, option `window`")],
+            letters: &[("W", "keys that a query sees, option `window`, by default 256 or at most `L / 4`")],
             differences: &[
                 "Longformer counts otherwise: its window of `w` has `w / 2` positions on either side, which is `W = w / 2 + 1` here.",
             ],
@@ -80,7 +82,7 @@ impl Mechanism for SlidingWindowConfig {
     }
 
     fn drawn(self) -> Self {
-        Self { window: 8, ..self }
+        Self { window: Some(8), ..self }
     }
 
     fn members(&self) -> Vec<&AnyMechanism> {
@@ -91,10 +93,14 @@ impl Mechanism for SlidingWindowConfig {
         Some(Self { logits, ..self })
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        Self { window: Some(self.window_at(max_length)), logits: self.logits.resolved(max_length), ..self }
+    }
+
     /// # Errors
     /// If the window is empty, or what is restricted has no logits or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one("window", self.window)?;
+        placement.check(Self::NAME).at_least_one_if_given("window", self.window)?;
         validate_logits(Self::NAME, &self.logits, placement)
     }
 
@@ -108,7 +114,7 @@ impl Mechanism for SlidingWindowConfig {
 
     /// Jiang et al. 2023: the last `W` positions.
     fn formula(&self) -> Option<Formula<'_>> {
-        Some(Formula::default().shows(|query, key| query.distance(key) < self.window))
+        Some(Formula::default().shows(|query, key| query.distance(key) < self.window_at(query.placement().max_length)))
     }
 }
 

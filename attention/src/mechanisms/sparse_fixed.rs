@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
 use crate::error::ConfigError;
+use crate::mechanisms::default_sizes::{near_root, quarter};
 use crate::mechanisms::sparse_strided::factors;
 use crate::pattern::{Factorised, Integration, Pattern, turn};
 use crate::placement::{Placement, Role};
@@ -37,10 +38,13 @@ use crate::restricted::{Execution, Restricted, validate_logits};
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct SparseFixedConfig {
-    /// The stride `l`: positions in a block, at least 1 (default 128).
-    pub stride: usize,
-    /// Positions of a block that summarise it, `s`, from 1 to the stride (default 8).
-    pub summary: usize,
+    /// The stride `l`: positions in a block, at least 1 (default with two factors: 128 from a maximal length of 512 on, below the whole square root of the maximal
+    /// length; with `p` factors the whole `p`-th root, or 128 where `128^(p - 1)` is at most a quarter of the maximal length).
+    #[setters(into)]
+    pub stride: Option<usize>,
+    /// Positions of a block that summarise it, `s`, from 1 to the stride (default: 8, or a quarter of the stride if that is less).
+    #[setters(into)]
+    pub summary: Option<usize>,
     /// Whether heads have summaries of their own, as far as the block has room (default: yes). The first head that sees summaries has the block's last.
     pub separate_summaries: bool,
     /// Number of factors `p`, from 2 to 16 (default 2).
@@ -60,8 +64,8 @@ pub struct SparseFixedConfig {
 impl Default for SparseFixedConfig {
     fn default() -> Self {
         Self {
-            stride: 128,
-            summary: 8,
+            stride: None,
+            summary: None,
             separate_summaries: true,
             factors: 2,
             integration: Integration::default(),
@@ -73,9 +77,19 @@ impl Default for SparseFixedConfig {
 }
 
 impl SparseFixedConfig {
+    /// The stride in a model of this maximal length.
+    pub fn stride_at(&self, max_length: usize) -> usize {
+        self.stride.unwrap_or_else(|| near_root(max_length, self.factors, 128))
+    }
+
+    /// Positions that summarise a block in a model of this maximal length.
+    pub fn summary_at(&self, max_length: usize) -> usize {
+        self.summary.unwrap_or_else(|| quarter(self.stride_at(max_length), 8))
+    }
+
     /// The pattern alone.
     pub fn pattern(&self, placement: &Placement) -> Factorised {
-        let Self { stride, summary, factors: count, .. } = *self;
+        let (stride, summary, count) = (self.stride_at(placement.max_length), self.summary_at(placement.max_length), self.factors);
         // Split over heads, each turn of the factors has one sub-block.
         let apart = if self.integration == Integration::Heads { count } else { 1 };
         let seeing = placement.heads.div_ceil(apart);
@@ -116,13 +130,16 @@ impl Mechanism for SparseFixedConfig {
             causal: true,
             time: "n (l + s n / l) d",
             state: "2 n d",
-            letters: &[("l", "the option `stride`"), ("s", "positions that summarise a block, option `summary`")],
+            letters: &[
+                ("l", "the option `stride`, by default 128 or near the square root of `L`"),
+                ("s", "positions that summarise a block, option `summary`, by default 8 or at most `l / 4`"),
+            ],
             differences: &[],
         }
     }
 
     fn drawn(self) -> Self {
-        Self { stride: 8, summary: 2, integration: Integration::Heads, ..self }
+        Self { stride: Some(8), summary: Some(2), integration: Integration::Heads, ..self }
     }
 
     fn members(&self) -> Vec<&AnyMechanism> {
@@ -133,15 +150,20 @@ impl Mechanism for SparseFixedConfig {
         Some(Self { logits, ..self })
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        let (stride, summary) = (Some(self.stride_at(max_length)), Some(self.summary_at(max_length)));
+        Self { stride, summary, logits: self.logits.resolved(max_length), ..self }
+    }
+
     /// # Errors
     /// If the stride is 0, a block has no summary or more summaries than positions, there are too few or too many factors, a ratio is not one of interleaved
     /// factors, or what is restricted has no logits or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let check = placement.check(Self::NAME);
-        check.at_least_one("stride", self.stride)?;
-        if !(1..=self.stride).contains(&self.summary) {
-            let remedy = format!("give a number from 1 to the stride {}", self.stride);
-            return Err(check.wrong("summary", self.summary, remedy));
+        check.at_least_one_if_given("stride", self.stride)?;
+        let (stride, summary) = (self.stride_at(placement.max_length), self.summary_at(placement.max_length));
+        if !(1..=stride).contains(&summary) {
+            return Err(check.wrong("summary", summary, format!("give a number from 1 to the stride {stride}")));
         }
         self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
         validate_logits(Self::NAME, &self.logits, placement)
@@ -162,7 +184,8 @@ impl Mechanism for SparseFixedConfig {
     /// Child et al. 2019, sections 4.2 and 4.3.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
-            let (i, j, l, s, p) = (query.position(), query.position_of(key), self.stride, self.summary, self.factors);
+            let (i, j, p, max_length) = (query.position(), query.position_of(key), self.factors, query.placement().max_length);
+            let (l, s) = (self.stride_at(max_length), self.summary_at(max_length));
             // Split over heads, those that have the factors once share a sub-block.
             let apart = if self.integration == Integration::Heads { p } else { 1 };
             let different = if self.separate_summaries { query.placement().heads.div_ceil(apart).min(l / s) } else { 1 };

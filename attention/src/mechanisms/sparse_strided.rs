@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query};
 use crate::error::ConfigError;
+use crate::mechanisms::default_sizes::near_root;
 use crate::pattern::{Factorised, Integration, Pattern, turn};
 use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
@@ -35,8 +36,10 @@ use crate::restricted::{Execution, Restricted, validate_logits};
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct SparseStridedConfig {
-    /// The stride `l`, at least 1 (default 128).
-    pub stride: usize,
+    /// The stride `l`, at least 1 (default with two factors: 128 from a maximal length of 512 on, below the whole square root of the maximal length; with `p`
+    /// factors the whole `p`-th root, or 128 where `128^(p - 1)` is at most a quarter of the maximal length).
+    #[setters(into)]
+    pub stride: Option<usize>,
     /// Number of factors `p`, from 2 to 16 (default 2).
     pub factors: usize,
     /// How the factors are brought into the model (default: merged).
@@ -54,7 +57,7 @@ pub struct SparseStridedConfig {
 impl Default for SparseStridedConfig {
     fn default() -> Self {
         Self {
-            stride: 128,
+            stride: None,
             factors: 2,
             integration: Integration::default(),
             ratio: None,
@@ -65,9 +68,14 @@ impl Default for SparseStridedConfig {
 }
 
 impl SparseStridedConfig {
+    /// The stride in a model of this maximal length.
+    pub fn stride_at(&self, max_length: usize) -> usize {
+        self.stride.unwrap_or_else(|| near_root(max_length, self.factors, 128))
+    }
+
     /// The pattern alone.
     pub fn pattern(&self, placement: &Placement) -> Factorised {
-        let Self { stride, factors: count, .. } = *self;
+        let (stride, count) = (self.stride_at(placement.max_length), self.factors);
         let factor = |index: usize| -> Arc<dyn Pattern> {
             let step = stride.saturating_pow(index as u32);
             match index {
@@ -104,7 +112,7 @@ impl Mechanism for SparseStridedConfig {
             causal: true,
             time: "n (l + n / l) d",
             state: "2 n d",
-            letters: &[("l", "the option `stride`")],
+            letters: &[("l", "the option `stride`, by default 128 or near the square root of `L`")],
             differences: &[
                 "The neighbourhood has `l + 1` keys, as in the paper's formula; in the released code it has `l`.",
                 "The released mode called `strided` is the second factor alone.",
@@ -113,7 +121,7 @@ impl Mechanism for SparseStridedConfig {
     }
 
     fn drawn(self) -> Self {
-        Self { stride: 6, integration: Integration::Heads, ..self }
+        Self { stride: Some(6), integration: Integration::Heads, ..self }
     }
 
     fn members(&self) -> Vec<&AnyMechanism> {
@@ -124,11 +132,15 @@ impl Mechanism for SparseStridedConfig {
         Some(Self { logits, ..self })
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        Self { stride: Some(self.stride_at(max_length)), logits: self.logits.resolved(max_length), ..self }
+    }
+
     /// # Errors
     /// If the stride is 0, there are too few or too many factors, a ratio is not one of interleaved factors, or what is restricted has no logits or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let check = placement.check(Self::NAME);
-        check.at_least_one("stride", self.stride)?;
+        check.at_least_one_if_given("stride", self.stride)?;
         self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
         validate_logits(Self::NAME, &self.logits, placement)
     }
@@ -148,14 +160,14 @@ impl Mechanism for SparseStridedConfig {
     /// Child et al. 2019, sections 4.2 and 4.3.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
-            let distance = query.distance(key);
+            let (distance, stride) = (query.distance(key), self.stride_at(query.placement().max_length));
             let mut step = 1usize;
             for (m, has) in factors(self.factors, self.integration, &self.ratio, query).into_iter().enumerate() {
-                let is_near = m + 1 == self.factors || distance <= step.saturating_mul(self.stride);
+                let is_near = m + 1 == self.factors || distance <= step.saturating_mul(stride);
                 if has && distance.is_multiple_of(step) && is_near {
                     return true;
                 }
-                step = step.saturating_mul(self.stride);
+                step = step.saturating_mul(stride);
             }
             false
         }))

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::conformance::formula::Formula;
 use crate::contract::SinkCache;
 use crate::error::ConfigError;
+use crate::mechanisms::default_sizes::quarter;
 use crate::pattern::Pattern;
 use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
@@ -41,8 +42,10 @@ use crate::restricted::{Execution, Restricted, validate_logits};
 pub struct StreamingLlmConfig {
     /// How many of the first keys a query sees, `f`, at least 1 (default 4, as in the paper).
     pub sinks: usize,
-    /// How many of the last keys a query sees, `W`, its own position included, at least 1 (default 256; table 1 of the paper has 1020).
-    pub window: usize,
+    /// How many of the last keys a query sees, `W`, its own position included, at least 1 (default: 256, or a quarter of the maximal length if that is less; table 1 of the
+    /// paper has 1020).
+    #[setters(into)]
+    pub window: Option<usize>,
     /// Which positions queries and keys have: `cache` (default), those inside the cache of sinks and window, or `sequence`, those in the sequence, with which
     /// decoding remembers all keys.
     pub positions: StreamingPositions,
@@ -67,7 +70,7 @@ pub enum StreamingPositions {
 impl Default for StreamingLlmConfig {
     fn default() -> Self {
         let (positions, execution) = (StreamingPositions::default(), Execution::default());
-        Self { sinks: 4, window: 256, positions, execution, logits: AnyMechanism::default() }
+        Self { sinks: 4, window: None, positions, execution, logits: AnyMechanism::default() }
     }
 }
 
@@ -81,12 +84,17 @@ pub struct SinksAndWindow {
 }
 
 impl StreamingLlmConfig {
+    /// How many of the last keys a query sees in a model of this maximal length.
+    pub fn window_at(&self, max_length: usize) -> usize {
+        self.window.unwrap_or_else(|| quarter(max_length, 256))
+    }
+
     /// Initialises the logits.
     ///
     /// # Panics
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
-        let Self { sinks, window, .. } = *self;
+        let (sinks, window) = (self.sinks, self.window_at(placement.max_length));
         let is_cached = self.logits.positioning() == Positioning::None || self.positions == StreamingPositions::Cache;
         let cache = is_cached.then_some(SinkCache { sinks, window });
         let pattern = SinksAndWindow { sinks, window };
@@ -107,7 +115,10 @@ impl Mechanism for StreamingLlmConfig {
             causal: true,
             time: "n (f + W) d",
             state: "2 (f + W) d",
-            letters: &[("f", "first keys that a query sees, option `sinks`"), ("W", "keys that a query sees, option `window`")],
+            letters: &[
+                ("f", "first keys that a query sees, option `sinks`"),
+                ("W", "keys that a query sees, option `window`, by default 256 or at most `L / 4`"),
+            ],
             differences: &[
                 "The released code counts the keys that it keeps between steps: its `recent_size` is `window - 1` here.",
                 "The released code forgets keys between steps, before a prompt as many as prompt and answer may need, so that positions of a long step see caches of different lengths; here each sees its own full cache, as if it came alone.",
@@ -116,7 +127,7 @@ impl Mechanism for StreamingLlmConfig {
     }
 
     fn drawn(self) -> Self {
-        Self { sinks: 2, window: 8, ..self }
+        Self { sinks: 2, window: Some(8), ..self }
     }
 
     fn members(&self) -> Vec<&AnyMechanism> {
@@ -125,6 +136,10 @@ impl Mechanism for StreamingLlmConfig {
 
     fn over(self, logits: AnyMechanism) -> Option<Self> {
         Some(Self { logits, ..self })
+    }
+
+    fn resolved(self, max_length: usize) -> Self {
+        Self { window: Some(self.window_at(max_length)), logits: self.logits.resolved(max_length), ..self }
     }
 
     /// Those in the sequence: it stands in no other cache than its own.
@@ -139,7 +154,7 @@ impl Mechanism for StreamingLlmConfig {
         if self.sinks == 0 {
             return Err(check.wrong("sinks", 0, "give at least 1, or use the mechanism sliding-window, which has none"));
         }
-        check.at_least_one("window", self.window)?;
+        check.at_least_one_if_given("window", self.window)?;
         validate_logits(Self::NAME, &self.logits, placement)?;
         if self.logits.positioning() == Positioning::Length {
             let remedy =
@@ -172,9 +187,10 @@ impl Mechanism for StreamingLlmConfig {
     /// Xiao et al. 2023, section 3.2: the first and the last keys, with positions inside the cache.
     fn formula(&self) -> Option<Formula<'_>> {
         let is_sink = |position: usize| position < self.sinks;
-        let shown = Formula::default().shows(move |query, key| is_sink(query.position_of(key)) || query.distance(key) < self.window);
+        let shown = Formula::default()
+            .shows(move |query, key| is_sink(query.position_of(key)) || query.distance(key) < self.window_at(query.placement().max_length));
         Some(shown.logit(move |query, key| {
-            let full = self.sinks + self.window - 1;
+            let full = self.sinks + self.window_at(query.placement().max_length) - 1;
             if self.positions == StreamingPositions::Cache && is_sink(query.position_of(key)) && query.position() > full {
                 return query.standing_at(full).logit(&self.logits, "logits.0", key);
             }

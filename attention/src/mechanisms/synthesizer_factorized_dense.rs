@@ -110,6 +110,10 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
         &[("factorized-dense", "synthesizer-factorized-dense")]
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        Self { factors: Some(self.widths(max_length)), ..self }
+    }
+
     /// # Errors
     /// If the factors' product is less than the maximal length.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {

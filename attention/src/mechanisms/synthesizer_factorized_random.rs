@@ -17,6 +17,7 @@ use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::init::Init;
 use crate::logits::{LogitFacts, Logits, rows_at};
+use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
@@ -30,15 +31,16 @@ use crate::visibility::Span;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct SynthesizerFactorizedRandomConfig {
-    /// Rank `k`, at least 1 (default 8, as in the paper; the released code has 16).
-    pub rank: usize,
+    /// Rank `k`, at least 1 (default: 8, as in the paper, or a quarter of the maximal length if that is less; the released code has 16).
+    #[setters(into)]
+    pub rank: Option<usize>,
     /// Standard deviation of the initial logits, at least 0 (default 1). The factors are drawn so that their product has it.
     pub init_std: f64,
 }
 
 impl Default for SynthesizerFactorizedRandomConfig {
     fn default() -> Self {
-        Self { rank: 8, init_std: 1.0 }
+        Self { rank: None, init_std: 1.0 }
     }
 }
 
@@ -55,12 +57,18 @@ pub struct SynthesizerFactorizedRandom {
 }
 
 impl SynthesizerFactorizedRandomConfig {
+    /// The rank in a model of this maximal length.
+    pub fn rank_at(&self, max_length: usize) -> usize {
+        self.rank.unwrap_or_else(|| quarter(max_length, 8))
+    }
+
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerFactorizedRandom {
         let max_length = placement.max_length;
-        let shape = [placement.heads, max_length, self.rank];
+        let rank = self.rank_at(max_length);
+        let shape = [placement.heads, max_length, rank];
         // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
-        let factor = Init::Normal((self.init_std / (self.rank as f64).sqrt()).sqrt() as f32);
+        let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
         SynthesizerFactorizedRandom {
             query_factor: factor.parameter(shape, &key.named("query_factor"), device),
             key_factor: factor.parameter(shape, &key.named("key_factor"), device),
@@ -82,7 +90,7 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
             causal: true,
             time: "n^2 (d + H k)",
             state: "n d",
-            letters: &[("k", "the option `rank`")],
+            letters: &[("k", "the option `rank`, by default at most `L / 4`")],
             differences: &[],
         }
     }
@@ -91,11 +99,15 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         &[("factorized-random", "synthesizer-factorized-random")]
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        Self { rank: Some(self.rank_at(max_length)), ..self }
+    }
+
     /// # Errors
     /// If the rank is 0, or `init_std` is negative or not finite.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let check = placement.check(Self::NAME);
-        check.at_least_one("rank", self.rank)?;
+        check.at_least_one_if_given("rank", self.rank)?;
         check.non_negative("init_std", self.init_std)
     }
 
@@ -138,8 +150,8 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         Some(ParameterFormula::trained(&[(2, "H L k")]))
     }
 
-    fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
-        vec![("k", self.rank)]
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("k", self.rank_at(max_length))]
     }
 }
 

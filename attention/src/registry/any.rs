@@ -43,6 +43,7 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn family(&self) -> &'static str;
     fn card(&self) -> Card;
     fn drawn(&self) -> AnyMechanism;
+    fn resolved(&self, max_length: usize) -> AnyMechanism;
     fn name(&self) -> String;
     fn description(&self) -> &'static str;
     fn members(&self) -> Vec<&AnyMechanism>;
@@ -88,6 +89,10 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn drawn(&self) -> AnyMechanism {
         self.clone().drawn().into()
+    }
+
+    fn resolved(&self, max_length: usize) -> AnyMechanism {
+        self.clone().resolved(max_length).into()
     }
 
     fn name(&self) -> String {
@@ -226,6 +231,20 @@ impl AnyMechanism {
     /// The same with sizes that are visible in a picture of 32 positions.
     pub fn drawn(&self) -> Self {
         self.0.drawn()
+    }
+
+    /// The same with a number for every size that follows the maximal length of the model, such as the window of `sliding-window`, where the options give none.
+    ///
+    /// ```
+    /// use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
+    /// use heedful_attention::registry::AnyMechanism;
+    ///
+    /// let by_default: AnyMechanism = "sliding-window".parse()?;
+    /// assert_eq!(by_default.resolved(64), SlidingWindowConfig::default().with_window(16).into());
+    /// # Ok::<(), heedful_attention::error::ConfigError>(())
+    /// ```
+    pub fn resolved(&self, max_length: usize) -> Self {
+        self.0.resolved(max_length)
     }
 
     /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, and that of a pattern

@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn hashes_and_chunks_are_those_that_the_mechanism_has() {
         // 16 buckets of 64 positions in chunks of 8, by 8 directions; 4 rounds over a chunk and the one before it.
-        let config = LshConfig { chunk: 8, rounds: 4, ..LshConfig::default() };
+        let config = LshConfig { chunk: Some(8), rounds: 4, ..LshConfig::default() };
         let place = Placement::new(Role::Decoder, 16, 4).with_max_length(64);
         let lsh: Lsh = config.init(&place, &RandomKey::from_seed(0), &Device::flex());
         let directions = lsh.rotations.value().dims()[3];

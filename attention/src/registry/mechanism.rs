@@ -73,6 +73,15 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         None
     }
 
+    /// The same with a number for every size that follows the maximal length of the model where the options give none, in its members too. It is initialised to the
+    /// same attention. Default: itself, over what it is over.
+    fn resolved(self, max_length: usize) -> Self {
+        match self.members().first().map(|logits| logits.resolved(max_length)) {
+            Some(logits) => self.clone().over(logits).unwrap_or(self),
+            None => self,
+        }
+    }
+
     /// Whether it attends to another sequence. Default: as on its card.
     fn can_cross(&self) -> bool {
         Self::card().cross

@@ -357,12 +357,14 @@ fn kernel_sizes_are_one_number_or_one_for_each_layer() {
     let read = |text: &str| toml::from_str::<AnyMechanism>(&format!("name = 'lightweight-conv'\nkernel = {text}")).unwrap();
     let sizes = |text| {
         let config = read(text);
-        let kernel = &config.get::<LightweightConvConfig>().unwrap().kernel;
+        let kernel = config.get::<LightweightConvConfig>().unwrap().kernel_at(512);
         (0..5).map(|layer| kernel.at(layer).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(sizes("5"), [5; 5]);
     assert_eq!(sizes("[3, 9]"), [3, 9, 9, 9, 9]);
-    assert_eq!((0..7).map(|layer| KernelSizes::default().at(layer).unwrap()).collect::<Vec<_>>(), [3, 7, 15, 31, 31, 31, 31]);
+    let of_length = |length| (0..7).map(|layer| KernelSizes::of_length(length).at(layer).unwrap()).collect::<Vec<_>>();
+    assert_eq!(of_length(124), [3, 7, 15, 31, 31, 31, 31]);
+    assert_eq!((of_length(64), of_length(8)), (vec![3, 7, 15, 15, 15, 15, 15], vec![3; 7]));
 }
 
 #[test]

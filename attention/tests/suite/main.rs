@@ -4,6 +4,7 @@
 //! * [`conformance`] asks the properties of the crate's module of that name of every mechanism on every backend.
 //! * [`claims`] pins which property is asked of which variant.
 //! * [`formula`] compares every mechanism with the formula that its file gives, in plain double-precision loops; [`gradients`] differentiates it.
+//! * [`default_sizes`] asks that mechanisms hide something in short models too.
 //! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn;
 //!   [`read`] asks that what was read of a tensor stays as it was.
 //! * [`grouped`] compares heads that share keys and values with heads that have copies of them.
@@ -32,6 +33,7 @@ mod blocked;
 mod claims;
 mod configuration;
 mod conformance;
+mod default_sizes;
 mod formula;
 mod fused;
 mod fused_borders;

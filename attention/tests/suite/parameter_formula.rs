@@ -46,17 +46,17 @@ fn value(formula: &str, letters: &[(&str, usize)]) -> usize {
 /// Values of the letters that an option decides.
 fn option_letters(config: &AnyMechanism, max_length: usize) -> Vec<(&'static str, usize)> {
     by_type!(config;
-        config in SynthesizerFactorizedRandomConfig => vec![("k", config.rank)],
+        config in SynthesizerFactorizedRandomConfig => vec![("k", config.rank.unwrap_or((max_length / 4).clamp(2, 8)))],
         config in SynthesizerFactorizedDenseConfig => {
             let a = max_length.isqrt();
             let [a, b] = config.factors.unwrap_or([a, max_length.div_ceil(a)]);
             vec![("a", a), ("b", b)]
         },
         config in LinformerConfig => {
-            let rank = config.rank.unwrap_or(max_length);
+            let rank = config.rank.unwrap_or((max_length / 4).clamp(2, 64));
             vec![("k", rank), ("s_k", max_length.div_ceil(rank))]
         },
-        config in AftConfig => vec![("k", config.rank.unwrap_or(max_length))],
+        config in AftConfig => vec![("k", config.rank.unwrap_or((max_length / 4).clamp(2, 128)))],
         config in LearnedRelativeConfig => vec![("S", config.max_distance.unwrap_or(max_length))],
         config in AdaptiveSpanConfig => match &config.logits {
             Some(logits) => option_letters(logits, max_length),
@@ -64,11 +64,11 @@ fn option_letters(config: &AnyMechanism, max_length: usize) -> Vec<(&'static str
         },
         config in ShawConfig => vec![("p", config.max_relative_position)],
         config in T5BiasConfig => vec![("B", config.buckets)],
-        config in LightweightConvConfig => vec![("t", config.kernel.at(0).unwrap())],
-        config in DynamicConvConfig => vec![("t", config.kernel.at(0).unwrap())],
+        config in LightweightConvConfig => vec![("t", config.kernel_at(max_length).at(0).unwrap())],
+        config in DynamicConvConfig => vec![("t", config.kernel_at(max_length).at(0).unwrap())],
         config in LshConfig => {
             let buckets = match config.buckets {
-                None => (2 * max_length).div_ceil(config.chunk).next_multiple_of(2),
+                None => (2 * max_length).div_ceil(config.chunk.unwrap_or((max_length / 4).clamp(2, 64))).next_multiple_of(2),
                 Some(BucketCount::One(count)) => count,
                 Some(BucketCount::Factorised([a, b])) => a + b,
             };

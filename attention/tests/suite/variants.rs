@@ -110,7 +110,11 @@ pub fn variants() -> Vec<Variant> {
         if !normalises && !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform", "soft-cap"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Encoder, Role::Decoder, Role::Cross] } else { &[Role::Encoder, Role::Decoder] };
-            add(&config.name(), config.clone(), roles, true);
+            // All pairs, for which what the properties ask for is exact; chunks are below.
+            let all_pairs = config.get::<LshConfig>().map(|lsh| lsh.clone().with_full_attention_below(MAX_LENGTH).into());
+            // In such a window a query that is padding sees nothing but padding.
+            let sees_little = ["sliding-window", "local-1d"].contains(&config.family());
+            add(&config.name(), all_pairs.unwrap_or(config), roles, !sees_little);
         }
     }
     let one = &[Role::Decoder];
@@ -672,9 +676,12 @@ pub fn mixture(members: &str, weights: MixtureWeights) -> AnyMechanism {
     AnyMechanism::from(MixtureConfig::default().with_members(members).with_weights(weights))
 }
 
+/// The maximal length of layers in which variants stand.
+const MAX_LENGTH: usize = 8;
+
 /// A layer with heads of width 3, sequences of up to eight elements, and dropout.
 pub fn placement(role: Role, heads: usize) -> Placement {
-    Placement::new(role, 3 * heads, heads).with_max_length(8).with_dropout(0.3)
+    Placement::new(role, 3 * heads, heads).with_max_length(MAX_LENGTH).with_dropout(0.3)
 }
 
 impl Variant {
@@ -706,20 +713,20 @@ impl Variant {
 
     /// Length at which the mechanism changes what it does.
     fn border(&self) -> Option<usize> {
-        by_type!(&self.config;
+        by_type!(&self.config.resolved(MAX_LENGTH);
             config in AftConfig => config.window,
             config in GaussianConfig => (config.execution == gaussian::Execution::Banded).then_some(config.window),
-            config in SlidingWindowConfig => Some(config.window),
-            config in StreamingLlmConfig => Some(config.sinks + config.window),
-            config in LocalOneDConfig => Some(config.query_block),
-            config in LocalTwoDConfig => Some(config.width),
-            config in SparseStridedConfig => Some(config.stride),
-            config in SparseFixedConfig => Some(config.stride),
-            config in LearnedRelativeConfig => config.max_distance,
-            config in LshConfig => Some(config.chunk).filter(|&chunk| chunk < 8),
+            config in SlidingWindowConfig => config.window,
+            config in StreamingLlmConfig => config.window.map(|window| config.sinks + window),
+            config in LocalOneDConfig => config.query_block,
+            config in LocalTwoDConfig => config.width,
+            config in SparseStridedConfig => config.stride,
+            config in SparseFixedConfig => config.stride,
+            config in LearnedRelativeConfig => config.max_distance.filter(|&distance| distance < MAX_LENGTH),
+            config in LshConfig => config.chunk.filter(|&chunk| chunk < MAX_LENGTH && config.full_attention_below == Some(0)),
             config in RelativeConfig => config.clamp_length.or(config.same_length),
-            config in LightweightConvConfig => short(&config.kernel),
-            config in DynamicConvConfig => short(&config.kernel);
+            config in LightweightConvConfig => config.kernel.as_ref().and_then(short),
+            config in DynamicConvConfig => config.kernel.as_ref().and_then(short);
             else => None
         )
     }

@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(again[0].layout, attentions[0].layout);
         let decoder = &attentions[1].layout.decoder;
         let local = decoder.at(0).get::<LocalOneDConfig>().unwrap();
-        assert_eq!((local.query_block, local.logits.name().as_str()), (4, "shared-qk"));
+        assert_eq!((local.query_block, local.logits.name().as_str()), (Some(4), "shared-qk"));
         assert_eq!(decoder.at(1).get::<LshConfig>().unwrap().buckets, Some(BucketCount::Factorised([4, 6])));
         let refused = |text: &str| attention::<Translation>(&Default::default(), text).unwrap_err().to_string();
         assert!(refused("[linformer{rnk=8},dot-product]").contains("rnk"));

@@ -121,7 +121,7 @@ impl ImageOptions {
     /// A decoder over the values of an image, after a token that begins it.
     pub(super) fn model(&self, settings: &ModelSettings, images: &Images, attention: &Attention) -> LanguageModelConfig {
         let attention = &attention.layout.decoder;
-        let config = fitted(settings, images, attention).language_model(images.levels + 1, &for_row(attention, row(images)), self.tied);
+        let config = fitted(settings, images, attention).language_model(images.levels + 1, &for_rows(attention, dims(images)), self.tied);
         let classes = match self.conditions {
             Conditions::None => 0,
             Conditions::Class => images.classes,
@@ -136,7 +136,7 @@ impl ImageOptions {
         let Images { height, width, .. } = *images;
         let small = Images { height: height / self.data.factor, width: width / self.data.factor, ..images.without_images() };
         let layout =
-            AttentionLayout { encoder: for_row(encoder, row(&small)), decoder: for_row(decoder, row(images)), cross: cross.clone() };
+            AttentionLayout { encoder: for_rows(encoder, dims(&small)), decoder: for_rows(decoder, dims(images)), cross: cross.clone() };
         let tying = if self.tied { Tying::Output } else { Tying::None };
         let settings = fitted(settings, images, decoder);
         let source_positions = Some(fitted(&settings, &small, encoder).positions);
@@ -151,7 +151,7 @@ pub(super) fn fitted(settings: &ModelSettings, images: &Images, attention: &Laye
     let positions = match settings.positions {
         PositionConfig::Grid(grid) => {
             let Images { width, channels, .. } = *images;
-            let block = blocks(attention, row(images)).map(|order| order.block);
+            let block = blocks(attention, dims(images)).map(|order| order.block);
             let rows = max_length.div_ceil(row(images)).next_multiple_of(block.map_or(1, |[rows, _]| rows));
             PositionConfig::Grid(GridConfig { rows, columns: width, channels, block, ..grid })
         }
@@ -171,18 +171,26 @@ pub(super) fn row(images: &Images) -> usize {
     images.width * images.channels
 }
 
-/// The attention for rows of so many values.
-pub(super) fn for_row(attention: &LayerAttention, row: usize) -> LayerAttention {
+/// The number of rows of an image, and of values in a row.
+pub(super) fn dims(images: &Images) -> [usize; 2] {
+    [images.height, row(images)]
+}
+
+/// The attention for images of so many rows of so many values.
+pub(super) fn for_rows(attention: &LayerAttention, shape: [usize; 2]) -> LayerAttention {
     attention.clone().map(|mechanism| match mechanism.get::<LocalTwoDConfig>() {
-        Some(local) => local.clone().with_width(row).into(),
+        Some(local) => local.clone().with_width(shape[1]).with_query_block(order(local, shape).block).into(),
         None => mechanism,
     })
 }
 
-/// Where an attention wants an image with rows of so many values to be read block by block: the blocks.
-pub(super) fn blocks(attention: &LayerAttention, row: usize) -> Option<BlockRaster> {
-    let local = attention.mechanisms().iter().find_map(AnyMechanism::get::<LocalTwoDConfig>)?;
-    Some(BlockRaster { width: row, block: local.query_block })
+/// Where an attention wants images of so many rows of so many values to be read block by block: the blocks.
+pub(super) fn blocks(attention: &LayerAttention, shape: [usize; 2]) -> Option<BlockRaster> {
+    Some(order(attention.mechanisms().iter().find_map(AnyMechanism::get::<LocalTwoDConfig>)?, shape))
+}
+
+fn order(local: &LocalTwoDConfig, [rows, row]: [usize; 2]) -> BlockRaster {
+    local.clone().with_width(row).order(rows * row)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use heedful_models::embedding::EmbeddingScale;
 use heedful_models::pixels::{PixelDecoder, PixelDecoderConfig};
 use serde::{Deserialize, Serialize};
 
-use super::config::{self, Conditions, ImageData, row};
+use super::config::{self, Conditions, ImageData};
 use super::task::{BITS, Beginning, Order, Tally, draw};
 use super::{ImageDataset, ImageModelling, check_images, fits_blocks, open, read_values, seen, shape, written};
 use crate::batch::fixed_size_batches;
@@ -55,7 +55,7 @@ impl ImageMixtures {
         let settings = config::fitted(settings, &grid, attention);
         PixelDecoderConfig {
             components: self.components,
-            attention: config::for_row(attention, row(&grid)),
+            attention: config::for_rows(attention, config::dims(&grid)),
             layers: settings.layers,
             block: settings.block(),
             positions: settings.positions,
@@ -127,7 +127,7 @@ impl Experiment for ImageMixtures {
             )));
         }
         super::fits_grid(&config.model, images)?;
-        fits_blocks(&attention.layout.decoder, images.height, images.width)?;
+        fits_blocks(&attention.layout.decoder, [images.height, images.width])?;
         config.own.decoder(&config.model, images, attention).validate().map_err(ExperimentError::usage)
     }
 

@@ -93,8 +93,8 @@ impl Experiment for SuperResolution {
             )));
         }
         super::fits_grid(&config.model, images)?;
-        fits_blocks(&attention.layout.encoder, height / factor, row(images) / factor)?;
-        fits_blocks(&attention.layout.decoder, *height, row(images))?;
+        fits_blocks(&attention.layout.encoder, [height / factor, row(images) / factor])?;
+        fits_blocks(&attention.layout.decoder, config::dims(images))?;
         config.own.0.sharpening_model(&config.model, images, attention).validate().map_err(ExperimentError::usage)
     }
 

@@ -11,7 +11,7 @@ use heedful_models::generation::{Prompts, SpecialTokens, sample};
 use heedful_models::language_model::LanguageModel;
 use heedful_models::layout::LayerAttention;
 
-use super::config::{Conditions, ImageOptions, blocks, row};
+use super::config::{Conditions, ImageOptions, blocks, dims, row};
 use super::shape;
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
@@ -66,7 +66,7 @@ pub(super) struct Beginning {
 impl Order {
     /// That of a stack with this attention.
     pub(super) fn new(images: &Images, attention: &LayerAttention) -> Self {
-        let (values, block_rows) = match blocks(attention, row(images)) {
+        let (values, block_rows) = match blocks(attention, dims(images)) {
             Some(raster) => (raster.generation_order(images.height), block_rows(&raster)),
             None => ((0..images.size()).collect(), 1),
         };

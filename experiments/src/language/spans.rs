@@ -65,8 +65,8 @@ pub(super) fn add_multiplications(scores: &mut Scores, setup: Setup<'_, Language
         return;
     }
     let config = config.model(data.vocabulary, attention);
-    let longest = own.max_span.unwrap_or(config.block.max_length) as f64;
-    let keys = spans.iter().map(|span| (span + own.ramp).min(longest)).sum::<f64>() / spans.len() as f64;
+    let (longest, ramp) = (own.longest_at(config.block.max_length) as f64, own.ramp_at(config.block.max_length));
+    let keys = spans.iter().map(|span| (span + ramp).min(longest)).sum::<f64>() / spans.len() as f64;
     // A single token is a single pair in each head.
     let Multiplications { maps, pairs } = config.multiplications(model, 1);
     let signature = format!("of a token far from the beginning, {WINDOWS} windows of {context} tokens at most");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::comparison;
-use crate::options::{CommonOptions, examples, parse};
+use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
 use crate::pre_training::{MaskedModelling, SpanModelling};
 use crate::settings::Assignment;
 use clap::{Parser, ValueEnum};
@@ -25,7 +25,7 @@ struct Options {
     objective: Hidden,
 
     /// Folder of a pretrained encoder of Hugging Face with a masked-LM head (BERT, RoBERTa) and its tokenizer.json: score it, and go on with its training
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = PathInConfiguration)]
     pretrained: Option<PathBuf>,
 }
 

@@ -8,6 +8,7 @@ use super::Aft;
 use crate::conformance::formula::{self, Formula, Query, dot, softmax};
 use crate::error::ConfigError;
 use crate::init::{self, Init};
+use crate::mechanisms::default_sizes::quarter;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
@@ -42,12 +43,12 @@ pub enum AftForm {
 pub struct AftConfig {
     /// Which pairs of positions have biases (default: `full`).
     pub form: AftForm,
-    /// Of the form `local`: distance from which on positions have no bias, at least 1 (default: 32).
+    /// Of the form `local`: distance from which on positions have no bias, at least 1 (default: 32, or a quarter of the maximal length if that is less).
     #[setters(into)]
     pub window: Option<usize>,
     /// Whether biases are a product of factors, as in the paper; otherwise the form `full` has a table of all pairs (default: yes).
     pub factorised: bool,
-    /// Width of the factors, at least 1 (default: 128, or the maximal length if that is less).
+    /// Width of the factors, at least 1 (default: 128, or a quarter of the maximal length if that is less).
     #[setters(into)]
     pub rank: Option<usize>,
     /// Standard deviation of the initial biases, at least 0 (default: 0.1). Factors are drawn so that their product has it.
@@ -63,7 +64,12 @@ impl Default for AftConfig {
 impl AftConfig {
     /// Width of the factors for a maximal length.
     fn rank_at(&self, max_length: usize) -> usize {
-        self.rank.unwrap_or(max_length.min(RANK))
+        self.rank.unwrap_or_else(|| quarter(max_length, RANK))
+    }
+
+    /// Of the form `local`, the distance from which on positions have no bias.
+    fn window_at(&self, max_length: usize) -> Option<usize> {
+        (self.form == AftForm::Local).then(|| self.window.unwrap_or_else(|| quarter(max_length, WINDOW)))
     }
 
     fn has_factors(&self) -> bool {
@@ -87,7 +93,7 @@ impl AftConfig {
             query_position: factor("query_position"),
             key_position: factor("key_position"),
             position_table: (self.form == AftForm::Full && !self.factorised).then(table),
-            window: (self.form == AftForm::Local).then(|| self.window.unwrap_or(WINDOW)),
+            window: self.window_at(max_length),
             max_length: (self.form != AftForm::Simple).then_some(max_length),
             heads,
             dropout: placement.dropout,
@@ -100,7 +106,7 @@ impl AftConfig {
         let (i, j) = (query.position(), query.position_of(key));
         match self.form {
             AftForm::Simple => 0.0,
-            AftForm::Local if query.distance(key) >= self.window.unwrap_or(WINDOW) => 0.0,
+            AftForm::Local if self.window_at(query.placement().max_length).is_some_and(|window| query.distance(key) >= window) => 0.0,
             AftForm::Full if !self.factorised => query.parameter("position_table").at(&[i, j]),
             AftForm::Full | AftForm::Local => dot(query.parameter("query_position").row(&[i]), query.parameter("key_position").row(&[j])),
         }
@@ -120,7 +126,7 @@ impl Mechanism for AftConfig {
             causal: true,
             time: "n^2 d",
             state: "2 n d",
-            letters: &[("k", "the option `rank`")],
+            letters: &[("k", "the option `rank`, by default at most `L / 4`")],
             differences: &[
                 "The paper's formula ends with the gate; an output projection follows here, as in other attentions and in code by others (aft-pytorch).",
                 "Exponentials are taken of scores less the greatest of them; in aft-pytorch they overflow where keys are large.",
@@ -157,6 +163,11 @@ impl Mechanism for AftConfig {
             AftForm::Simple => SIMPLE,
         }
         .to_owned()
+    }
+
+    fn resolved(self, max_length: usize) -> Self {
+        let rank = self.has_factors().then(|| self.rank_at(max_length));
+        Self { window: self.window_at(max_length).or(self.window), rank: rank.or(self.rank), ..self }
     }
 
     /// # Errors

@@ -8,7 +8,7 @@ use crate::sequence_projection::ProjectionKind;
 pub(super) fn of(config: &LinformerConfig) -> Formula<'_> {
     Formula::default().head(move |query| {
         let length = query.placement().max_length;
-        let rank = config.rank.unwrap_or(length.min(64));
+        let rank = config.rank.unwrap_or((length / 4).clamp(length.min(2), 64));
         let window = length.div_ceil(rank);
         let slots = if config.projection == ProjectionKind::Linear { rank } else { length.div_ceil(window) };
         let name = if config.trainable { "matrix" } else { "frozen_matrix" };

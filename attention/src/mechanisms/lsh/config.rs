@@ -12,6 +12,7 @@ use super::formula;
 use crate::conformance::Formula;
 use crate::error::ConfigError;
 use crate::init::{self, Init};
+use crate::mechanisms::default_sizes::quarter;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
@@ -92,8 +93,9 @@ pub struct LshConfig {
     /// factors, as hashing would take longer than attending).
     #[setters(into)]
     pub buckets: Option<BucketCount>,
-    /// Positions of a chunk, `m`, at least 1 (default 64).
-    pub chunk: usize,
+    /// Positions of a chunk, `m`, at least 1 (default: 64, or a quarter of the maximal length if that is less).
+    #[setters(into)]
+    pub chunk: Option<usize>,
     /// Rounds of hashing, at least 1 (default 4).
     pub rounds: usize,
     /// Chunks that a query looks back (default 1).
@@ -112,7 +114,8 @@ pub struct LshConfig {
     /// Whether the chunks of all rounds stand in one circle, so that the first chunk of a round looks back at the last one of the round before, as in public code
     /// (default: no). It is for `wrap`, without `bucket_mask`, in at least two rounds.
     pub across_rounds: bool,
-    /// Greatest length at which every query sees every position instead (default: twice `chunk`). A step counts the capacity of its state.
+    /// Greatest length at which every query sees every position instead (default: twice `chunk`, or half the maximal length if that is less). A step counts the
+    /// capacity of its state.
     #[setters(into)]
     pub full_attention_below: Option<usize>,
     /// What decides the bucket of a position (default: angular).
@@ -125,7 +128,7 @@ impl Default for LshConfig {
     fn default() -> Self {
         Self {
             buckets: None,
-            chunk: 64,
+            chunk: None,
             rounds: 4,
             before: 1,
             after: None,
@@ -152,9 +155,14 @@ impl LshConfig {
         }
     }
 
-    /// The longest sequence that is not hashed.
-    pub(crate) fn longest_full_attention(&self) -> usize {
-        self.full_attention_below.unwrap_or(self.chunk.saturating_mul(2))
+    /// Positions of a chunk in a model of this maximal length.
+    pub fn chunk_at(&self, max_length: usize) -> usize {
+        self.chunk.unwrap_or_else(|| quarter(max_length, 64))
+    }
+
+    /// The longest sequence that is not hashed in a model of this maximal length.
+    pub fn longest_full_attention(&self, max_length: usize) -> usize {
+        self.full_attention_below.unwrap_or_else(|| self.chunk_at(max_length).saturating_mul(2).min(max_length / 2))
     }
 
     /// Chunks after its own that a query sees.
@@ -166,7 +174,7 @@ impl LshConfig {
     pub(crate) fn factors(&self, max_length: usize) -> Vec<usize> {
         match self.buckets {
             None => {
-                let halves = max_length.div_ceil(self.chunk.max(1)).max(1);
+                let halves = max_length.div_ceil(self.chunk_at(max_length).max(1)).max(1);
                 if halves <= MOST_DIRECTIONS {
                     return vec![2 * halves];
                 }
@@ -194,7 +202,7 @@ impl LshConfig {
             rotations: RunningState::new(Init::Normal(1.0).tensor(shape, &key.named("rotations"), device)),
             hash: Hash { factors, hashing: self.hashing, directions: Directions::default() },
             chunking: Chunking {
-                size: self.chunk,
+                size: self.chunk_at(max_length),
                 before: self.before,
                 after: self.chunks_after(role),
                 wrap: self.wrap,
@@ -204,7 +212,7 @@ impl LshConfig {
             },
             scale: self.scale,
             limit: placement.limit(),
-            full_attention_below: self.longest_full_attention(),
+            full_attention_below: self.longest_full_attention(max_length),
             draws_per_call: self.rotations == Rotations::PerCall,
             heads,
             dropout,
@@ -228,7 +236,7 @@ impl Mechanism for LshConfig {
             letters: &[
                 ("r", "rounds of hashing, option `rounds`"),
                 ("c", "half the buckets of a round"),
-                ("m", "positions of a chunk, option `chunk`"),
+                ("m", "positions of a chunk, option `chunk`, by default 64 or at most `L / 4`"),
             ],
             differences: &[
                 "Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false`).",
@@ -240,7 +248,7 @@ impl Mechanism for LshConfig {
     }
 
     fn drawn(self) -> Self {
-        Self { chunk: 8, buckets: Some(BucketCount::One(8)), rounds: 2, full_attention_below: Some(0), ..self }
+        Self { chunk: Some(8), buckets: Some(BucketCount::One(8)), rounds: 2, full_attention_below: Some(0), ..self }
     }
 
     fn named() -> Vec<(&'static str, Self)> {
@@ -258,11 +266,20 @@ impl Mechanism for LshConfig {
         if self.hashing == Hashing::Random { RANDOM } else { Self::NAME }.to_owned()
     }
 
+    fn resolved(self, max_length: usize) -> Self {
+        let buckets = match self.factors(max_length)[..] {
+            [first, second] => BucketCount::Factorised([first, second]),
+            ref factors => BucketCount::One(factors[0]),
+        };
+        let full_attention_below = Some(self.longest_full_attention(max_length));
+        Self { chunk: Some(self.chunk_at(max_length)), buckets: Some(buckets), full_attention_below, ..self }
+    }
+
     /// # Errors
     /// If a number of buckets is odd or 0, `chunk` or `rounds` is 0, or `across_rounds` has no effect.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let check = placement.check(Self::NAME);
-        check.at_least_one("chunk", self.chunk)?;
+        check.at_least_one_if_given("chunk", self.chunk)?;
         check.at_least_one("rounds", self.rounds)?;
         let factors = self.factors(placement.max_length);
         if factors.iter().any(|&factor| factor == 0 || factor % 2 == 1) {

@@ -14,11 +14,13 @@ pub(super) fn of(config: &LshConfig) -> Formula<'_> {
 fn weights(config: &LshConfig, query: &Query) -> Vec<f64> {
     let length = query.keys();
     let mut meetings = vec![0usize; length];
-    if length <= config.full_attention_below.unwrap_or(2 * config.chunk) {
+    let max_length = query.placement().max_length;
+    let chunk = config.chunk.unwrap_or((max_length / 4).clamp(2, 64));
+    if length <= config.full_attention_below.unwrap_or((2 * chunk).min(max_length / 2)) {
         meetings.fill(1);
     } else {
         let rounds = query.parameter("rotations").shape[0];
-        (0..rounds).flat_map(|round| candidates(config, query, round, rounds)).for_each(|j| meetings[j] += 1);
+        (0..rounds).flat_map(|round| candidates(config, chunk, query, round, rounds)).for_each(|j| meetings[j] += 1);
     }
     let seen: Vec<bool> = (0..length).map(|j| meetings[j] > 0 && query.sees(j)).collect();
     let q = query.projected("query_key", query.element());
@@ -36,18 +38,18 @@ fn weights(config: &LshConfig, query: &Query) -> Vec<f64> {
     distribution((0..length).map(weight).collect())
 }
 
-/// Candidates of a query in one of so many rounds, visible or not; those of other rounds too, where chunks look at these.
-fn candidates(config: &LshConfig, query: &Query, round: usize, rounds: usize) -> Vec<usize> {
+/// Candidates of a query in one of so many rounds with chunks of `size`, visible or not; those of other rounds too, where chunks look at these.
+fn candidates(config: &LshConfig, size: usize, query: &Query, round: usize, rounds: usize) -> Vec<usize> {
     let length = query.keys();
     let after = config.after.unwrap_or(if query.placement().role == Role::Encoder { 1 } else { 0 }) as i64;
     let before = config.before as i64;
     let live: Vec<usize> = (0..length).filter(|&j| (0..length).any(|i| query.at(i).sees(j))).collect();
-    let chunks = live.len().div_ceil(config.chunk).max(1);
+    let chunks = live.len().div_ceil(size).max(1);
     // The rank of a position is the number of keys that are sorted before it; chunks of one round follow those of the round before.
     let chunk = |of: usize, buckets: &[usize], p: usize| {
         let rank = live.iter().filter(|&&j| (buckets[j], j) < (buckets[p], p)).count();
         let first = if config.across_rounds { of * chunks } else { 0 };
-        (first + (rank / config.chunk).min(chunks - 1)) as i64
+        (first + (rank / size).min(chunks - 1)) as i64
     };
     let circle = if config.across_rounds { rounds * chunks } else { chunks } as i64;
     let round_trips = if config.wrap { vec![-circle, 0, circle] } else { vec![0] };

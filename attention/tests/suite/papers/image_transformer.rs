@@ -48,7 +48,7 @@ pub(super) fn check_hints(pattern: &dyn Pattern, heads: usize, length: usize) {
 #[test]
 fn the_visible_set_in_one_dimension_is_that_of_the_formula() {
     for (query_block, memory_block) in [(1, 1), (3, 3), (4, 4), (4, 2), (5, 0), (2, 7), (30, 30)] {
-        let pattern = local_1d(query_block, Some(memory_block)).pattern();
+        let pattern = local_1d(query_block, Some(memory_block)).pattern(512);
         for i in 0..23 {
             let block = i / query_block;
             let expected: Vec<usize> = ((block * query_block).saturating_sub(memory_block)..=i).collect();
@@ -64,7 +64,7 @@ fn the_visible_set_in_one_dimension_is_that_of_the_formula() {
 
 #[test]
 fn the_first_block_and_a_sequence_of_less_than_two_are_fully_causal() {
-    let pattern = local_1d(8, None).pattern();
+    let pattern = local_1d(8, None).pattern(512);
     for i in 0..15 {
         assert_eq!(causal(&pattern, i).len(), i + 1);
     }
@@ -106,7 +106,7 @@ fn an_image_that_is_not_made_of_whole_blocks_has_no_order() {
 fn the_visible_set_in_two_dimensions_is_the_memory_block_without_the_future() {
     let ([height, width], [up, beside]) = ([4, 6], [3, 5]);
     let config = local_2d(24, [height, width], [up, beside]);
-    let (pattern, order) = (config.pattern(), BlockRaster { width: 24, block: [height, width] });
+    let (pattern, order) = (config.pattern(512), BlockRaster { width: 24, block: [height, width] });
     let mut pairs = 0;
     for i in 0..12 * 24 {
         let [row, column] = order.cell(i);
@@ -131,13 +131,13 @@ fn the_visible_set_in_two_dimensions_is_the_memory_block_without_the_future() {
 #[test]
 fn hints_of_execution_hold_in_two_dimensions() {
     for (block, memory) in [([4, 6], [3, 5]), ([2, 3], [3, 1]), ([1, 12], [0, 0]), ([2, 4], [5, 20])] {
-        check_hints(&local_2d(12, block, memory).pattern(), 1, 5 * 24 + 7);
+        check_hints(&local_2d(12, block, memory).pattern(512), 1, 5 * 24 + 7);
     }
 }
 
 #[test]
 fn without_flanges_a_block_sees_itself() {
-    let pattern = local_2d(12, [2, 4], [0, 0]).pattern();
+    let pattern = local_2d(12, [2, 4], [0, 0]).pattern(512);
     for i in 0..48 {
         assert_eq!(causal(&pattern, i), (i / 8 * 8..=i).collect::<Vec<_>>());
     }
@@ -165,7 +165,7 @@ fn a_changed_element_moves_no_earlier_step_of_generation() {
 fn weights_are_zero_outside_of_the_memory_block() {
     let place = placement(Role::Decoder, 2).with_max_length(12);
     let config = local_1d(3, Some(2));
-    let pattern = config.pattern();
+    let pattern = config.pattern(512);
     let shown = weights(&init(&AnyMechanism::from(config), &place), self_attention(&Array::random("x", &[1, 12, 6])));
     for (h, i, j) in (0..2).flat_map(|h| (0..12).flat_map(move |i| (0..12).map(move |j| (h, i, j)))) {
         assert_eq!(shown.at(&[0, h, i, j]) > 0.0, j <= i && pattern.sees(h, i, j), "query {i}, key {j}");

@@ -342,7 +342,7 @@ fn no_pair_of_a_bucket_is_lost_where_buckets_fit_their_chunks() {
         let attention = init(config, &wide(role));
         let input = || self_attention(&x).visibility(visibility.clone());
         let (shown, weights) = (buckets(&attention, input()).unwrap(), weights(&attention, input()));
-        assert!(fit(&shown, config.chunk), "the premise: buckets fit");
+        assert!(fit(&shown, config.chunk_at(512)), "the premise: buckets fit");
         let (mut seen, mut lost) = (0, 0);
         for (b, h, i) in (0..2).flat_map(|b| (0..2).flat_map(move |h| (0..24).map(move |i| (b, h, i)))) {
             let row = weights.row(&[b, h, i]);
@@ -505,11 +505,11 @@ fn the_scale_of_the_code_is_larger_by_the_root_of_the_width() {
 
 #[test]
 fn defaults_are_a_chunk_of_twice_the_average_bucket_and_full_attention_for_short_sequences() {
-    for (max_length, columns) in [(512, 8), (513, 9), (100, 2), (10, 1)] {
+    for (max_length, columns, full) in [(512, 8, 128), (513, 9, 128), (100, 4, 50), (10, 5, 4)] {
         let place = place(Role::Decoder).with_max_length(max_length);
         let mut attention = init(&LshConfig::default(), &place);
         assert_eq!(lsh(&mut attention).rotations.value().dims(), [4, 2, 3, columns], "maximal length {max_length}");
-        for (length, hashed) in [(128, false), (129, true)] {
+        for (length, hashed) in [(full, false), (full + 1, true)] {
             let x = Array::random("long", &[1, length, 6]);
             let input = self_attention(&x).visibility(Visibility::causal());
             assert_eq!(buckets(&attention, input).is_some(), hashed, "length {length}");

@@ -338,8 +338,8 @@ fn a_short_sequence_uses_the_first_rows_and_columns_of_the_tables() {
         } else if let (Some(long), Some(cut_off)) =
             (logits.get::<SynthesizerFactorizedRandom>(), cut_off.get_mut::<SynthesizerFactorizedRandom>())
         {
-            cut_off.query_factor = parameter(&cut(&Array::read(long.query_factor.val()), 5, 8));
-            cut_off.key_factor = parameter(&cut(&Array::read(long.key_factor.val()), 5, 8));
+            cut_off.query_factor = parameter(&cut(&Array::read(long.query_factor.val()), 5, 2));
+            cut_off.key_factor = parameter(&cut(&Array::read(long.key_factor.val()), 5, 2));
         } else {
             let (long, cut_off) = (logits.get::<SynthesizerDense>().unwrap(), cut_off.get_mut::<SynthesizerDense>().unwrap());
             cut_off.hidden = long.hidden.clone();
@@ -363,7 +363,7 @@ fn parameters_are_as_many_as_the_papers_table_says() {
         ("dense", h * (c * d + d * l)),
         ("random", h * l * l),
         ("factorized-dense", h * (c * d + d * (a + b))),
-        ("factorized-random", h * 2 * l * 8),
+        ("factorized-random", h * 2 * l * (l / 4)),
         ("random+dot-product", h * l * l + 2 * c * c + 2 * h),
         ("gaussian", 0),
     ] {
