@@ -229,6 +229,10 @@ impl Experiment for Language {
         TrainingLengths::new(&attention.layout, max_length).decoder([context + memory]).carried(memory)
     }
 
+    fn max_length(config: &LanguageConfig) -> usize {
+        config.max_length()
+    }
+
     fn task(setup: Setup<'_, Self>) -> LanguageTask<'_> {
         LanguageTask::new(setup.config, setup.data)
     }

@@ -56,6 +56,11 @@ impl MechanismOptions {
         self.0.iter().find(|options| options.family() == family).expect("there are options for each family")
     }
 
+    /// The same with a number for every size that follows this maximal length.
+    pub fn resolved(&self, max_length: usize) -> Self {
+        Self(self.0.iter().map(|options| options.resolved(max_length)).collect())
+    }
+
     /// Replaces the options of a family.
     pub fn set(&mut self, options: AnyMechanism) {
         for own in &mut self.0 {

@@ -177,6 +177,10 @@ impl Experiment for MemoryRl {
         Card::new(&data.name, &data.sha256, data.description.clone())
     }
 
+    fn max_length(config: &MemoryConfig) -> usize {
+        config.max_length()
+    }
+
     fn sizes(config: &MemoryConfig) -> ModelSettings {
         match config.own.core {
             Core::Transformer => config.model.clone(),

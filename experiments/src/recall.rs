@@ -190,6 +190,10 @@ impl<F: Family> Experiment for Sequences<F> {
         TrainingLengths::new(&attention.layout, model.block.max_length).decoder_attention(model.attention).decoder(levels)
     }
 
+    fn max_length(config: &Config<Self>) -> usize {
+        config.max_length()
+    }
+
     fn task(setup: Setup<'_, Self>) -> SequenceLearning<'_> {
         SequenceLearning { set: setup.data, batch: setup.config.own.data.batch }
     }

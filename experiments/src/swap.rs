@@ -73,6 +73,10 @@ impl Experiment for Swap {
         config.own.start.place = Some(out.join(FOLDER));
     }
 
+    fn max_length(config: &SwapConfig) -> usize {
+        config.language().max_length()
+    }
+
     fn attention_named(config: &SwapConfig, name: &str) -> Option<Result<Attention, ExperimentError>> {
         let own = contender::base(config).map(|base| base.layout.decoder);
         Some(own.and_then(|own| contender::attention(&config.language(), &own, name)))

@@ -6,9 +6,10 @@ use super::candidate::{candidates, check_effects, check_overridden};
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Candidate, Config, Experiment};
 use crate::footprint::Memory;
+use crate::mechanisms;
 use crate::metrics::MetricColumn;
 use crate::run_folder::{RUN_TABLES, RunFolder, RunFolderError};
-use crate::settings::{self, Assignment, Settings};
+use crate::settings::{self, Assignment, MECHANISMS, Settings};
 use crate::train::without_decay;
 
 /// The runs of a configuration.
@@ -35,7 +36,8 @@ pub(crate) fn run_list<E: Experiment>(table: &Table) -> Result<RunList, Experime
 }
 
 impl RunList {
-    /// The contender's complete configuration without the choice of runs; `None` if there is no such contender.
+    /// The contender's complete configuration without the choice of runs, with the options of its own mechanisms alone, in which sizes that follow the maximal length
+    /// are numbers; `None` if there is no such contender.
     pub(crate) fn contender(&self, name: &str) -> Option<&Table> {
         self.contenders.iter().find(|(other, _)| other == name).map(|(_, table)| table)
     }
@@ -92,9 +94,14 @@ fn contenders<E: Experiment>(table: &Table, is_given: bool) -> Result<Vec<(Strin
     if is_given {
         check_use(&settings, &candidates)?;
     }
-    let contender = |Candidate { attention, config, .. }: Candidate<E>| -> Result<(String, Table), ExperimentError> {
+    let contender = |Candidate { attention, mut config, .. }: Candidate<E>| -> Result<(String, Table), ExperimentError> {
+        config.mechanisms = config.mechanisms.resolved(E::max_length(&config));
         let mut table = settings::complete(&config)?;
         RUN_TABLES.iter().for_each(|name| drop(table.remove(*name)));
+        if let Some(mechanisms) = table.get_mut(MECHANISMS).and_then(Value::as_table_mut) {
+            let own = E::attentions(&attention);
+            mechanisms.retain(|family, _| own.iter().any(|own| mechanisms::use_of(own, family, None).is_ok()));
+        }
         Ok((attention.name, table))
     };
     candidates.into_iter().map(contender).collect()
@@ -103,6 +110,23 @@ fn contenders<E: Experiment>(table: &Table, is_given: bool) -> Result<Vec<(Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::language::Language;
+
+    #[test]
+    fn sizes_that_follow_the_length_are_compared_as_numbers_and_those_of_other_mechanisms_are_not() {
+        let recipe = |options: &str| {
+            let table = toml::from_str(&format!("run = {{ attention = ['sliding-window'] }}\n{options}")).unwrap();
+            recipe_of::<Language>(&table, "sliding-window").unwrap().unwrap()
+        };
+        let by_default = recipe("");
+        assert_eq!(by_default[MECHANISMS]["sliding-window"]["window"].as_integer(), Some(16));
+        let written = recipe("mechanisms = { sliding-window = { window = 16 }, local-1d = { query_block = 256 } }");
+        assert_eq!(settings::first_difference(&written, &by_default), None);
+        // A memory lengthens what attention looks over.
+        assert_eq!(recipe("data = { memory = 64 }")[MECHANISMS]["sliding-window"]["window"].as_integer(), Some(32));
+        let other = settings::first_difference(&recipe("mechanisms = { sliding-window = { window = 256 } }"), &by_default).unwrap();
+        assert_eq!(other, "`mechanisms.sliding-window.window`: 256 there, 16 here");
+    }
 
     #[test]
     fn only_the_default_exemptions_of_an_earlier_version_are_taken_for_todays() {

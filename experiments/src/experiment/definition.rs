@@ -223,6 +223,11 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         attention.layout.decoder.mechanisms().iter().map(|mechanism| (Role::Decoder, mechanism.clone())).collect()
     }
 
+    /// The maximal length of the attentions in models whose configuration decides it; data can only raise it. By default that of the configuration.
+    fn max_length(config: &Config<Self>) -> usize {
+        config.model.max_length
+    }
+
     /// Sizes that a model has no less than, for an estimate of its memory.
     fn sizes(config: &Config<Self>) -> ModelSettings {
         config.model.clone()

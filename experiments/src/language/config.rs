@@ -127,10 +127,14 @@ pub(super) fn defaults(config: &mut LanguageConfig) {
 }
 
 impl LanguageConfig {
+    /// Memory lengthens what attention looks over, which the size of the context says nothing about.
+    pub(crate) fn max_length(&self) -> usize {
+        self.model.max_length.max(self.own.data.reach())
+    }
+
     pub(crate) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
-        let Language { data, adaptive, tied, output_bias, logit_softcap, auxiliary, .. } = &self.own;
-        // Memory lengthens what attention looks over, which the size of the context says nothing about.
-        let settings = ModelSettings { max_length: self.model.max_length.max(data.reach()), ..self.model.clone() };
+        let Language { adaptive, tied, output_bias, logit_softcap, auxiliary, .. } = &self.own;
+        let settings = ModelSettings { max_length: self.max_length(), ..self.model.clone() };
         LanguageModelConfig {
             adaptive: adaptive.clone(),
             output_bias: *output_bias,

@@ -1,4 +1,5 @@
-//! The models that `lm --model` compares: what makes each what it is, at whatever size the rest of the configuration says.
+//! The models that `lm --model` compares: what makes each what it is, at whatever size the rest of the configuration says. Windows, strides and chunks follow the
+//! maximal length, as those of mechanisms do.
 
 use crate::experiment::NamedModel;
 
@@ -63,8 +64,6 @@ pub(super) const MODELS: &[NamedModel] = &[
             gated_feed_forward = true
             feed_forward_bias = false
             initialisation = { kind = "normal-tables", deviation = 0.02 }
-            [mechanisms.sliding-window]
-            window = 32
         "#,
     },
     NamedModel {
@@ -101,8 +100,6 @@ pub(super) const MODELS: &[NamedModel] = &[
             gated_feed_forward = true
             feed_forward_bias = false
             initialisation = { kind = "normal-tables", deviation = 0.02 }
-            [mechanisms.sliding-window]
-            window = 32
         "#,
     },
     NamedModel {
@@ -164,9 +161,6 @@ pub(super) const MODELS: &[NamedModel] = &[
             norm_order = "pre"
             depth = { kind = "reversible" }
             feed_forward_chunk = 64
-            [mechanisms.lsh]
-            rounds = 4
-            chunk = 32
         "#,
     },
     NamedModel {
@@ -178,11 +172,6 @@ pub(super) const MODELS: &[NamedModel] = &[
             norm_order = "pre"
             depth = { kind = "reversible" }
             feed_forward_chunk = 64
-            [mechanisms.local-1d]
-            query_block = 32
-            [mechanisms.lsh]
-            rounds = 4
-            chunk = 32
         "#,
     },
     NamedModel {
@@ -196,9 +185,56 @@ pub(super) const MODELS: &[NamedModel] = &[
             positions = "learned"
             activation = "quick-gelu"
             initialisation = { kind = "scaled" }
-            [mechanisms.sparse-fixed]
-            stride = 16
-            summary = 4
         "#,
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
+    use heedful_attention::mechanisms::lsh::LshConfig;
+    use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
+    use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
+
+    use super::*;
+    use crate::comparison::candidates;
+    use crate::footprint::Memory;
+    use crate::language::Language;
+    use crate::settings::{Assignment, Settings};
+
+    #[test]
+    fn windows_strides_and_chunks_of_models_hide_something_at_every_length() {
+        for length in [32usize, 64, 1024] {
+            let mut sizes = 0;
+            for model in MODELS {
+                let options = [
+                    format!("run.models=[{{name='{}'}}]", model.name),
+                    "run.attention=[]".to_owned(),
+                    format!("model.max_length={length}"),
+                    format!("data.context={length}"),
+                ];
+                let assignments = options.iter().map(|option| Assignment::parse(option).unwrap()).collect();
+                let candidates = candidates::<Language>(&mut Settings::read(None, assignments).unwrap(), Memory::here()).unwrap();
+                for mechanism in candidates[0].attention.layout.decoder.mechanisms() {
+                    let parts = [
+                        mechanism.get::<SlidingWindowConfig>().map(|config| config.window_at(length)),
+                        mechanism.get::<LocalOneDConfig>().map(|config| config.pattern(length).query_block),
+                        mechanism.get::<SparseFixedConfig>().map(|config| config.stride_at(length)),
+                        mechanism.get::<LshConfig>().map(|config| config.chunk_at(length)),
+                    ];
+                    for size in parts.into_iter().flatten() {
+                        assert!(4 * size <= length, "{}: {size} of {length}", model.name);
+                        sizes += 1;
+                    }
+                    if let Some(lsh) = mechanism.get::<LshConfig>() {
+                        assert!(lsh.longest_full_attention(length) < length, "{} does not hash at {length}", model.name);
+                    }
+                }
+            }
+            assert_eq!(
+                sizes, 6,
+                "windows of Mistral and Gemma 2, blocks of the Sparse Transformer and a Reformer, chunks of both Reformers"
+            );
+        }
+    }
+}

@@ -137,14 +137,18 @@ pub(super) fn defaults(config: &mut MemoryConfig) {
 }
 
 impl MemoryConfig {
+    /// The memory lengthens what attention looks over, and the step after an unroll is looked at for its value.
+    pub(super) fn max_length(&self) -> usize {
+        self.model.max_length.max(self.own.data.memory + self.own.data.unroll + 1)
+    }
+
     pub(super) fn model(&self, attention: &Attention) -> PolicyConfig {
         let ModelSettings { layers, positions, initialisation, .. } = self.model;
         let MemoryRl { data, ppo, core, .. } = &self.own;
         let environments = data.play(1, &RandomKey::from_seed(0));
         let PpoConfig { value_weight, entropy_weight, .. } = *ppo;
         let mut block = self.model.block();
-        // The memory lengthens what attention looks over, and the step after an unroll is looked at for its value.
-        block.max_length = block.max_length.max(data.memory + data.unroll + 1);
+        block.max_length = self.max_length();
         PolicyConfig {
             observation: environments.observation_size(),
             core: *core,

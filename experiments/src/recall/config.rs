@@ -187,10 +187,15 @@ impl Family for TrackFamily {
 }
 
 impl<F: Family> Config<Sequences<F>> {
-    /// A model that reads the longest sequences of the task, whatever the configuration calls the longest.
+    /// The length of the longest sequences of the task, if the configuration calls less the longest.
+    pub(super) fn max_length(&self) -> usize {
+        self.model.max_length.max(self.own.data.task.longest())
+    }
+
+    /// A model that reads the longest sequences of the task.
     pub(super) fn language_model(&self, attention: &Attention) -> LanguageModelConfig {
         let task = &self.own.data.task;
-        let settings = ModelSettings { max_length: self.model.max_length.max(task.longest()), ..self.model.clone() };
+        let settings = ModelSettings { max_length: self.max_length(), ..self.model.clone() };
         let own = &attention.layout.decoder;
         let layers = match &self.own.first_layer {
             Some(first) => {

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use serde::{Deserialize, Serialize};
 
@@ -108,8 +107,6 @@ impl SwapStart {
 /// What the experiment changes of the defaults that all share.
 pub(super) fn defaults(config: &mut SwapConfig) {
     config.run.attention = [UNCHANGED, "sliding-window", "linear-attention", "synthesizer-random", "uniform"].map(str::to_owned).to_vec();
-    // The usual window is longer than the texts that are read at once.
-    config.mechanisms.set(SlidingWindowConfig::default().with_window(16).into());
     config.training = TrainingConfig {
         steps: 300,
         learning_rate: 3e-3,
