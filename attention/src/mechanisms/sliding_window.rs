@@ -74,7 +74,7 @@ impl Mechanism for SlidingWindowConfig {
             causal: true,
             time: "n W d",
             state: "2 W d",
-            letters: &[("W", "keys that a query sees, option `window`, by default 256 or at most `L / 4`")],
+            letters: &[("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`")],
             differences: &[
                 "Longformer counts otherwise: its window of `w` has `w / 2` positions on either side, which is `W = w / 2 + 1` here.",
             ],

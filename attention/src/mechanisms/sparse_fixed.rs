@@ -132,7 +132,7 @@ impl Mechanism for SparseFixedConfig {
             state: "2 n d",
             letters: &[
                 ("l", "the option `stride`, by default 128 or near the square root of `L`"),
-                ("s", "positions that summarise a block, option `summary`, by default 8 or at most `l / 4`"),
+                ("s", "positions that summarise a block, option `summary`, by default 8, at most `l / 4`"),
             ],
             differences: &[],
         }

@@ -117,7 +117,7 @@ impl Mechanism for StreamingLlmConfig {
             state: "2 (f + W) d",
             letters: &[
                 ("f", "first keys that a query sees, option `sinks`"),
-                ("W", "keys that a query sees, option `window`, by default 256 or at most `L / 4`"),
+                ("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`"),
             ],
             differences: &[
                 "The released code counts the keys that it keeps between steps: its `recent_size` is `window - 1` here.",

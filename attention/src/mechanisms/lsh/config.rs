@@ -236,7 +236,7 @@ impl Mechanism for LshConfig {
             letters: &[
                 ("r", "rounds of hashing, option `rounds`"),
                 ("c", "half the buckets of a round"),
-                ("m", "positions of a chunk, option `chunk`, by default 64 or at most `L / 4`"),
+                ("m", "positions of a chunk, option `chunk`, by default 64, at most `L / 4`"),
             ],
             differences: &[
                 "Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false`).",
