@@ -135,7 +135,8 @@ pub struct AdaptiveSpan {
 
 impl AdaptiveSpanConfig {
     fn spanned(&self, placement: &Placement) -> AnyMechanism {
-        let base = || LearnedRelativeConfig { max_distance: Some(self.longest_at(placement.max_length)), shared_table: self.shared_table }.into();
+        let base =
+            || LearnedRelativeConfig { max_distance: Some(self.longest_at(placement.max_length)), shared_table: self.shared_table }.into();
         self.logits.clone().unwrap_or_else(base)
     }
 

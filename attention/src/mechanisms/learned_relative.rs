@@ -98,7 +98,7 @@ impl Mechanism for LearnedRelativeConfig {
     }
 
     fn resolved(self, max_length: usize) -> Self {
-        Self { max_distance: self.max_distance.or(Some(max_length)) }
+        Self { max_distance: self.max_distance.or(Some(max_length)), ..self }
     }
 
     /// # Errors

@@ -119,8 +119,8 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         &["rank"]
     }
 
-    fn idle(&self, _placement: &Placement, length: usize) -> Option<Idle> {
-        (self.rank >= length).then_some(Idle { what: "has factors of full rank", options: &[] })
+    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
+        (self.rank_at(placement.max_length) >= length).then_some(Idle { what: "has factors of full rank", options: &[] })
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

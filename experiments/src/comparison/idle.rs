@@ -174,7 +174,7 @@ impl Places {
             }
             None => (true, built.idle(place, longest)?.what.to_owned()),
         };
-        let (options, set) = (options(built), self::options(chosen));
+        let (options, set) = (options(&built.resolved(self.lengths.max_length)), self::options(chosen));
         let of_family = self::options(&AnyMechanism::of_family(chosen.family())?);
         let is_chosen = |option: &&str| set.get(*option).is_some_and(|value| !value.is_null() && Some(value) != of_family.get(*option));
         let sizes: Vec<_> = built.sizes().iter().map(|option| (*option, options.get(*option).cloned().unwrap_or_default())).collect();
@@ -231,7 +231,7 @@ impl Places {
             return if hides { json!({ "pattern": hash.finish(), "cache": cache, "logits": inner }) } else { inner };
         }
         let idle = self.lengths.of(place.role).keys().next_back().and_then(|longest| mechanism.idle(place, *longest));
-        let mut options = options(mechanism);
+        let mut options = options(&mechanism.resolved(place.max_length));
         idle.iter().flat_map(|idle| idle.options).for_each(|option| drop(options.remove(*option)));
         Value::Object(options.into_iter().map(|(option, value)| (option, self.computed_within(value, place))).collect())
     }

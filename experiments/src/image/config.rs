@@ -162,7 +162,7 @@ pub(super) fn fitted(settings: &ModelSettings, images: &Images, attention: &Laye
 
 /// Lengths of sequences of the values of images.
 pub(super) fn lengths(settings: &ModelSettings, images: &Images, attention: &Attention) -> TrainingLengths {
-    let decoder = for_row(&attention.layout.decoder, row(images));
+    let decoder = for_rows(&attention.layout.decoder, dims(images));
     TrainingLengths::new(&attention.layout, settings.max_length.max(images.size())).decoder_attention(decoder).decoder([images.size()])
 }
 

@@ -104,7 +104,7 @@ impl Experiment for SuperResolution {
 
     fn lengths(Setup { config, data: ImageDataset { images, .. }, attention }: Setup<'_, Self>) -> TrainingLengths {
         let factor = config.own.0.data.factor;
-        let encoder = config::for_row(&attention.layout.encoder, row(images) / factor);
+        let encoder = config::for_rows(&attention.layout.encoder, [images.height / factor, row(images) / factor]);
         let attention = Attention { layout: AttentionLayout { encoder, ..attention.layout.clone() }, ..attention.clone() };
         config::lengths(&config.model, images, &attention).encoder([images.size() / factor.pow(2)])
     }

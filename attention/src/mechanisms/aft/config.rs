@@ -194,7 +194,7 @@ impl Mechanism for AftConfig {
     }
 
     fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
-        if self.form == AftForm::Local && self.window.unwrap_or(WINDOW) >= length {
+        if self.window_at(placement.max_length).is_some_and(|window| window >= length) {
             return Some(Idle { what: "has a window that covers all", options: &["window"] });
         }
         (self.has_factors() && self.rank_at(placement.max_length) >= length)

@@ -303,9 +303,10 @@ impl Mechanism for LshConfig {
         &["chunk", "full_attention_below"]
     }
 
-    fn idle(&self, _placement: &Placement, length: usize) -> Option<Idle> {
-        let is_one_chunk = length <= self.chunk && !self.bucket_mask;
-        (is_one_chunk || length <= self.longest_full_attention())
+    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
+        let max_length = placement.max_length;
+        let is_one_chunk = length <= self.chunk_at(max_length) && !self.bucket_mask;
+        (is_one_chunk || length <= self.longest_full_attention(max_length))
             .then_some(Idle { what: "hashes nothing and hides nothing", options: OF_HASHING })
     }
 
