@@ -316,6 +316,13 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
+/// `ln sum_r e^(a_r + b_r)`, the logarithm of the scalar product of numbers of which these are the logarithms.
+pub fn log_sum_of_products(a: &[f64], b: &[f64]) -> f64 {
+    let sums = || a.iter().zip(b).map(|(a, b)| a + b);
+    let largest = sums().fold(f64::NEG_INFINITY, f64::max);
+    sums().map(|sum| (sum - largest).exp()).sum::<f64>().ln() + largest
+}
+
 /// `1 / (1 + e^-x)`.
 pub fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())

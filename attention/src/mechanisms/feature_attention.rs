@@ -5,6 +5,8 @@
 //! [recurrence](crate::engine::recurrence) whose state is the sum up to a position. Other visibilities, such as windows or what differs between heads, have no
 //! such sums: there all pairs are computed.
 
+mod range;
+
 use burn::module::{Module, ModuleDisplay};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -12,16 +14,18 @@ use burn::tensor::{Device, Tensor, TensorData};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::dropout::dropout;
-use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits};
+use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits, weights_of_logits};
 use crate::engine::{Engine, Executed};
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
 use crate::placement::{Placement, Role};
-use crate::probe::Probe;
+use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
-use crate::visibility::{Span, Visibility};
+use crate::visibility::{Mask, Span, Visibility, selected};
+
+use self::range::Logarithms;
 
 /// What is mapped to features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,9 @@ pub enum Side {
     Keys,
 }
 
+/// A map of queries or keys `[B, H, N, D]` at these positions to logarithms of features, `[B, H, N, R]`.
+pub type OfLogarithms<'a> = Box<dyn Fn(Tensor<4>, Side, &Positions) -> Tensor<4> + 'a>;
+
 /// What queries and keys are mapped to.
 pub trait Features: Module + ModuleDisplay + 'static {
     /// Width `R` of the features of a head of width `d_head`.
@@ -39,6 +46,12 @@ pub trait Features: Module + ModuleDisplay + 'static {
 
     /// Features `[B, H, N, R]` of queries or keys `[B, H, N, D]` at these positions. The weights that they make are not negative.
     fn features(&self, x: Tensor<4>, side: Side, positions: &Positions) -> Tensor<4>;
+
+    /// The map to logarithms of the features, where these are never 0 and may leave the range of 32-bit floats. For queries it may leave out a number for each
+    /// query. Where there is such a map, normalised weights are right for inputs of any size.
+    fn logarithms(&self) -> Option<OfLogarithms<'_>> {
+        None
+    }
 
     /// Features of a training call of its own, where calls draw anew.
     fn redrawn(&self, _: &RandomKey) -> Option<Self> {
@@ -82,6 +95,203 @@ pub struct FeatureAttention<F: Features> {
     limit: Visibility,
 }
 
+/// Queries and keys before they are mapped to features, with their positions, `[B, H, N, D]`, and values.
+struct Asked<'a, F: Features> {
+    features: &'a F,
+    normalised: bool,
+    queries: (Tensor<4>, Positions),
+    keys: (Tensor<4>, Positions),
+    values: Tensor<4>,
+}
+
+impl<F: Features> Asked<'_, F> {
+    fn plain(&self) -> Recurrence {
+        let recurrence = Recurrence {
+            queries: self.features.features(self.queries.0.clone(), Side::Queries, &self.queries.1),
+            keys: self.features.features(self.keys.0.clone(), Side::Keys, &self.keys.1),
+            values: self.values.clone(),
+            log_decay: None,
+            strengths: None,
+            normalised: self.normalised,
+        };
+        recurrence.in_32_bits()
+    }
+
+    /// Whether features may leave the range of 32-bit floats. What is not normalised has the size that it has, and nothing is read of maps whose features stay
+    /// within it.
+    fn may_leave_range(&self) -> bool {
+        let is_empty = [&self.queries.0, &self.values].into_iter().any(|x| x.dims().contains(&0));
+        self.normalised && !is_empty && self.features.logarithms().is_some()
+    }
+
+    /// Logarithms of the features, of a map that has them.
+    fn logarithms(&self) -> Logarithms {
+        let map = self.features.logarithms().expect("features that may leave the range have logarithms");
+        let of = |(x, positions): &(Tensor<4>, Positions), side| in_32_bits(map(x.clone(), side, positions));
+        Logarithms { queries: of(&self.queries, Side::Queries), keys: of(&self.keys, Side::Keys) }
+    }
+
+    /// The same of some batch rows.
+    fn of_rows(&self, rows: &[usize]) -> Self {
+        let of = |(x, positions): &(Tensor<4>, Positions)| {
+            let left_padding = positions.left_padding.as_ref().map(|counts| match counts.len() {
+                1 => counts.clone(),
+                _ => rows.iter().map(|&row| counts[row]).collect(),
+            });
+            (selected(x, rows), Positions { left_padding, ..positions.clone() })
+        };
+        Self { queries: of(&self.queries), keys: of(&self.keys), values: selected(&self.values, rows), ..*self }
+    }
+
+    /// What `plain` gives in the batch rows that are within range, and `scaled` in the others, whatever their number.
+    fn by_rows(
+        &self,
+        within: &[bool],
+        plain: impl Fn(&Self, Option<&[usize]>) -> Tensor<4>,
+        scaled: impl Fn(&Self, Option<&[usize]>) -> Tensor<4>,
+    ) -> Tensor<4> {
+        let (inside, outside): (Vec<usize>, Vec<usize>) = (0..within.len()).partition(|&row| within[row]);
+        if outside.is_empty() {
+            return plain(self, None);
+        }
+        if inside.is_empty() {
+            return scaled(self, None);
+        }
+        let joined = Tensor::cat(vec![plain(&self.of_rows(&inside), Some(&inside)), scaled(&self.of_rows(&outside), Some(&outside))], 0);
+        let mut order = vec![0; within.len()];
+        inside.iter().chain(&outside).enumerate().for_each(|(at, &row)| order[row] = at);
+        selected(&joined, &order)
+    }
+
+    /// Contexts of real positions `[B|1, K]` that see the real ones up to themselves.
+    fn causal(&self, real: &[bool]) -> Tensor<4> {
+        let before = self.values.dims()[2] - self.queries.0.dims()[2];
+        let contexts = |recurrence: Recurrence, real: &[bool]| {
+            let queries = recurrence.queries.dims()[2];
+            let context = led_by(recurrence, before).of_real(real).execute(None).context;
+            if before == 0 { context } else { context.narrow(2, before, queries) }
+        };
+        let plain = self.plain();
+        if !self.may_leave_range() {
+            return contexts(plain, real);
+        }
+        let within = range::are_within(&plain.queries, &plain.keys, range::first_real(&plain.keys, real));
+        let length = plain.keys.dims()[2];
+        self.by_rows(
+            &within,
+            |_, rows| contexts(of_rows(&plain, rows), &flags_of(real, length, rows)),
+            |asked, rows| {
+                let real = flags_of(real, length, rows);
+                contexts(asked.logarithms().causal(asked.values.clone(), &real, None).0, &real)
+            },
+        )
+    }
+
+    /// Contexts of queries that all see the same keys of a row, `[B|1, K]`.
+    fn of_sum(&self, seen: &[bool]) -> Tensor<4> {
+        let contexts = |recurrence: Recurrence, seen: &[bool]| {
+            let (asking, normalised) = (recurrence.queries.clone(), recurrence.normalised);
+            Recurrence::read(asking, of_seen(recurrence, seen).written(), normalised)
+        };
+        let plain = self.plain();
+        if !self.may_leave_range() {
+            return contexts(plain, seen);
+        }
+        let within = range::are_within(&plain.queries, &plain.keys, range::greatest_seen(&plain.keys, seen));
+        let length = plain.keys.dims()[2];
+        self.by_rows(
+            &within,
+            |_, rows| contexts(of_rows(&plain, rows), &flags_of(seen, length, rows)),
+            |asked, rows| {
+                let seen = flags_of(seen, length, rows);
+                let Logarithms { queries, keys } = asked.logarithms();
+                let (keys, scales) = Logarithms::seen(keys, &seen);
+                contexts(Recurrence { queries: range::scaled_queries(queries, scales), keys, ..asked.plain() }, &seen)
+            },
+        )
+    }
+
+    /// What the keys that are seen, `[B|1, K]`, write, and the scales that it lacks, if there are any.
+    fn written(&self, seen: &[bool]) -> (Tensor<4>, Option<Tensor<4>>) {
+        let plain = self.plain();
+        let is_plain = !self.may_leave_range() || range::keys_are_within(&plain.keys, range::greatest_seen(&plain.keys, seen));
+        let (recurrence, scales) = if is_plain {
+            (plain, None)
+        } else {
+            let (keys, scales) = Logarithms::seen(self.logarithms().keys, seen);
+            (Recurrence { keys, ..plain }, Some(scales))
+        };
+        (of_seen(recurrence, seen).written(), scales)
+    }
+
+    /// Contexts by the weights of all pairs, which the probe is shown.
+    fn by_pairs(&self, mask: Option<Mask>, probe: &mut Probe) -> Tensor<4> {
+        let plain = self.plain();
+        if !self.may_leave_range() {
+            return plain.relate(mask, probe);
+        }
+        let mask = mask.as_ref();
+        let within = range::sums_are_within(plain.sums_of_pairs(mask), mask.and_then(|mask| mask.has_key.as_ref()));
+        let of = |rows: Option<&[usize]>| mask.map(|mask| mask_of(mask, rows));
+        let weights = self.by_rows(
+            &within,
+            |_, rows| of_rows(&plain, rows).weights_of_pairs(of(rows).as_ref()),
+            |asked, rows| weights_of_logits(asked.logarithms().of_pairs(), of(rows).as_ref()),
+        );
+        probe.observe(|| Observation::Weights(weights.clone()));
+        weights.matmul(self.values.clone())
+    }
+
+    /// Contexts of the next positions, which are real or not, `[B|1, N]`, from a state and to it.
+    fn step(&self, state: &mut RecurrentState, real: &[bool]) -> Tensor<4> {
+        let plain = self.plain();
+        let scales = state.scales().take();
+        let is_plain = match (&scales, state.is_empty()) {
+            _ if !self.may_leave_range() => true,
+            (Some(_), _) => false,
+            // A row without a key so far would begin where the others are.
+            (None, true) => {
+                range::all_have_one(real, plain.keys.dims()[2])
+                    && range::are_within(&plain.queries, &plain.keys, range::first_real(&plain.keys, real)).iter().all(|&within| within)
+            }
+            (None, false) => range::step_is_within(&plain.queries, &plain.keys),
+        };
+        if is_plain {
+            return state.recur(plain.of_real(real));
+        }
+        let logarithms = self.logarithms();
+        // A state of plain features lacks nothing.
+        let scales = scales.or_else(|| (!state.is_empty()).then(|| logarithms.keys.clone().narrow(2, 0, 1).zeros_like()));
+        let (recurrence, scales) = logarithms.causal(plain.values, real, scales);
+        *state.scales() = Some(scales);
+        state.recur(recurrence.of_real(real))
+    }
+}
+
+/// The recurrence of plain features in some batch rows, or in all: with the bits that the features have among all rows.
+fn of_rows(plain: &Recurrence, rows: Option<&[usize]>) -> Recurrence {
+    let Some(rows) = rows else { return plain.clone() };
+    let of = |x: &Tensor<4>| selected(x, rows);
+    Recurrence { queries: of(&plain.queries), keys: of(&plain.keys), values: of(&plain.values), ..plain.clone() }
+}
+
+/// The flags `[B|1, K]` of some batch rows, or of all.
+fn flags_of(flags: &[bool], length: usize, rows: Option<&[usize]>) -> Vec<bool> {
+    match rows {
+        Some(rows) if flags.len() > length => rows.iter().flat_map(|row| &flags[row * length..(row + 1) * length]).copied().collect(),
+        _ => flags.to_vec(),
+    }
+}
+
+/// The mask of some batch rows, or of all.
+fn mask_of(mask: &Mask, rows: Option<&[usize]>) -> Mask {
+    let of = |x: &Tensor<4>| match rows {
+        Some(rows) if x.dims()[0] > 1 => selected(x, rows),
+        _ => x.clone(),
+    };
+    Mask { bias: of(&mask.bias), has_key: mask.has_key.as_ref().map(of) }
+}
+
 /// How the sums over keys are formed.
 enum Execution {
     /// All queries of a row see the same keys, `[B, K]`.
@@ -120,22 +330,27 @@ impl<F: Features> FeatureAttention<F> {
         }
     }
 
-    fn queries(&self, query: Tensor<3>, positions: &Positions) -> Tensor<4> {
-        in_32_bits(self.features.features(self.heads_of(query, &self.query), Side::Queries, positions))
+    /// Of queries at these positions and of what they attend to, whose first element stands at `first`.
+    fn asked<'a>(&self, features: &'a F, (query, positions): (Tensor<3>, &Positions), (memory, first): (Tensor<3>, usize)) -> Asked<'a, F> {
+        let map = |x, map: &Linear| self.heads_of(x, map);
+        Asked {
+            features,
+            normalised: self.normalised,
+            queries: (map(query, &self.query), positions.clone()),
+            keys: (map(memory.clone(), &self.key), at(first)),
+            // The sum of the keys would stop growing in 16 bits.
+            values: in_32_bits(map(memory, &self.value)),
+        }
     }
 
-    /// Of queries at these positions and of what they attend to, whose first element stands at `first`.
-    fn recurrence(&self, (query, positions): (Tensor<3>, &Positions), (memory, first): (Tensor<3>, usize), features: &F) -> Recurrence {
-        let recurrence = Recurrence {
-            queries: features.features(self.heads_of(query, &self.query), Side::Queries, positions),
-            keys: features.features(self.heads_of(memory.clone(), &self.key), Side::Keys, &at(first)),
-            values: self.heads_of(memory, &self.value),
-            log_decay: None,
-            strengths: None,
-            normalised: self.normalised,
-        };
-        // The sum of the keys would stop growing in 16 bits.
-        recurrence.in_32_bits()
+    /// Features of queries that read what was written before, which lacks these scales.
+    fn queries_of(&self, (x, positions): (Tensor<4>, Positions), scales: Option<Tensor<4>>) -> Tensor<4> {
+        let plain = in_32_bits(self.features.features(x.clone(), Side::Queries, &positions));
+        let map = self.features.logarithms().filter(|_| self.normalised && (scales.is_some() || !range::queries_are_within(&plain)));
+        let Some(map) = map else { return plain };
+        let logarithms = in_32_bits(map(x, Side::Queries, &positions));
+        let scales = scales.unwrap_or_else(|| logarithms.clone().narrow(2, 0, 1).zeros_like());
+        range::scaled_queries(logarithms, scales)
     }
 
     fn execution(&self, visibility: &Visibility, span: Span, engine: Engine) -> Execution {
@@ -210,12 +425,12 @@ impl<F: Features> Attention for FeatureAttention<F> {
         let features = drawn.as_ref().unwrap_or(&self.features);
         // Within one sequence both sides count padding, which changes no distance.
         let asking = if self.cross { positions.clone() } else { at(positions.start) };
-        let recurrence = self.recurrence((query.clone(), &asking), (memory.unwrap_or(query), 0), features);
-        let keys = recurrence.keys.dims()[2];
+        let asked = self.asked(features, (query.clone(), &asking), (memory.unwrap_or(query), 0));
+        let keys = asked.values.dims()[2];
         let span = Span { query_start: positions.start, queries, key_start: 0, keys };
         let by_pairs = |probe: &mut Probe| {
-            let mask = visibility.mask(span, self.heads, recurrence.values.dtype(), &recurrence.values.device());
-            recurrence.clone().relate(mask, probe)
+            let mask = visibility.mask(span, self.heads, asked.values.dtype(), &asked.values.device());
+            asked.by_pairs(mask, probe)
         };
         let execution = self.execution(&visibility, span, engine);
         if probe.is_listening() && !matches!(execution, Execution::Pairs) {
@@ -225,15 +440,8 @@ impl<F: Features> Attention for FeatureAttention<F> {
         probe.executed(if matches!(execution, Execution::Pairs) { Executed::Reference } else { Executed::Sums });
         let context = match execution {
             Execution::Pairs => by_pairs(probe),
-            Execution::Sum(seen) => {
-                let asking = recurrence.queries.clone();
-                Recurrence::read(asking, of_seen(recurrence, &seen).written(), self.normalised)
-            }
-            Execution::Recurrence(real) => {
-                let before = keys - queries;
-                let context = led_by(recurrence, before).of_real(&real).execute(None).context;
-                if before == 0 { context } else { context.narrow(2, before, queries) }
-            }
+            Execution::Sum(seen) => asked.of_sum(&seen),
+            Execution::Recurrence(real) => asked.causal(&real),
         };
         self.output(context, random)
     }
@@ -244,8 +452,10 @@ impl<F: Features> Attention for FeatureAttention<F> {
         let seen = start.visibility().common_keys(span, self.heads).unwrap_or_else(|| {
             panic!("steps read one sum over keys: all heads must see the same ones ({:?})", start.visibility());
         });
-        let recurrence = self.recurrence((memory.clone().narrow(1, 0, 1), &at(0)), (memory.clone(), 0), &self.features);
-        RecurrentState::fixed(start, of_seen(recurrence, &seen).written())
+        let (written, scales) = self.asked(&self.features, (memory.clone().narrow(1, 0, 1), &at(0)), (memory.clone(), 0)).written(&seen);
+        let mut state = RecurrentState::fixed(start, written);
+        *state.scales() = scales.map(Tensor::detach);
+        state
     }
 
     /// # Panics
@@ -254,12 +464,14 @@ impl<F: Features> Attention for FeatureAttention<F> {
         let start = state.position();
         self.check_length(start + query.dims()[1]);
         if let Some(written) = state.written() {
+            let scales = state.scales().clone();
             let AttentionInput { query, positions, .. } = state.advance(query);
-            return self.output(Recurrence::read(self.queries(query, &positions), written, self.normalised), None);
+            let queries = self.queries_of((self.heads_of(query, &self.query), positions), scales);
+            return self.output(Recurrence::read(queries, written, self.normalised), None);
         }
-        let recurrence = self.recurrence((query.clone(), &at(start)), (query.clone(), start), &self.features);
+        let asked = self.asked(&self.features, (query.clone(), &at(start)), (query.clone(), start));
         let real = state.real_of_step(query, self.heads);
-        self.output(state.recur(recurrence.of_real(&real)), None)
+        self.output(asked.step(state, &real), None)
     }
 
     fn select(&self, state: &mut RecurrentState, rows: &[usize]) {

@@ -14,10 +14,11 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, distribution};
+use crate::conformance::formula::{Formula, distribution, log_sum_of_products, softmax};
 use crate::contract::Positions;
 use crate::engine::elu::elu_plus_one;
-use crate::feature_attention::{FeatureAttention, Features, Side};
+use crate::engine::recurrence::in_32_bits;
+use crate::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -79,6 +80,15 @@ impl Features for ChannelFeatures {
             FeatureMap::Relu => relu(x),
         }
     }
+
+    fn logarithms(&self) -> Option<OfLogarithms<'_>> {
+        // One of the terms is constant: ln(x + 1) or 0 + x.
+        let of = |x: Tensor<4>, _: Side, _: &Positions| {
+            let x = in_32_bits(x);
+            relu(x.clone()).log1p() + x.clamp_max(0.0)
+        };
+        (self.map == FeatureMap::Elu).then(|| Box::new(of) as OfLogarithms)
+    }
 }
 
 impl Mechanism for LinearAttentionConfig {
@@ -109,6 +119,15 @@ impl Mechanism for LinearAttentionConfig {
 
     /// Katharopoulos et al. 2020, equations 5 and 7.
     fn formula(&self) -> Option<Formula<'_>> {
+        // Logarithms, since exponentials of large numbers are no numbers in double precision either.
+        let logarithms = |x: Vec<f64>| x.into_iter().map(|x| if x > 0.0 { x.ln_1p() } else { x }).collect::<Vec<f64>>();
+        if self.normalise && self.feature_map == FeatureMap::Elu {
+            return Some(Formula::default().weights(move |query| {
+                let q = logarithms(query.projected("query", query.element()));
+                let similarity = |key: usize| log_sum_of_products(&q, &logarithms(query.projected("key", query.attended(key))));
+                softmax(&(0..query.keys()).map(|key| query.sees(key).then(|| similarity(key))).collect::<Vec<_>>())
+            }));
+        }
         let feature = |x: &f64| match self.feature_map {
             FeatureMap::Elu if *x > 0.0 => x + 1.0,
             FeatureMap::Elu => x.exp(),

@@ -14,11 +14,11 @@ use burn::tensor::{Device, Tensor, TensorData};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, distribution, dot};
+use crate::conformance::formula::{Formula, dot, log_sum_of_products, softmax};
 use crate::contract::Positions;
 use crate::engine::recurrence::in_32_bits;
 use crate::error::ConfigError;
-use crate::feature_attention::{FeatureAttention, Features, Side};
+use crate::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
 use crate::init::Init;
 use crate::linear::projected;
 use crate::parameter_formula::ParameterFormula;
@@ -138,9 +138,23 @@ fn orthogonalised(rows: &[f32], width: usize, lengths: &[f32]) -> Vec<f32> {
     result
 }
 
-/// By how much exponents of keys are reduced: they are at most `|w|^2 / 2`, about `D / 2`, and exponentials of more than 88 exceed what 32 bits hold.
-fn offset(d_head: usize) -> f64 {
-    (d_head as f64 / 2.0 - 32.0).max(0.0)
+impl RandomFeatures {
+    /// `w . x'` `[B, H, N, F]` and `|x'|^2` `[B, H, N, 1]` of `x` `[B, H, N, D]`.
+    fn projected(&self, x: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+        let directions = in_32_bits(self.directions.value());
+        let [count, width] = directions.dims();
+        let x = in_32_bits(x) * (width as f64).powf(-0.25);
+        let [batch, heads, length, _] = x.dims();
+        // One product: a step has one row in each head.
+        let rows = x.clone().reshape([batch * heads * length, width]);
+        let along = projected(rows, directions.swap_dims(0, 1)).reshape([batch, heads, length, count]);
+        (along, x.square().sum_dim(3))
+    }
+
+    /// By how much exponents of keys are reduced: they are at most `|w|^2 / 2`, about `D / 2`, and exponentials of more than 88 exceed what 32 bits hold.
+    fn offset(&self) -> f64 {
+        (self.directions.value().dims()[1] as f64 / 2.0 - 32.0).max(0.0)
+    }
 }
 
 impl Features for RandomFeatures {
@@ -149,26 +163,34 @@ impl Features for RandomFeatures {
     }
 
     fn features(&self, x: Tensor<4>, side: Side, _: &Positions) -> Tensor<4> {
-        let directions = in_32_bits(self.directions.value());
-        let [count, width] = directions.dims();
-        let x = in_32_bits(x) * (width as f64).powf(-0.25);
-        let [batch, heads, length, _] = x.dims();
-        // One product: a step has one row in each head.
-        let rows = x.clone().reshape([batch * heads * length, width]);
-        let along = projected(rows, directions.swap_dims(0, 1)).reshape([batch, heads, length, count]);
+        let (along, squares) = self.projected(x);
+        let [.., count] = along.dims();
         if self.kind == RandomFeatureKind::Relu {
             return (relu(along) + FLOOR) * (count as f64).powf(-0.5);
         }
-        let exponents = along - x.square().sum_dim(3) * 0.5;
+        let exponents = along - squares * 0.5;
         let exponents = match side {
             // The greatest of a query becomes 0, without a gradient: a factor of the whole row.
             Side::Queries => {
                 let greatest = exponents.clone().detach().max_dim(3);
                 exponents - greatest
             }
-            Side::Keys => exponents - offset(width),
+            Side::Keys => exponents - self.offset(),
         };
         exponents.exp() * (count as f64).powf(-0.5)
+    }
+
+    fn logarithms(&self) -> Option<OfLogarithms<'_>> {
+        let of = move |x: Tensor<4>, side: Side, _: &Positions| {
+            let (along, squares) = self.projected(x);
+            let [.., count] = along.dims();
+            match side {
+                // The square of a query is a factor of the whole row.
+                Side::Queries => along,
+                Side::Keys => along - squares * 0.5 - (self.offset() + 0.5 * (count as f64).ln()),
+            }
+        };
+        (self.kind == RandomFeatureKind::Softmax).then(|| Box::new(of) as OfLogarithms)
     }
 
     fn redrawn(&self, key: &RandomKey) -> Option<Self> {
@@ -202,6 +224,7 @@ impl Mechanism for PerformerConfig {
             letters: &[("F", "random features of a head, option `features`")],
             differences: &[
                 "The authors' code subtracts the greatest exponent of all keys and adds 1e-4 to features. That tells a position of those behind it, and steps cannot do it; here exponents of keys are reduced by a constant.",
+                "Where features would leave the range of 32-bit floats, they are divided by the greatest so far, which later keys do not change.",
                 "The paper also draws directions anew from time to time in training; here they are drawn once, or in every call of training.",
                 "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
             ],
@@ -223,19 +246,20 @@ impl Mechanism for PerformerConfig {
         Some(Formula::default().weights(move |query| {
             let directions = query.parameter("features.directions");
             let [count, width] = [directions.shape[0], directions.shape[1]];
+            // Logarithms, since exponentials of large numbers are no numbers in double precision either.
             let features = |x: Vec<f64>| -> Vec<f64> {
                 let x: Vec<f64> = x.iter().map(|x| x / (width as f64).powf(0.25)).collect();
                 let half = dot(&x, &x) / 2.0;
                 let along = |row: usize| (0..width).map(|channel| directions.at(&[row, channel]) * x[channel]).sum::<f64>();
                 let feature = |row: usize| match self.kind {
-                    RandomFeatureKind::Softmax => (along(row) - half).exp(),
-                    RandomFeatureKind::Relu => along(row).max(0.0) + FLOOR,
+                    RandomFeatureKind::Softmax => along(row) - half,
+                    RandomFeatureKind::Relu => (along(row).max(0.0) + FLOOR).ln(),
                 };
                 (0..count).map(feature).collect()
             };
             let asked = features(query.projected("query", query.element()));
-            let weight = |key: usize| dot(&asked, &features(query.projected("key", query.attended(key))));
-            distribution((0..query.keys()).map(|key| if query.sees(key) { weight(key) } else { 0.0 }).collect())
+            let weight = |key: usize| log_sum_of_products(&asked, &features(query.projected("key", query.attended(key))));
+            softmax(&(0..query.keys()).map(|key| query.sees(key).then(|| weight(key))).collect::<Vec<_>>())
         }))
     }
 

@@ -8,6 +8,7 @@
 //! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn;
 //!   [`read`] asks that what was read of a tensor stays as it was.
 //! * [`grouped`] compares heads that share keys and values with heads that have copies of them.
+//! * [`large_inputs`] multiplies inputs, and compares outputs and gradients with the formulas.
 //! * [`heads`] has heads of two softmaxes that a user makes.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
 //! * [`recurrence`] has a mechanism that is no matrix of pairs, and compares the executions of recurrences with double precision.
@@ -40,6 +41,7 @@ mod fused_borders;
 mod gradients;
 mod grouped;
 mod heads;
+mod large_inputs;
 mod linear;
 mod papers;
 mod parameter_formula;

@@ -21,6 +21,7 @@ use burn::tensor::{DType, Tensor, TensorData};
 
 use crate::engine::transposed;
 
+pub(crate) use self::pairs::weights_of_logits;
 pub use self::state::RecurrentState;
 
 /// One linear recurrence, ready to be executed.

@@ -1,6 +1,7 @@
 //! All pairs at once.
 
 use burn::tensor::Tensor;
+use burn::tensor::activation::softmax;
 
 use super::chunks::products;
 use super::inverse::inverse_of_unit_lower;
@@ -42,6 +43,31 @@ impl Recurrence {
         let weights = visible(self.queries.matmul(self.keys.swap_dims(2, 3)), mask.as_ref());
         shown(weights, self.normalised, probe).matmul(self.values)
     }
+
+    /// The sums over `j` of the weights of [`relate`](Self::relate) before they are normalised, `[B, H, Q, 1]`.
+    pub(crate) fn sums_of_pairs(&self, mask: Option<&Mask>) -> Tensor<4> {
+        visible(self.queries.clone().matmul(self.keys.clone().swap_dims(2, 3)), mask).sum_dim(3)
+    }
+
+    /// The weights of [`relate`](Self::relate), `[B, H, Q, K]`.
+    pub(crate) fn weights_of_pairs(self, mask: Option<&Mask>) -> Tensor<4> {
+        let weights = visible(self.queries.matmul(self.keys.swap_dims(2, 3)), mask);
+        if self.normalised { divided_by_sums(weights) } else { weights }
+    }
+}
+
+/// A softmax of logits `[B, H, Q, K]` where the mask shows them, 0 elsewhere.
+pub(crate) fn weights_of_logits(logits: Tensor<4>, mask: Option<&Mask>) -> Tensor<4> {
+    let Some(Mask { bias, has_key }) = mask else { return softmax(logits, 3) };
+    let weights = softmax(logits + bias.clone(), 3);
+    match has_key {
+        Some(has_key) => weights * has_key.clone(),
+        None => weights,
+    }
+}
+
+fn divided_by_sums(weights: Tensor<4>) -> Tensor<4> {
+    weights.clone() / without_zero(weights.sum_dim(3))
 }
 
 /// Numbers `[B, H, Q, K]` where the mask shows them, otherwise 0.
@@ -55,7 +81,7 @@ fn visible(numbers: Tensor<4>, mask: Option<&Mask>) -> Tensor<4> {
 
 /// Weights `[B, H, Q, K]`, divided by their sums if they are to be normalised, and shown to the probe.
 fn shown(weights: Tensor<4>, normalised: bool, probe: &mut Probe) -> Tensor<4> {
-    let weights = if normalised { weights.clone() / without_zero(weights.sum_dim(3)) } else { weights };
+    let weights = if normalised { divided_by_sums(weights) } else { weights };
     probe.observe(|| Observation::Weights(weights.clone()));
     weights
 }

@@ -15,6 +15,7 @@ pub struct RecurrentState {
     capacity: usize,
     state: Option<Tensor<4>>,
     tail: Option<Tensor<4>>,
+    scales: Option<Tensor<4>>,
     /// Rows of what another sequence has written, if the state is one of it.
     fixed: Option<MemoryRows>,
 }
@@ -22,7 +23,8 @@ pub struct RecurrentState {
 impl RecurrentState {
     /// Before the first step.
     pub fn new(start: &DecodingStart) -> Self {
-        Self { progress: Progress::new(start), length: 0, capacity: start.capacity(), state: None, tail: None, fixed: None }
+        let (progress, capacity) = (Progress::new(start), start.capacity());
+        Self { progress, length: 0, capacity, state: None, tail: None, scales: None, fixed: None }
     }
 
     /// What another sequence has written, `[B, H, R, D]`, which steps only read.
@@ -67,6 +69,16 @@ impl RecurrentState {
         &mut self.tail
     }
 
+    /// Logarithms of the factors that each channel of the keys lacks in the state, `[B, H, 1, R]`, if there are any. To be replaced without their gradient.
+    pub fn scales(&mut self) -> &mut Option<Tensor<4>> {
+        &mut self.scales
+    }
+
+    /// Whether nothing has been written yet.
+    pub fn is_empty(&self) -> bool {
+        self.state.is_none()
+    }
+
     /// Goes on from the state, and keeps the one after the last position without its gradient. Returns the context `[B, H, N, D]`.
     ///
     /// # Panics
@@ -84,13 +96,13 @@ impl RecurrentState {
             return;
         }
         self.progress.select(rows);
-        for numbers in [&mut self.state, &mut self.tail] {
+        for numbers in [&mut self.state, &mut self.tail, &mut self.scales] {
             *numbers = numbers.take().map(|numbers| selected(&numbers, rows));
         }
     }
 
     /// Bytes that the state holds, at 4 bytes a number.
     pub fn bytes(&self) -> usize {
-        [&self.state, &self.tail].into_iter().flatten().map(|numbers| numbers.dims().iter().product::<usize>() * 4).sum()
+        [&self.state, &self.tail, &self.scales].into_iter().flatten().map(|numbers| numbers.dims().iter().product::<usize>() * 4).sum()
     }
 }
