@@ -1,4 +1,5 @@
-//! Which mechanisms compute the same with default options on the sequences of an experiment: a comparison of two of them would be one of a thing with itself.
+//! Which mechanisms compute the same with default options on the sequences of an experiment: a comparison of two of them would be one of a thing with itself. Where
+//! the data are far shorter than the model may read, the check before training has to refuse them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,6 +52,13 @@ impl ModuleMapper for Perturbed {
     }
 }
 
+impl Places {
+    /// Whether the data are so much shorter than the model that sizes which follow the length of the model are too great for them: a comparison refuses these.
+    fn is_far_below_the_model(&self) -> bool {
+        self.roles.iter().flat_map(|role| self.lengths.of(*role).keys()).all(|length| 2 * length <= self.lengths.max_length)
+    }
+}
+
 /// What the attentions of a candidate give in all of their places, at the greatest length.
 fn outputs(places: &Places, d_model: usize) -> Vec<f32> {
     let device = Device::flex();
@@ -83,22 +91,24 @@ fn equal<E: Experiment>(found: &mut BTreeSet<(String, String)>) {
         Settings::read(None, vec![given, models]).unwrap()
     };
     let datasets = E::open(&settings("dot-product").value).unwrap();
-    let mut computed: Vec<(String, Vec<f32>)> = Vec::new();
+    let mut computed: Vec<(String, Vec<f32>, bool)> = Vec::new();
     for mechanism in AnyMechanism::all() {
         // What cannot stand in models of this experiment is no candidate.
-        let Ok(mut of_name) = candidates::<E>(&mut settings(&mechanism.name()), Memory::here()) else { continue };
-        let Candidate { attention, config, .. } = of_name.pop().unwrap();
-        let setup = Setup { config: &config, data: &datasets[0], attention: &attention };
+        let Ok(of_name) = candidates::<E>(&mut settings(&mechanism.name()), Memory::here()) else { continue };
+        let Candidate { attention, config, .. } = &of_name[0];
+        let setup = Setup { config, data: &datasets[0], attention };
         if E::fits(setup).is_err() {
             continue;
         }
-        computed.push((attention.name.clone(), outputs(&Places::of::<E>(setup), E::sizes(&config).d_model)));
+        let places = Places::of::<E>(setup);
+        let is_refused = places.is_far_below_the_model() && check::<E>(&of_name, &datasets[..1]).is_err();
+        computed.push((attention.name.clone(), outputs(&places, E::sizes(config).d_model), is_refused));
     }
     assert!(computed.len() > 10, "{} has only {} candidates", E::NAME, computed.len());
-    for (index, (name, one)) in computed.iter().enumerate() {
-        for (other_name, other) in &computed[..index] {
+    for (index, (name, one, is_refused)) in computed.iter().enumerate() {
+        for (other_name, other, is_other_refused) in &computed[..index] {
             let is_same = one.len() == other.len() && one.iter().zip(other).all(|(one, other)| (one - other).abs() < TOLERANCE);
-            if is_same && !one.is_empty() {
+            if is_same && !one.is_empty() && !is_refused && !is_other_refused {
                 found.insert((other_name.clone(), format!("{name} in {}", E::NAME)));
             }
         }
