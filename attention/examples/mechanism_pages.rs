@@ -84,7 +84,7 @@ fn names(mechanism: &AnyMechanism) -> Vec<String> {
 
 /// The family's mechanisms.
 fn of_family(mechanism: &AnyMechanism) -> impl Iterator<Item = AnyMechanism> {
-    AnyMechanism::all().into_iter().filter(|other| other.family() == mechanism.family())
+    AnyMechanism::all().into_iter().filter(move |other| other.family() == mechanism.family())
 }
 
 fn page(mechanism: &AnyMechanism) -> Result<String, Box<dyn Error>> {
