@@ -99,6 +99,7 @@ fn attempt<E: Experiment>(options: &CommonOptions) -> End {
             interrupt: Interrupt::new(),
             ranks: &ranks,
             device,
+            is_resumed: false,
             jobs: 1,
             shard: None,
         };
