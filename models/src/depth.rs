@@ -166,6 +166,7 @@ mod tests {
     use crate::feed_forward::counted_positions;
     use crate::generation::StepDecoder;
     use crate::halting::Blend;
+    use crate::language_model::tests::all_pairs;
     use crate::language_model::{LanguageModel, LanguageModelConfig};
     use crate::layout::LayerAttention;
     use crate::stack::{Stack, StackConfig};
@@ -380,7 +381,7 @@ mod tests {
     fn steps_are_parts_of_the_whole_for_every_causal_mechanism() {
         let tokens = Tensor::<2, Int>::from_data([[2, 5, 7, 1, 3, 8], [0, 9, 4, 4, 6, 2]], &Device::flex());
         let released = HaltingConfig { bias: -1.0, ..HaltingConfig::released() };
-        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal).map(all_pairs) {
             for depth in [shared(None), shared(Some(halting())), shared(Some(released))] {
                 let model = model(attention.clone(), depth);
                 let whole = model.forward_with(tokens.clone(), &[0, 1], None, &mut Probe::off()).logits;

@@ -290,7 +290,7 @@ impl<A: Attention> StepDecoder for LanguageModel<A> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use burn::tensor::TensorData;
     use heedful_attention::abilities::{Abilities, Causality};
@@ -310,9 +310,10 @@ mod tests {
     use crate::position::PositionConfig;
     use crate::residual::NormOrder;
 
-    /// LSH attention to all pairs: where it hashes, later elements shift the borders of chunks, and steps need not equal a forward pass.
-    fn all_pairs(attention: AnyMechanism) -> AnyMechanism {
-        attention.get::<LshConfig>().map(|lsh| lsh.clone().with_full_attention_below(16).into()).unwrap_or(attention)
+    /// LSH attention to all pairs. Where it hashes, later elements shift the borders of chunks, so that steps need not equal a forward pass, and rounding moves
+    /// elements to other buckets.
+    pub(crate) fn all_pairs(attention: AnyMechanism) -> AnyMechanism {
+        attention.get::<LshConfig>().map(|lsh| lsh.clone().with_full_attention_below(24).into()).unwrap_or(attention)
     }
 
     fn tiny(attention: impl Into<LayerAttention>) -> LanguageModelConfig {
@@ -614,6 +615,7 @@ mod tests {
             let shape = match observation {
                 Observation::Weights(weights) => weights.dims().to_vec(),
                 Observation::Activation(activation) => activation.dims().to_vec(),
+                Observation::Executed(_) => return,
                 _ => Vec::new(),
             };
             seen.push((path.to_owned(), shape));

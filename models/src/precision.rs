@@ -73,6 +73,7 @@ mod tests {
     use crate::depth::{DepthConfig, SharedConfig};
     use crate::feed_forward::Activation;
     use crate::gate::{GateConfig, GateKind};
+    use crate::language_model::tests::all_pairs;
     use crate::language_model::{LanguageModel, LanguageModelConfig};
     use crate::residual::NormOrder;
 
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn every_causal_mechanism_computes_in_16_bits() {
         let mut failed = Vec::new();
-        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal).map(all_pairs) {
             for precision in SIXTEEN {
                 if std::panic::catch_unwind(AssertUnwindSafe(|| agrees(&config(attention.clone()), precision))).is_err() {
                     failed.push(format!("{attention} in {precision:?}"));

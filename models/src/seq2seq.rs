@@ -215,12 +215,12 @@ pub(crate) fn last_position(states: Tensor<3>) -> Tensor<2> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::mechanisms::lsh::LshConfig;
     use heedful_attention::placement::Role;
     use heedful_attention::registry::AnyMechanism;
 
     use crate::block::BlockConfig;
     use crate::depth::{DepthConfig, SharedConfig};
+    use crate::language_model::tests::all_pairs;
     use crate::layout::{AttentionLayout, CrossAttention, CrossLayout, LayerAttention};
     use crate::position::PositionConfig;
 
@@ -245,9 +245,7 @@ mod tests {
     fn layouts() -> Vec<(String, AttentionLayout)> {
         let named = AttentionLayout::names().map(|name| (name.to_owned(), AttentionLayout::named(name).unwrap()));
         let able = AnyMechanism::all().into_iter().filter(|config| config.can_be_causal() && config.can_see_ahead());
-        // Where LSH attention hashes, later elements shift the borders of chunks, and steps need not equal a forward pass.
-        let all_pairs = |lsh: &LshConfig| lsh.clone().with_full_attention_below(16).into();
-        let able = able.map(|a: AnyMechanism| a.get::<LshConfig>().map(all_pairs).unwrap_or(a));
+        let able = able.map(all_pairs);
         let own = able.map(|a| (a.name(), AttentionLayout::for_attention(a)));
         let linformer: AnyMechanism = "linformer".parse().unwrap();
         let cross = CrossLayout::All(linformer.clone().into());
