@@ -16,7 +16,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
-use crate::conformance::formula::{self, Formula, Query, distribution};
+use crate::conformance::formula::{self, Formula, Query};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
 use crate::dropout::dropout;
 use crate::engine::fused::has_kernels_in_main_memory;
@@ -34,7 +34,7 @@ use crate::placement::{Placement, Role};
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
-use crate::visibility::{Shown, Span, Visibility};
+use crate::visibility::{Mask, Shown, Span, Visibility, hidden_logit, least_visible_logit};
 
 /// What lightweight and dynamic convolutions differ in from the released code.
 pub(super) const EVEN_KERNELS: &str =
@@ -112,7 +112,7 @@ pub struct KernelOptions {
     pub taps: usize,
     /// Whether the input projection is a gated linear unit.
     pub glu: bool,
-    /// Whether the weights of a row are divided by their sum over the visible taps.
+    /// Whether the softmax of a row is one over the visible taps.
     pub renormalise: bool,
     /// How the sum is computed.
     pub execution: Execution,
@@ -132,15 +132,17 @@ pub(super) fn convolved(glu: bool, query: &Query, index: usize) -> Vec<f64> {
 /// logits of the head's kernel.
 pub(super) fn formula<'a>(glu: bool, renormalise: bool, taps: impl Fn(&Query) -> Vec<f64> + 'a) -> Formula<'a> {
     let weights = move |query: &Query| {
-        let kernel = formula::softmax(&taps(query).into_iter().map(Some).collect::<Vec<_>>());
-        let count = kernel.len();
+        let logits = taps(query);
+        let count = logits.len();
         let back = if query.placement().role == Role::Decoder { count } else { (count + 2) / 2 };
+        let seen = |j: usize| (query.index + j).checked_sub(back).filter(|&key| key < query.keys() && query.sees(key));
+        // Renormalised, it is the softmax over the visible taps.
+        let kernel: Vec<_> = (1..=count).zip(logits).map(|(j, logit)| (!renormalise || seen(j).is_some()).then_some(logit)).collect();
         let mut weights = vec![0.0; query.keys()];
-        for (j, weight) in (1..=count).zip(kernel) {
-            let seen = (query.index + j).checked_sub(back).filter(|&key| key < query.keys() && query.sees(key));
-            seen.into_iter().for_each(|key| weights[key] = weight);
+        for (j, weight) in (1..=count).zip(formula::softmax(&kernel)) {
+            seen(j).into_iter().for_each(|key| weights[key] = weight);
         }
-        if renormalise { distribution(weights) } else { weights }
+        weights
     };
     let value = move |query: &Query, key| {
         let width = query.placement().d_head();
@@ -192,26 +194,29 @@ impl<K: Kernel> KernelAttention<K> {
     /// `query` is projected; `values` are the projected inputs from the first one in reach on.
     fn attend(&self, query: &Tensor<3>, values: Tensor<4>, input: Call, probe: &mut Probe) -> AttentionOutput {
         let span = input.span;
-        let kernel = self.weights(query);
-        let program = |values: Tensor<4>, kernel: Tensor<4>, random: Option<RandomKey>| AttentionProgram {
-            mask: input.visibility.mask(span, self.heads, values.dtype(), &values.device()),
-            weighting: Weighting::Density { weights: self.band(kernel, span), renormalise: self.options.renormalise },
-            soft_span: None,
-            values,
-            dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
+        let logits = self.kernel.logits(query);
+        let program = |values: Tensor<4>, logits: Tensor<4>, random: Option<RandomKey>| {
+            let mask = input.visibility.mask(span, self.heads, values.dtype(), &values.device());
+            AttentionProgram {
+                weighting: Weighting::Density { weights: self.band_weights(logits, span, mask.as_ref()), renormalise: false },
+                mask,
+                soft_span: None,
+                values,
+                dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
+            }
         };
         let context = match self.options.execution {
             Execution::Expanded => {
-                let program = program(values, kernel, input.random);
+                let program = program(values, logits, input.random);
                 probe.with_keys_before(span.key_start, |probe| reference::attend(program, probe))
             }
             Execution::Unfolded => {
                 // The matrix of weights is computed for a probe only, and does not change how the output is computed.
                 if probe.is_listening() {
-                    let shown = program(values.clone(), kernel.clone(), None);
+                    let shown = program(values.clone(), logits.clone(), None);
                     probe.with_keys_before(span.key_start, |probe| reference::attend(shown, probe));
                 }
-                let weights = self.seen_weights(kernel, values.dims()[0], &input);
+                let weights = self.seen_weights(logits, values.dims()[0], &input);
                 let first = span.query_start as isize - self.before as isize - span.key_start as isize;
                 Sliding { x: values, weights, outputs: span.queries, first }.execute()
             }
@@ -219,9 +224,13 @@ impl<K: Kernel> KernelAttention<K> {
         AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 
-    /// Weights of the taps, `[B | 1, H, Q | 1, k]`.
-    fn weights(&self, query: &Tensor<3>) -> Tensor<4> {
-        let logits = self.kernel.logits(query);
+    /// Whether what is hidden changes the weights of other taps. The weight of a single tap is 1 or hidden.
+    fn renormalises(&self) -> bool {
+        self.options.renormalise && self.options.taps > 1
+    }
+
+    /// The softmax of taps from their logits, `[B | 1, H, Q | 1, k]`.
+    fn weights(&self, logits: Tensor<4>) -> Tensor<4> {
         match self.options.taps {
             // The softmax of one number is 1. With fusion, Burn 0.22.1 generates a kernel that does not compile for a reduction over one element.
             1 => logits * 0.0 + 1.0,
@@ -231,31 +240,48 @@ impl<K: Kernel> KernelAttention<K> {
         }
     }
 
-    /// The weights `[B | 1, H, Q, K]` of keys from those of taps.
-    fn band(&self, kernel: Tensor<4>, span: Span) -> Tensor<4> {
+    /// The weights `[B | 1, H, Q, K]` of keys from the logits of taps, of which the mask has not hidden any yet.
+    fn band_weights(&self, logits: Tensor<4>, span: Span, mask: Option<&Mask>) -> Tensor<4> {
+        if !self.renormalises() {
+            return self.band(self.weights(logits), span, 0.0);
+        }
+        // What is hidden is so before the softmax: of weights that are divided by their sum afterwards, large logits of hidden taps leave nothing.
+        let dtype = logits.dtype();
+        let logits = self.band(logits, span, hidden_logit(dtype));
+        let logits = match mask {
+            Some(mask) => logits + mask.bias.clone(),
+            None => logits,
+        };
+        let seen = logits.clone().greater_elem(least_visible_logit(dtype)).float().cast(dtype);
+        softmax(logits, 3) * seen
+    }
+
+    /// The numbers `[B | 1, H, Q, K]` of keys from those of taps; `beyond` is that of keys beyond the kernel.
+    fn band(&self, kernel: Tensor<4>, span: Span, beyond: f32) -> Tensor<4> {
         let [rows, heads, queries, taps] = kernel.dims();
         let (device, dtype) = (kernel.device(), kernel.dtype());
         let indices = (span.query_start..span.query_start + span.queries).flat_map(|i| {
-            // One tap more, of weight 0, is that of all keys beyond the kernel.
+            // One tap more is that of all keys beyond the kernel.
             let tap = move |j: usize| (j + self.before).checked_sub(i).filter(|&tap| tap < taps).unwrap_or(taps) as i32;
             (span.key_start..span.key_start + span.keys).map(tap)
         });
         let indices = Tensor::<4, Int>::from_data(TensorData::new(indices.collect(), [1, 1, span.queries, span.keys]), &device);
-        let kernel = Tensor::cat(vec![kernel, Tensor::zeros([rows, heads, queries, 1], (&device, dtype))], 3);
+        let kernel = Tensor::cat(vec![kernel, Tensor::full([rows, heads, queries, 1], beyond, (&device, dtype))], 3);
         kernel.expand([rows, heads, span.queries, taps + 1]).gather(3, indices.expand([rows, heads, span.queries, span.keys]))
     }
 
-    /// The weights `[B | 1, H, Q | 1, k]` that the output is summed with.
-    fn seen_weights(&self, mut weights: Tensor<4>, batch: usize, input: &Call) -> Tensor<4> {
+    /// The weights `[B | 1, H, Q | 1, k]` that the output is summed with, from the logits of taps.
+    fn seen_weights(&self, logits: Tensor<4>, batch: usize, input: &Call) -> Tensor<4> {
         let Call { span, visibility, random } = input;
-        let taps = self.options.taps;
-        if let Some(seen) = self.seen_taps(*span, visibility, &weights.device()) {
-            weights = weights.clone() * seen.cast(weights.dtype());
-            // The weight of a single tap is 1 or hidden.
-            if self.options.renormalise && taps > 1 {
-                weights = weights.clone() / weights.sum_dim(3).clamp_min(f32::MIN_POSITIVE);
+        let (taps, dtype) = (self.options.taps, logits.dtype());
+        let weights = match self.seen_taps(*span, visibility, &logits.device()).map(|seen| seen.cast(dtype)) {
+            Some(seen) if self.renormalises() => {
+                let hidden = (seen.clone() - 1.0) * -hidden_logit(dtype);
+                self.weights(logits + hidden) * seen
             }
-        }
+            Some(seen) => self.weights(logits) * seen,
+            None => self.weights(logits),
+        };
         match random {
             Some(key) if self.dropout > 0.0 => {
                 let each = weights.expand([batch, self.heads, span.queries, taps]);
