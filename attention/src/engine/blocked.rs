@@ -10,7 +10,7 @@ use super::heads::{group_of, repeat_heads};
 use super::normaliser::SINKS;
 use super::program::for_each_row;
 use super::reference::dense_bias;
-use super::{AttentionProgram, Dropout, LogitTerms, Normaliser, Weighting};
+use super::{AttentionProgram, Dropout, LogitTerms, Normaliser, Weighting, greatest_log_ratio};
 use crate::dropout::dropout;
 use crate::visibility::hidden_logit;
 
@@ -61,7 +61,7 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutpu
     let values_dtype = values.dtype();
     let hidden = hidden_logit(values_dtype);
 
-    let soft_span = soft_span.map(|span| span.factors(weighting.queries(), keys));
+    let soft_span = soft_span.map(|span| pairs(span.factors(weighting.queries(), keys)));
 
     // Weights up to a factor of their row, the logarithm of that factor, and whether rows are divided by their sum.
     let (weights, shift, divided) = match weighting.dense(&values) {
@@ -72,7 +72,10 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutpu
                 Some(each) => (each.weights(logits), None, false),
                 None => {
                     // The gradient of the largest logit cancels.
-                    let largest = logits.clone().detach().max_dim(4);
+                    let (logits, largest) = match &soft_span {
+                        Some(span) => within_span(logits, span.clone().detach()),
+                        None => (logits.clone(), logits.detach().max_dim(4)),
+                    };
                     ((logits - largest.clone()).exp(), Some(largest), true)
                 }
             }
@@ -83,7 +86,7 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutpu
     };
     let is_limited = soft_span.is_some();
     let weights = match soft_span {
-        Some(span) => weights * pairs(span),
+        Some(span) => weights * span,
         None => weights,
     };
     let rows = weights.dims()[0];
@@ -122,6 +125,21 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutpu
         None => context,
     };
     BlockedOutput { context: places(context), log_sum_exp: places(thin(log_sum_exp)) }
+}
+
+/// Logits of pairs and the largest of those within the span, for factors of the span. One outside must not be the largest, lest all others vanish. It counts in
+/// the gradient of the span alone, where it is bounded.
+fn within_span(logits: Tensor<5>, factors: Tensor<5>) -> (Tensor<5>, Tensor<5>) {
+    let dtype = logits.dtype();
+    let is_outside = factors.clone().equal_elem(0.0).float().cast(dtype);
+    let all = logits.clone().detach();
+    let within = all.clone() + is_outside.clone() * hidden_logit(dtype);
+    let largest = within.clone().max_dim(4);
+    let sum = ((within - largest.clone()).exp() * factors).sum_dim(4);
+    let is_empty = sum.clone().lower_equal_elem(0.0).float().cast(dtype);
+    let bound = (sum + is_empty).log() + greatest_log_ratio(dtype);
+    let excess = (all - largest.clone() - bound).clamp_min(0.0) * is_outside;
+    (logits - excess, largest)
 }
 
 /// Executes a program over several sets of blocks, of which no two hold the same pair of query and key, as one normalisation over all: contexts are

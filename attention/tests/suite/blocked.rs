@@ -290,6 +290,47 @@ fn a_part_whose_factors_are_all_zero_weighs_nothing_however_large_its_logits() {
 }
 
 #[test]
+fn keys_beyond_a_span_take_no_weight_from_others_however_large_their_logits() {
+    let device = flex().device.autodiff();
+    let leaf = |values: &[f32]| Tensor::<1>::from_floats(values, &device).require_grad();
+    // The first key lies beyond the ramp, the second at its very end.
+    let run = |far: f32, execute: &dyn Fn(AttentionProgram) -> Tensor<4>| {
+        let (logits, spans) = (leaf(&[far, far, 1.0, 0.5]), leaf(&[1.0]));
+        let ramp = Ramp { width: 1.0, origin: 0.0, nearest: 0, farthest: 5, offset: 3 };
+        let context = execute(AttentionProgram {
+            weighting: Weighting::softmax(LogitTerms::bias(logits.clone().reshape([1, 1, 1, 4]))),
+            mask: None,
+            soft_span: Some(SoftSpan { spans: spans.clone().reshape([1, 1, 1]), ramp }),
+            values: Tensor::<1>::from_floats([3.0, 2.0, 7.0, 5.0], &device).reshape([1, 1, 4, 1]),
+            dropout: None,
+        });
+        let gradients = context.clone().sum().backward();
+        let of_leaves = [logits, spans].map(|leaf| Array::read(leaf.grad(&gradients).expect("the context depends on it")).values);
+        [Array::read(context).values, of_leaves.concat()].concat()
+    };
+    let blocks = |program| {
+        let index = |values: &[i32], last| Tensor::<1, Int>::from_ints(values, &device).reshape([1, 1, 1, last]);
+        let places = index(&[0], 1).reshape([1, 1, 1]);
+        attend_blocks(
+            program,
+            &Blocks { queries: index(&[0], 1), keys: index(&[0, 1, 2, 3], 4), mask: Tensor::zeros([1, 1, 1, 1, 4], &device), places },
+        )
+        .context
+    };
+    let share = 1.0 / (1.0 + (-0.5f64).exp());
+    for far in [1.0f32, 30.0, 100.0, 300.0, 1e4] {
+        let found = run(far, &blocks);
+        same(&format!("context, {far}"), &found[..1], &[7.0 * share + 5.0 * (1.0 - share)], 1e-5).unwrap();
+        let expected = run(far, &|program| reference::attend(program, &mut Probe::off()));
+        // What is rounded off a logit is a part of its exponential.
+        let part = 1e-5 + f64::from(far * f32::EPSILON);
+        for (found, expected) in found.iter().zip(expected) {
+            same(&format!("with gradients, {far}"), &[*found], &[expected], part * expected.abs().max(1.0)).unwrap();
+        }
+    }
+}
+
+#[test]
 fn dropout_over_blocks_is_a_function_of_its_key_that_keeps_the_expectation() {
     let device = flex().device;
     let leaves = leaves(false, HEADS, &device);
