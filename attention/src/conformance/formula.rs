@@ -328,6 +328,16 @@ pub fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
+/// `ln(1 + e^x)`, of numbers too whose exponential double precision does not hold.
+pub fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+/// `ln(1 / (1 + e^-x))`, of numbers too for which the quotient is 0.
+pub fn log_sigmoid(x: f64) -> f64 {
+    -softplus(-x)
+}
+
 /// The softmax over the keys that are shown; 0 for others, and where none is shown.
 pub fn softmax(scores: &[Option<f64>]) -> Vec<f64> {
     let largest = scores.iter().flatten().fold(f64::NEG_INFINITY, |largest, &score| largest.max(score));

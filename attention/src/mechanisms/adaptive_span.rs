@@ -306,8 +306,11 @@ impl Mechanism for AdaptiveSpanConfig {
             ((ramp + longest as f64 * fraction - x) / ramp).clamp(0.0, 1.0)
         };
         let weights = move |query: &Query| {
-            let weights = softmax(&query.scores()).into_iter().enumerate();
-            distribution(weights.map(|(key, weight)| weight * mask(query, key)).collect())
+            // A key with the factor 0 is no part of the softmax, lest its exponential make all others vanish.
+            let factors: Vec<f64> = (0..query.keys()).map(|key| mask(query, key)).collect();
+            let scores = query.scores().into_iter().zip(&factors).map(|(score, &factor)| score.filter(|_| factor > 0.0));
+            let weights = softmax(&scores.collect::<Vec<_>>());
+            distribution(weights.iter().zip(factors).map(|(weight, factor)| weight * factor).collect())
         };
         let logit = |query: &Query, key| query.logit(&self.spanned(query.placement()), "logits.0", key);
         let shows = |query: &Query, key| query.shows(&self.spanned(query.placement()), key);

@@ -9,7 +9,7 @@ use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Device, Tensor};
 
-use crate::conformance::formula::{Formula, Query, sigmoid as plain_sigmoid};
+use crate::conformance::formula::{Formula, Query, sigmoid as plain_sigmoid, softplus as plain_softplus};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
 use crate::gated_norm::{self, GatedNorm, HeadNorm};
@@ -155,7 +155,7 @@ pub(super) fn formula<'a>(options: impl Fn(&Placement) -> DeltaOptions + 'a) -> 
             if !decay {
                 return vec![0.0; key_width];
             }
-            let step = of_head("mixer.decay.step", index).exp().ln_1p();
+            let step = plain_softplus(of_head("mixer.decay.step", index));
             vec![-query.parameter("mixer.decay.a_log").values[query.head].exp() * step; key_width]
         };
         let asked = &mixed("query", key_head, key_width, 0)[query.index];

@@ -21,7 +21,7 @@ use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, Query, dot, sigmoid};
+use crate::conformance::formula::{self, Formula, Query, dot};
 use crate::contract::Positions;
 use crate::engine::{LogitTerms, transposed};
 use crate::error::ConfigError;
@@ -164,22 +164,21 @@ impl Mechanism for ForgettingConfig {
         (option == "decay_times" && self.gate == ForgetGate::Full).then_some("decay_times are for gate = \"bias-only\" or \"fixed\"")
     }
 
-    /// Lin et al. 2025, section 3: the logarithm of the product of the gates after the key.
+    /// Lin et al. 2025, section 3: the sum of the logarithms of the gates after the key.
     fn formula(&self) -> Option<Formula<'_>> {
         let logit = |query: &Query, key: usize| {
             let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
-            let gate = |position: usize| match (self.gate, self.decay_times) {
-                (ForgetGate::Full, _) => sigmoid(query.mapped("forget", query.attended(position))[query.head]),
-                (ForgetGate::BiasOnly, _) => sigmoid(query.parameter("forget_bias").at(&[query.head])),
+            let log_gate = |position: usize| match (self.gate, self.decay_times) {
+                (ForgetGate::Full, _) => formula::log_sigmoid(query.mapped("forget", query.attended(position))[query.head]),
+                (ForgetGate::BiasOnly, _) => formula::log_sigmoid(query.parameter("forget_bias").at(&[query.head])),
                 (ForgetGate::Fixed, Some([shortest, longest])) => {
                     let heads = query.placement().heads;
                     let share = if heads == 1 { 0.0 } else { query.head as f64 / (heads - 1) as f64 };
-                    (-1.0 / (shortest.powf(1.0 - share) * longest.powf(share))).exp()
+                    -1.0 / (shortest.powf(1.0 - share) * longest.powf(share))
                 }
                 (ForgetGate::Fixed, None) => unreachable!("validated: fixed gates have decay times"),
             };
-            let kept: f64 = (key + 1..=query.index).map(gate).product();
-            dot(&q, &k) / (q.len() as f64).sqrt() + kept.ln()
+            dot(&q, &k) / (q.len() as f64).sqrt() + (key + 1..=query.index).map(log_gate).sum::<f64>()
         };
         Some(Formula::default().logit(logit).shows(|query, key| query.position_of(key) <= query.position()))
     }

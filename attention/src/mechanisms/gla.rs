@@ -15,7 +15,7 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, Query, sigmoid};
+use crate::conformance::formula::{self, Formula, Query};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::error::ConfigError;
 use crate::gated_norm::{self, GatedNorm, HeadNorm};
@@ -204,7 +204,7 @@ impl Mechanism for GlaConfig {
             let log_rate = |index: usize| {
                 let inner = query.mapped("mixer.rate_in", query.attended(index));
                 let rates = part(query.mapped("mixer.rate_out", &inner), key_width);
-                rates.into_iter().map(|rate| sigmoid(rate).powf(1.0 / self.gate_normaliser).ln()).collect()
+                rates.into_iter().map(|rate| formula::log_sigmoid(rate) / self.gate_normaliser).collect()
             };
             let all = || 0..query.keys();
             let own = projected("mixer.query", query.index, key_width);

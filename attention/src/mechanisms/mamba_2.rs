@@ -16,7 +16,7 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, Query, sigmoid};
+use crate::conformance::formula::{Formula, Query, sigmoid, softplus};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
 use crate::error::ConfigError;
@@ -294,8 +294,7 @@ impl MambaTwoConfig {
             all().map(at).collect()
         };
         let [least, greatest] = self.time_step_limit.unwrap_or([0.0, f64::INFINITY]);
-        let step =
-            |index: usize| query.mapped("mixer.decay.step", query.attended(index))[query.head].exp().ln_1p().max(least).min(greatest);
+        let step = |index: usize| softplus(query.mapped("mixer.decay.step", query.attended(index))[query.head]).max(least).min(greatest);
         let rate = query.parameter("mixer.decay.a_log").values[query.head].exp();
         let written = mixed("value", query.head * width, width, 0);
         let recurrence = PlainRecurrence {

@@ -15,7 +15,7 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, Query, sigmoid};
+use crate::conformance::formula::{self, Formula, Query};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::error::ConfigError;
 use crate::gated_norm::{self, GatedNorm, HeadNorm};
@@ -205,7 +205,7 @@ impl Mechanism for SimpleGlaConfig {
             let mixed = |map: &str, width: usize, first: usize| short_convolution::projection(query, map, query.head, width, first, &real);
             let log_rate = |index: usize| {
                 let rate = query.mapped("mixer.rate", query.attended(index))[query.head];
-                vec![sigmoid(rate).powf(1.0 / self.gate_normaliser).ln(); key_width]
+                vec![formula::log_sigmoid(rate) / self.gate_normaliser; key_width]
             };
             let recurrence = PlainRecurrence {
                 query: mixed("query", key_width, 0)[query.index].iter().map(|x| x / (key_width as f64).sqrt()).collect(),

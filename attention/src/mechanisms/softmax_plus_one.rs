@@ -80,8 +80,10 @@ impl Mechanism for SoftmaxPlusOneConfig {
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(|query| {
             let scores = query.scores();
-            let sum = 1.0 + scores.iter().flatten().map(|score| score.exp()).sum::<f64>();
-            scores.into_iter().map(|score| score.map_or(0.0, |score| score.exp() / sum)).collect()
+            // Both sides are divided by the exponential of the greatest score, of which the one more is 0.
+            let top = scores.iter().flatten().fold(0.0f64, |top, &score| top.max(score));
+            let sum = (-top).exp() + scores.iter().flatten().map(|score| (score - top).exp()).sum::<f64>();
+            scores.into_iter().map(|score| score.map_or(0.0, |score| (score - top).exp() / sum)).collect()
         }))
     }
 }
