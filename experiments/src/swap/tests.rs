@@ -79,7 +79,6 @@ fn fields_of_a_start_without_effect_are_refused() {
         (&["tokeniser={kind='pretrained'}"], "`lm --pretrained`"),
         (&["start.steps=0"], "at least 1"),
         (&["start.run=runs/lm", "start.steps=5"], "leave it out"),
-        (&["data.batch=0"], "at least one sequence"),
         (&["data.context=65"], "model.max_length"),
         (&["start.attention=linformer"], "linformer"),
     ] {

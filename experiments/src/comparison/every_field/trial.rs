@@ -92,9 +92,14 @@ fn attempt<E: Experiment>(options: &CommonOptions) -> End {
         Ok(checked) => checked,
         Err(error) => return End::Refused(error.to_string()),
     };
+    let runs = match Runs::open(options, &config, &datasets, &candidates, backend) {
+        Ok(runs) => runs,
+        Err(error) if error.exit_code() == USAGE_EXIT => return End::Refused(error.to_string()),
+        Err(error) => return End::Failed(error.to_string()),
+    };
     let done = || {
         let session = Session::<E> {
-            runs: Runs::open(options, &config, &datasets, &candidates, backend)?,
+            runs,
             watcher: Watcher::Nobody,
             interrupt: Interrupt::new(),
             ranks: &ranks,
