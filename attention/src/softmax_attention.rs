@@ -199,6 +199,37 @@ impl<L: Logits> Weighing<'_, L> {
     }
 }
 
+/// Executes a program of logits of all pairs: by the fused engine where it can, else by the reference. Says which it was.
+pub(crate) fn tiled_or_dense(
+    program: AttentionProgram,
+    visibility: &Visibility,
+    (span, heads): (Span, usize),
+    engine: Engine,
+    probe: &mut Probe,
+) -> Tensor<4> {
+    let (dtype, device) = (program.values.dtype(), program.values.device());
+    let (visibility, added) = visibility.without_additive(span);
+    let program = match added {
+        Some(bias) => hidden_by_scores(program, bias.to_device(&device).cast(dtype)),
+        None => program,
+    };
+    // What only a tensor on the device knows is no part of tiles: it goes into the scores.
+    let given = visibility.is_given().then(|| visibility.mask(span, heads, dtype, &device)).flatten();
+    let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
+    let masked = |program: AttentionProgram| AttentionProgram { mask: visibility.mask(span, heads, dtype, &device), ..program };
+    if !fused::can_attend(scored.as_ref().unwrap_or(&program), engine) {
+        probe.executed(Executed::Reference);
+        return reference::attend(masked(program), probe);
+    }
+    if probe.is_listening() {
+        // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
+        reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
+    }
+    probe.executed(Executed::Fused);
+    let part = Part::in_order(visibility.known().tiles(span, heads));
+    of_those_with_a_key(fused::attend(scored.unwrap_or(program), Arc::new([part])), given)
+}
+
 /// The program with numbers that are added to its logits.
 pub(crate) fn hidden_by_scores(program: AttentionProgram, bias: Tensor<4>) -> AttentionProgram {
     let weighting = match program.weighting {

@@ -97,14 +97,67 @@ pub fn example(config: &ParityConfig, file: &Path) -> Result<Completion, Experim
 /// Runs the part of `config` on `inputs` and writes `output`.
 ///
 /// # Errors
-/// A backend that is refused (usage); a file that cannot be read or written, a tensor that is missing, not known, of another shape, or not finite
+/// A backend that is refused, or an engine in whose place another ran (usage); a file that cannot be read or written, a tensor that is missing, not known, of another shape, or not finite
 /// (failure).
 pub fn run(config: &ParityConfig, inputs: &Path, output: &Path, backend: &str) -> Result<Completion, ExperimentError> {
     let backend: Backend = backend.parse().map_err(ExperimentError::usage)?;
     let device = backend.device().map_err(ExperimentError::usage)?.autodiff();
-    let computed = guarded(backend, "if its memory is too small, give smaller sizes, or --backend flex", || {
-        part(config).compute(inputs, &device).map_err(ExperimentError::failure)
-    })?;
+    let computed =
+        guarded(backend, "if its memory is too small, give smaller sizes, or --backend flex", || part(config).compute(inputs, &device))?;
     write(output, &computed)?;
     Ok(Completion::Finished)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Assignment;
+
+    /// The error of a run on an example without padding.
+    fn error_of(attention: &str, part: &str, engine: &str) -> Option<(u8, String)> {
+        let folder = tempfile::tempdir().unwrap();
+        let option = |field: &str, value: &str| Assignment::option("--set", field, value);
+        let table: toml::Value = toml::from_str(attention).unwrap();
+        let sizes = [("d_model", 8), ("max_length", 16)].map(|(field, value)| Assignment::option("--set", field, value));
+        let mut assignments = vec![Assignment::option("--attention", "attention", table), option("role", "decoder")];
+        assignments.extend([option("part", part), option("engine", engine)]);
+        assignments.extend(sizes);
+        let config = ParityConfig::read(None, assignments).unwrap();
+        let [inputs, output] = ["in.safetensors", "out.safetensors"].map(|name| folder.path().join(name));
+        let key = config.key();
+        let mut tensors = self::part(&config).example(&key);
+        tensors.retain(|(name, _)| !name.contains("padding"));
+        write(&inputs, &tensors).unwrap();
+        run(&config, &inputs, &output, "flex").err().map(|error| (error.exit_code(), error.to_string()))
+    }
+
+    #[test]
+    fn an_engine_in_whose_place_another_ran_is_refused() {
+        let refused = |attention: &str, part: &str, engine: &str, says: &str| {
+            let (code, message) = error_of(attention, part, engine).unwrap_or_else(|| panic!("{attention}, {part}: {engine} is taken"));
+            assert_eq!(code, 2, "{message}");
+            assert!(message.contains(says) && message.contains("leave the engine out"), "{message}");
+        };
+        refused("name = \"aft\"", "step", "fused", "`engine = fused`: the reference engine ran in its place");
+        let lsh = "name = \"lsh\"\nchunk = 2\nbuckets = 4\nfull_attention_below = 0";
+        refused(lsh, "step", "fused", "`engine = fused`: the reference engine ran in its place");
+        refused(
+            "name = \"linear-attention\"",
+            "step",
+            "reference",
+            "`engine = reference`: the execution without a matrix of pairs ran in its place",
+        );
+    }
+
+    #[test]
+    fn an_engine_that_ran_is_taken() {
+        let lsh = "name = \"lsh\"\nfull_attention_below = 16";
+        for (attention, part) in
+            [("name = \"dot-product\"", "attention"), ("name = \"aft\"", "attention"), (lsh, "attention"), (lsh, "step")]
+        {
+            for engine in ["auto", "fused", "reference"] {
+                assert_eq!(error_of(attention, part, engine), None, "{attention}, {part}, {engine}");
+            }
+        }
+    }
 }

@@ -186,7 +186,7 @@ impl Attention for Aft {
         }
     }
 
-    fn step(&self, query: Tensor<3>, state: &mut AftState, _: &mut Probe) -> AttentionOutput {
+    fn step(&self, query: Tensor<3>, state: &mut AftState, probe: &mut Probe) -> AttentionOutput {
         let [keys, values] = self.keys_and_values(query.clone());
         let means = match state {
             AftState::Positions(state) => {
@@ -199,9 +199,11 @@ impl Attention for Aft {
                     key_start: state.start(),
                     keys: remembered[0].dims()[2],
                 };
+                probe.executed(Executed::Reference);
                 self.pair_by_pair(remembered, &visibility, span, &positions)
             }
             AftState::Mean(state) => {
+                probe.executed(Executed::Sums);
                 let real = state.real_of_step(query.clone(), self.heads);
                 let [mut keys, mut values] = [of_real(keys, &real), values];
                 let steps = keys.dims()[1];

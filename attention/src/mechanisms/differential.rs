@@ -264,11 +264,11 @@ impl Heads for Differential {
             let (first, width) = (self.first_width(), keys.dims()[3]);
             [keys.clone().narrow(3, 0, first), keys.narrow(3, first, width - first)]
         });
-        let weighed = |logits: &AnyLogits, place: usize, name: &str| {
+        let mut weighed = |logits: &AnyLogits, place: usize, name: &str| {
             let mut call = call.clone().keeping(&self.latest[place]);
             call.random = call.random.map(|key| key.named(name));
             call.keys = keys.as_ref().map(|keys| keys[place].clone());
-            call.weighed_and_shown(logits, probe.is_listening())
+            call.weighed_and_shown(logits, probe)
         };
         let (kept, weights) = weighed(&self.first, 0, "first");
         let (subtracted, other_weights) = weighed(&self.second, 1, "second");

@@ -460,7 +460,8 @@ impl<F: Features> Attention for FeatureAttention<F> {
 
     /// # Panics
     /// If a position sees something else than the real ones up to itself: the state is their sum. If the features end before it.
-    fn step(&self, query: Tensor<3>, state: &mut RecurrentState, _: &mut Probe) -> AttentionOutput {
+    fn step(&self, query: Tensor<3>, state: &mut RecurrentState, probe: &mut Probe) -> AttentionOutput {
+        probe.executed(Executed::Sums);
         let start = state.position();
         self.check_length(start + query.dims()[1]);
         if let Some(written) = state.written() {

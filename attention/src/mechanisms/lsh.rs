@@ -47,6 +47,7 @@ use crate::memory::KeyValueState;
 use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
+use crate::softmax_attention::tiled_or_dense;
 use crate::visibility::{Mask, Span, Visibility, hidden_logit};
 
 /// LSH attention.
@@ -134,36 +135,38 @@ impl Lsh {
     /// Every query with all keys, or with those that share a bucket with it in some round.
     fn attend_all(&self, call: Call, buckets: Option<&Buckets>, probe: &mut Probe) -> Tensor<4> {
         let Call { span, visibility, .. } = &call;
-        let (device, dtype) = (call.values.device(), call.values.dtype());
+        let dtype = call.values.dtype();
         let penalty = |i, j| if i == j { chunks::self_penalty(dtype) } else { 0.0 };
         let pairs = || (span.query_start..span.query_start + span.queries).flat_map(|i| (0..span.keys).map(move |j| (i, j)));
         let own = call.tensor(pairs().map(|(i, j)| penalty(i, j)).collect(), [1, 1, span.queries, span.keys]);
-        let mask = match buckets {
-            None => visibility.mask(*span, self.heads, dtype, &device),
-            Some(buckets) => {
-                let (batch, hidden) = (call.values.dims()[0], hidden_logit(dtype));
-                let mut bias = Vec::with_capacity(batch * self.heads * span.queries * span.keys);
-                for (row, head) in (0..batch).flat_map(|row| (0..self.heads).map(move |head| (row, head))) {
-                    for i in span.query_start..span.query_start + span.queries {
-                        let meetings = buckets.meetings(row, head, i).into_iter().enumerate();
-                        bias.extend(meetings.map(|(j, meetings)| match meetings {
-                            0 => hidden,
-                            _ if !visibility.is_visible(row % visibility.rows(), head, i, j) => hidden,
-                            _ if !self.chunking.duplicate_correction => (meetings as f32).ln(),
-                            _ => 0.0,
-                        }));
-                    }
-                }
-                let has_key = bias.chunks(span.keys).map(|row| if row.iter().any(|&bias| bias > hidden) { 1.0 } else { 0.0 }).collect();
-                let has_key = Some(call.tensor(has_key, [batch, self.heads, span.queries, 1]));
-                Some(Mask { bias: call.tensor(bias, [batch, self.heads, span.queries, span.keys]), has_key })
-            }
+        let program = |mask| {
+            let terms = LogitTerms::content(call.queries.clone(), call.keys.clone()).plus(LogitTerms::bias(own));
+            let (values, dropout) = (call.values.clone(), self.dropout(call.random));
+            AttentionProgram { weighting: Weighting::softmax(terms), mask, soft_span: None, values, dropout }
         };
-        let Call { queries, keys, values, random, .. } = call;
-        let terms = LogitTerms::content(queries, keys).plus(LogitTerms::bias(own));
-        let program =
-            AttentionProgram { weighting: Weighting::softmax(terms), mask, soft_span: None, values, dropout: self.dropout(random) };
-        reference::attend(program, probe)
+        let Some(buckets) = buckets else {
+            // Sequences that are not hashed are short: tiles are for those who ask for them.
+            let engine = if call.engine == Engine::Fused { Engine::Fused } else { Engine::Reference };
+            return tiled_or_dense(program(None), visibility, (*span, self.heads), engine, probe);
+        };
+        let (batch, hidden) = (call.values.dims()[0], hidden_logit(dtype));
+        let mut bias = Vec::with_capacity(batch * self.heads * span.queries * span.keys);
+        for (row, head) in (0..batch).flat_map(|row| (0..self.heads).map(move |head| (row, head))) {
+            for i in span.query_start..span.query_start + span.queries {
+                let meetings = buckets.meetings(row, head, i).into_iter().enumerate();
+                bias.extend(meetings.map(|(j, meetings)| match meetings {
+                    0 => hidden,
+                    _ if !visibility.is_visible(row % visibility.rows(), head, i, j) => hidden,
+                    _ if !self.chunking.duplicate_correction => (meetings as f32).ln(),
+                    _ => 0.0,
+                }));
+            }
+        }
+        let has_key = bias.chunks(span.keys).map(|row| if row.iter().any(|&bias| bias > hidden) { 1.0 } else { 0.0 }).collect();
+        let has_key = Some(call.tensor(has_key, [batch, self.heads, span.queries, 1]));
+        let mask = Mask { bias: call.tensor(bias, [batch, self.heads, span.queries, span.keys]), has_key };
+        probe.executed(Executed::Reference);
+        reference::attend(program(Some(mask)), probe)
     }
 
     /// Sorted by bucket and cut into chunks, in every round.

@@ -25,9 +25,8 @@ pub use self::config::MlaConfig;
 use super::rotary::tables::Tables;
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::engine::fused::{self, Part};
 use crate::engine::rotation::{PairLayout, rotated};
-use crate::engine::{AttentionProgram, Dropout, Engine, Executed, LogitTerms, Weighting, reference};
+use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
 use crate::heads::{merge_heads, split_heads};
 use crate::linear::linear;
 use crate::memory::KeyValueState;
@@ -35,7 +34,7 @@ use crate::probe::Probe;
 use crate::progress::DecodingStart;
 use crate::qk_norm::{HeadNorm, normalised};
 use crate::random::RandomKey;
-use crate::softmax_attention::{hidden_by_scores, of_those_with_a_key};
+use crate::softmax_attention::tiled_or_dense;
 use crate::visibility::{Span, Visibility};
 
 /// Attention to keys and values that are made of a latent.
@@ -126,30 +125,6 @@ impl Mla {
         let [latent, width] = map.weight.dims();
         map.weight.val().reshape([1, latent, self.heads, width / self.heads]).swap_dims(1, 2)
     }
-
-    fn attend(&self, program: AttentionProgram, visibility: &Visibility, span: Span, engine: Engine, probe: &mut Probe) -> Tensor<4> {
-        let (dtype, device) = (program.values.dtype(), program.values.device());
-        let (visibility, added) = visibility.without_additive(span);
-        let program = match added {
-            Some(bias) => hidden_by_scores(program, bias.to_device(&device).cast(dtype)),
-            None => program,
-        };
-        // What only a tensor on the device knows is no part of tiles: it goes into the scores.
-        let given = visibility.is_given().then(|| visibility.mask(span, self.heads, dtype, &device)).flatten();
-        let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
-        let masked = |program: AttentionProgram| AttentionProgram { mask: visibility.mask(span, self.heads, dtype, &device), ..program };
-        if !fused::can_attend(scored.as_ref().unwrap_or(&program), engine) {
-            probe.executed(Executed::Reference);
-            return reference::attend(masked(program), probe);
-        }
-        if probe.is_listening() {
-            // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
-            reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
-        }
-        probe.executed(Executed::Fused);
-        let part = Part::in_order(visibility.known().tiles(span, self.heads));
-        of_those_with_a_key(fused::attend(scored.unwrap_or(program), Arc::new([part])), given)
-    }
 }
 
 impl Attention for Mla {
@@ -196,7 +171,7 @@ impl Attention for Mla {
             dropout: random.map(|key: RandomKey| Dropout { probability: self.dropout, key: key.named("weights") }),
         };
         let span = Span { query_start: positions.start, queries, key_start: 0, keys: length };
-        let context = self.attend(program, &visibility, span, engine, probe);
+        let context = tiled_or_dense(program, &visibility, (span, self.heads), engine, probe);
         AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 
@@ -226,7 +201,7 @@ impl Attention for Mla {
         // All heads share the latents: they are the keys and values of one head.
         let weighting = Weighting::softmax(LogitTerms::content(asking, keys));
         let program = AttentionProgram { weighting, mask: None, soft_span: None, values, dropout: None };
-        let context = self.attend(program, &visibility, span, engine, probe).matmul(to_values);
+        let context = tiled_or_dense(program, &visibility, (span, self.heads), engine, probe).matmul(to_values);
         AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 

@@ -198,7 +198,8 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
 
     /// # Panics
     /// If a position sees something else than the real ones up to itself.
-    fn step(&self, query: Tensor<3>, state: &mut RecurrentState, _: &mut Probe) -> AttentionOutput {
+    fn step(&self, query: Tensor<3>, state: &mut RecurrentState, probe: &mut Probe) -> AttentionOutput {
+        probe.executed(Executed::Sums);
         let start = state.position();
         let real = state.real_of_step(query.clone(), self.heads);
         let flags = factors(&real, &query);

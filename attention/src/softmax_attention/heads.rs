@@ -169,16 +169,17 @@ impl<'a> HeadCall<'a> {
         Weighing { logits, heads: self.heads, dropout: self.dropout, latest: self.latest }.attend(self, probe)
     }
 
-    /// The values weighed by the scores of logits, and if they are asked for, the weights `[B|1, H, Q, K]` of all keys of the sequence before dropout.
-    pub(crate) fn weighed_and_shown<L: Logits>(self, logits: &L, shown: bool) -> (Tensor<4>, Option<Tensor<4>>) {
-        if !shown {
+    /// The values weighed by the scores of logits, and if somebody listens, the weights `[B|1, H, Q, K]` of all keys of the sequence before dropout. Only the
+    /// execution is handed out.
+    pub(crate) fn weighed_and_shown<L: Logits>(self, logits: &L, probe: &mut Probe) -> (Tensor<4>, Option<Tensor<4>>) {
+        if !probe.is_listening() {
             return (self.weighed_by(logits, &mut Probe::off()), None);
         }
         let mut weights = None;
-        let mut listener = |_: &str, observation: Observation| {
-            if let Observation::Weights(found) = observation {
-                weights = Some(found);
-            }
+        let mut listener = |_: &str, observation: Observation| match observation {
+            Observation::Weights(found) => weights = Some(found),
+            Observation::Executed(executed) => probe.executed(executed),
+            _ => {}
         };
         let context = self.weighed_by(logits, &mut Probe::listening(&mut listener));
         (context, weights)

@@ -2,8 +2,11 @@
 
 use heedful_attention::conformance::{Property, two_devices_agree};
 use heedful_attention::contract::Attention;
+use heedful_attention::engine::Engine;
 use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::progress::DecodingStart;
+use heedful_attention::visibility::Visibility;
 
 use crate::array::Array;
 use crate::backends::{Backend, backends, flex};
@@ -124,6 +127,35 @@ fn chunked_lsh_has_several_chunks_and_buckets_that_lie_across_their_borders() {
         }
         assert!(is_crossed, "{}: no bucket lies across a border", variant.name);
     }
+}
+
+#[test]
+fn attentions_with_engines_say_which_ran() {
+    let mut silent = Vec::new();
+    for variant in variants().iter().filter(|variant| variant.config.has_engines()) {
+        let subject = variant.subject(2, &flex());
+        let case = subject.case("engines", 2, subject.placement.max_length);
+        let input = || case.input(&subject.device).visibility(subject.usual());
+        for engine in [Engine::Auto, Engine::Fused, Engine::Reference] {
+            if subject.executed(input().engine(engine)).is_empty() {
+                silent.push(format!("{}: {engine:?}", variant.name));
+            }
+        }
+        if !subject.decodes() {
+            continue;
+        }
+        let start = match &case.memory {
+            Some(memory) => DecodingStart::cross_attention(memory.tensor(&subject.device), Visibility::all()),
+            None => DecodingStart::self_attention(case.batch(), case.length()),
+        };
+        let (mut steps, mut count) = (subject.attention.state(&start), 0);
+        let mut listener = |_: &str, observation: Observation| count += usize::from(matches!(observation, Observation::Executed(_)));
+        subject.attention.step(case.query.slice(0..1).tensor(&subject.device), &mut steps, &mut Probe::listening(&mut listener));
+        if count == 0 {
+            silent.push(format!("{}: a step", variant.name));
+        }
+    }
+    assert!(silent.is_empty(), "{silent:#?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
+use heedful_attention::engine::Engine;
 use heedful_attention::mechanisms::lsh::Lsh;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::{Observation, Probe};
@@ -214,6 +215,10 @@ impl Runnable for OneAttention<'_> {
         }
         inputs.check_counts("left_padding", 0, keys - 1)?;
         if self.takes_steps() { inputs.check_parts("steps", length) } else { Ok(()) }
+    }
+
+    fn engine(&self) -> Engine {
+        self.0.engine
     }
 
     fn run(&self, attention: &AnyAttention, pass: &mut Pass) {

@@ -6,6 +6,7 @@ use burn::module::Module;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Bool, Device, Gradients, Tensor, TensorData};
 use heedful_attention::contract::Losses;
+use heedful_attention::engine::{Engine, Executed};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::read::read;
 
@@ -20,6 +21,7 @@ pub(super) struct Pass<'a> {
     leaves: Vec<(String, GradientOf)>,
     outputs: Vec<(String, TensorData)>,
     objective: Option<Tensor<1>>,
+    executed: Vec<Executed>,
 }
 
 /// The gradient of a tensor, 0 where nothing depends on it.
@@ -38,7 +40,7 @@ pub(super) fn loss(name: &str) -> String {
 impl<'a> Pass<'a> {
     /// A pass on what was declared and read.
     pub(super) fn new(inputs: &'a Inputs, declared: &'a [Input], device: &'a Device) -> Self {
-        Self { inputs, declared, device, leaves: Vec::new(), outputs: Vec::new(), objective: None }
+        Self { inputs, declared, device, leaves: Vec::new(), outputs: Vec::new(), objective: None, executed: Vec::new() }
     }
 
     /// What was read.
@@ -113,7 +115,11 @@ impl<'a> Pass<'a> {
     /// queries.
     pub(super) fn listening<T>(&mut self, [batch, length]: [usize; 2], run: impl FnOnce(&mut Probe) -> T) -> T {
         let mut shown: Vec<(String, Vec<TensorData>)> = Vec::new();
+        let executed = &mut self.executed;
         let mut listener = |path: &str, observation: Observation| {
+            if let Observation::Executed(how) = observation {
+                executed.push(how);
+            }
             let Some((kind, data)) = plain(observation, batch) else { return };
             let name = if path.is_empty() { kind.to_owned() } else { format!("{kind}.{path}") };
             match shown.iter_mut().find(|(other, _)| *other == name) {
@@ -136,6 +142,22 @@ impl<'a> Pass<'a> {
             Some(objective) => objective + term,
             None => term,
         });
+    }
+
+    /// Why what was computed is not of the engine that was asked for, if one was.
+    ///
+    /// # Errors
+    /// Which execution ran in its place.
+    pub(super) fn check_engine(&self, engine: Engine) -> Result<(), String> {
+        let is_asked = |executed: &&Executed| (**executed == Executed::Reference) == (engine == Engine::Reference);
+        let (asked, other) = match (engine, self.executed.iter().find(|executed| !is_asked(executed))) {
+            (Engine::Auto, _) | (_, None) => return Ok(()),
+            (Engine::Fused, Some(_)) => ("fused", "the reference engine"),
+            (Engine::Reference, Some(_)) => ("reference", "the execution without a matrix of pairs"),
+        };
+        Err(format!(
+            "`engine = {asked}`: {other} ran in its place, since this attention has no other for these inputs; leave the engine out"
+        ))
     }
 
     /// All that the output file holds: with a cotangent, the gradients by tensors and by the parameters of `module`.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::{Device, TensorData};
+use heedful_attention::engine::Engine;
 use heedful_attention::random::RandomKey;
 
 use super::inputs::{Input, Inputs};
@@ -11,6 +12,7 @@ use super::meanings::meaning;
 use super::parameters::{self, Parameter};
 use super::pass::{Pass, cotangent};
 use super::tensor_file::{self, Size, Sizes, TensorFileError};
+use crate::error::ExperimentError;
 
 /// Sizes of examples, for the names that shapes have.
 const EXAMPLE: [(&str, usize); 6] = [("batch", 2), ("length", 6), ("memory", 4), ("carried", 3), ("steps", 4), ("remembered", 3)];
@@ -66,6 +68,11 @@ pub(super) trait Runnable {
         Ok(())
     }
 
+    /// The engine that is asked for, where there is a choice.
+    fn engine(&self) -> Engine {
+        Engine::Auto
+    }
+
     /// Computes all outputs.
     fn run(&self, module: &Self::Module, pass: &mut Pass);
 }
@@ -82,7 +89,10 @@ pub(super) trait AnyPart {
     fn example(&self, key: &RandomKey) -> Vec<(String, TensorData)>;
 
     /// What the output file holds for an input file.
-    fn compute(&self, inputs: &Path, device: &Device) -> Result<Vec<(String, TensorData)>, TensorFileError>;
+    ///
+    /// # Errors
+    /// A file that cannot be used (failure); an engine that did not run (usage).
+    fn compute(&self, inputs: &Path, device: &Device) -> Result<Vec<(String, TensorData)>, ExperimentError>;
 }
 
 fn is(shape: &[usize]) -> Vec<Size> {
@@ -134,11 +144,11 @@ impl<R: Runnable> AnyPart for R {
         declared(self, &module).into_iter().map(|input| (input.name.clone(), input.example(&sizes, key))).collect()
     }
 
-    fn compute(&self, inputs: &Path, device: &Device) -> Result<Vec<(String, TensorData)>, TensorFileError> {
+    fn compute(&self, inputs: &Path, device: &Device) -> Result<Vec<(String, TensorData)>, ExperimentError> {
         let module = self.module(device);
         let declared = declared(self, &module);
-        let inputs = Inputs::read(inputs, &declared)?;
-        self.check(&module, &inputs)?;
+        let inputs = Inputs::read(inputs, &declared).map_err(ExperimentError::failure)?;
+        self.check(&module, &inputs).map_err(ExperimentError::failure)?;
         let value = |Parameter { path, .. }: Parameter| {
             let data = inputs.numbers(&path).expect("parameters are always there").clone();
             (path, data)
@@ -147,6 +157,7 @@ impl<R: Runnable> AnyPart for R {
         let module = parameters::load(module, values);
         let mut pass = Pass::new(&inputs, &declared, device);
         self.run(&module, &mut pass);
+        pass.check_engine(self.engine()).map_err(ExperimentError::usage)?;
         Ok(pass.finish(&module))
     }
 }
