@@ -75,6 +75,39 @@ fn heedful_is_measured_without_python() {
 }
 
 #[test]
+fn layers_that_no_memory_holds_are_left_out_and_the_others_are_kept() {
+    let alone = ["--without-python", "--memory", "0.01", "--tokens", "16"];
+    let attention = measured("attention", &[&LAYER, &alone, &["--lengths", "16,2048,1000000000"]]);
+    let [short, long, longest] = &attention.cases[..] else { panic!("{:?}", attention.cases) };
+    let ours = |case: &'static str, of: &CaseResult| {
+        let own = of.measurements.iter().filter(|measurement| measurement.name.starts_with("heedful")).cloned();
+        let own: Vec<Measurement> = own.collect();
+        assert!(!own.is_empty(), "{case}");
+        own
+    };
+    assert!(ours("short", short).iter().all(|measurement| measurement.seconds.len() == 2 && measurement.missing.is_none()));
+    let no_memory = |Measurement { name, missing, .. }: &Measurement| {
+        let reason = missing.as_deref().unwrap_or_else(|| panic!("{name} is measured"));
+        assert!(reason.starts_with("left out: about"), "{name}: {reason}");
+        reason.contains("GiB are allowed; give shorter --lengths")
+    };
+    assert!(no_memory(find(long, "heedful reference")));
+    let longest = ours("longest", longest);
+    assert!(longest.iter().filter(|measurement| no_memory(measurement)).count() >= 2, "{longest:?}");
+}
+
+#[test]
+fn models_that_no_memory_holds_are_refused_before_they_are_built() {
+    let (wide, out) = (["--d-model", "4000000"], tempfile::tempdir().unwrap());
+    for arguments in [["step", "--heads", "2"], ["depth", "--layers", "2"], ["decode", "--heads", "2"]] {
+        let output = peers(&[&arguments[..], &wide].concat(), out.path());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("GiB are available; give smaller sizes"), "{errors}");
+    }
+}
+
+#[test]
 fn python_is_asked_for_the_same_work_and_its_errors_are_reported() {
     let python = ["--python", "python3", "--peers", FAKE, "--without-memory"];
     let attention = measured("attention", &[&LAYER, &python, &["--lengths", "8,32", "--tokens", "16"]]);

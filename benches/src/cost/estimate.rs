@@ -11,11 +11,22 @@ const NUMBER: u64 = 4;
 /// Matrices of all pairs that the reference engine holds at once in a pass with gradients: scores, masks, weights, and the gradients of these.
 const PAIRS: u64 = 8;
 
+/// Sequences of the width of the model that a pass holds at once, generously.
+const SEQUENCES: u64 = 256;
+
+/// Whether a pass fits into `limit` bytes whatever executes it, so that nothing smaller need be measured first.
+pub(crate) fn fits(sizes: Sizes, limit: u64) -> bool {
+    let Sizes { batch, length, d_model, heads, .. } = sizes;
+    let [batch, length, d_model, heads] = [batch, length, d_model, heads].map(|size| size as u64);
+    let of_row = (2 * PAIRS * heads).saturating_mul(length).saturating_add(SEQUENCES.saturating_mul(d_model));
+    of_row.saturating_mul(length).saturating_mul(batch).saturating_mul(NUMBER) <= limit
+}
+
 /// Bytes of a pass with an input of these sizes, of which `measured` says what smaller inputs take. `None` for a small input, which may as well be tried.
 ///
 /// What grows with the batch grows in proportion, so that two small batches tell of a large one. Lengths are approached by doubling, as long as the next one is
 /// expected to stay below `limit`: as a power of the length, at first its square, then that of the last two. What lies beyond counts by the same power.
-pub(super) fn bytes(sizes: Sizes, mut measured: impl FnMut(Sizes) -> Option<u64>, limit: u64) -> Option<u64> {
+pub(crate) fn bytes(sizes: Sizes, mut measured: impl FnMut(Sizes) -> Option<u64>, limit: u64) -> Option<u64> {
     let Sizes { batch, length, d_model, .. } = sizes;
     if length <= SMALL_LENGTH && batch.saturating_mul(length) <= SMALL_TOKENS {
         return None;
@@ -103,6 +114,12 @@ mod tests {
         assert_eq!(expected(sizes(1, 4096), 1 << 30, |_, length| length * 1000).0, None);
         let whole = expected(sizes(1 << 30, 1 << 20), 1 << 30, |_, _| unreachable!());
         assert_eq!(whole, (Some(2 * 4 * 8 << 50), vec![]), "input and output alone");
+    }
+
+    #[test]
+    fn a_pass_that_fits_with_room_to_spare_needs_no_estimate() {
+        assert!(fits(sizes(8, 256), 1 << 30) && !fits(sizes(8, 1 << 15), 1 << 30));
+        assert!(!fits(sizes(usize::MAX, usize::MAX), 1 << 30));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 pub mod baseline;
 pub mod crossover;
 pub mod depth;
-mod estimate;
+pub(crate) mod estimate;
 pub mod halting;
 pub mod memory;
 pub mod options;

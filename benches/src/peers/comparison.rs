@@ -29,7 +29,7 @@ pub fn warn_if_busy(load: Option<f64>) {
 /// # Errors
 /// If our own side cannot be started.
 pub fn prepare(measuring: &MeasuringOptions) -> Result<(Alternation, BTreeMap<String, String>), ProgramError> {
-    let MeasuringOptions { threads, rounds, budget, without_memory, python, peers, without_python, .. } = measuring;
+    let MeasuringOptions { threads, rounds, budget, memory, without_memory, python, peers, without_python, .. } = measuring;
     let heedful = std::env::current_exe().map_err(ProgramError::failure)?;
     let peer = (!without_python).then(|| (python.clone(), peers.clone()));
     let mut sides = Sides { heedful, peer, threads: *threads };
@@ -46,7 +46,8 @@ pub fn prepare(measuring: &MeasuringOptions) -> Result<(Alternation, BTreeMap<St
         }
     }
     let budget = Duration::from_secs(*budget);
-    Ok((Alternation { sides, rounds: *rounds, budget, has_peaks: !without_memory }, found))
+    let most_bytes = memory.map(|memory| (memory * f64::from(1 << 30)) as u64);
+    Ok((Alternation { sides, rounds: *rounds, budget, has_peaks: !without_memory, most_bytes }, found))
 }
 
 /// Measures a comparison, prints its tables, and writes what there is after each size. `blank` says where and with what it is measured.

@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heedful_host::machine::available_memory;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Candidate, Case, operator};
 use super::side::{Maker, Side, SideError, Sides};
+use super::work::Work;
+use crate::cost::estimate;
+use crate::markdown::significant;
 use crate::statistics::{Quartiles, ratios};
+use crate::workload::Sizes;
 
 /// How the times are taken.
 #[derive(Clone, Debug)]
@@ -22,6 +27,8 @@ pub struct Alternation {
     pub budget: Duration,
     /// Whether peaks are measured.
     pub has_peaks: bool,
+    /// Bytes beyond which layers are left out; none for what is available.
+    pub most_bytes: Option<u64>,
 }
 
 /// What a case came to.
@@ -80,15 +87,22 @@ impl Alternation {
 
     /// Measures the candidates of a case.
     pub fn measure(&self, case: &Case, progress: &ProgressBar) -> CaseResult {
+        let mut case = case.clone();
+        for candidate in case.candidates.iter_mut().filter(|candidate| candidate.left_out.is_none()) {
+            progress.set_message(format!("{}: memory for {}", case.name, candidate.name));
+            candidate.left_out = self.too_large(candidate);
+        }
+        let case = &case;
         let mut measurements = if case.is_timed {
             self.times(case, progress)
         } else {
-            case.candidates.iter().map(|candidate| measurement(candidate, Ok(Vec::new()))).collect()
+            let blank = |candidate: &Candidate| measurement(candidate, candidate.left_out.clone().map_or_else(|| Ok(Vec::new()), Err));
+            case.candidates.iter().map(blank).collect()
         };
         for (candidate, measurement) in case.candidates.iter().zip(&mut measurements) {
             if self.has_peaks && candidate.has_peak && measurement.missing.is_none() {
                 progress.set_message(format!("{}: peak of {}", case.name, candidate.name));
-                match self.peak(candidate) {
+                match self.peak(candidate.maker, &candidate.work) {
                     Ok(peak) => measurement.peak_bytes = peak,
                     Err(error) => measurement.missing = Some(error.to_string()),
                 }
@@ -97,6 +111,25 @@ impl Alternation {
         let operators: Vec<_> = case.candidates.iter().filter_map(|candidate| without_projections(candidate, &measurements)).collect();
         measurements.extend(operators);
         CaseResult { name: case.name.clone(), length: case.length, tokens: case.tokens, measurements }
+    }
+
+    /// Why a layer is left out that would take more memory than there is, as far as the system tells.
+    fn too_large(&self, candidate: &Candidate) -> Option<String> {
+        let (sizes, limit) = (candidate.work.layer_sizes()?, self.memory()?);
+        if estimate::fits(sizes, limit) {
+            return None;
+        }
+        let peak = |small: Sizes| self.peak(candidate.maker, &candidate.work.clone().with_layer_sizes(small)).ok().flatten();
+        let bytes = estimate::bytes(sizes, peak, limit).filter(|&bytes| bytes > limit)?;
+        let which = if self.most_bytes == Some(limit) { "allowed" } else { "available" };
+        let [bytes, limit] = [bytes, limit].map(|bytes| significant(bytes as f64 / f64::from(1 << 30)));
+        Some(format!("left out: about {bytes} GiB, and {limit} GiB are {which}; give shorter --lengths or a smaller batch"))
+    }
+
+    /// Bytes that the sides may take.
+    fn memory(&self) -> Option<u64> {
+        let available = available_memory()?;
+        Some(self.most_bytes.map_or(available, |most| most.min(available)))
     }
 
     fn times(&self, case: &Case, progress: &ProgressBar) -> Vec<Measurement> {
@@ -147,14 +180,14 @@ impl Alternation {
     }
 
     /// Growth of the resident memory of a process that does nothing else, none where the system does not tell.
-    fn peak(&self, candidate: &Candidate) -> Result<Option<u64>, SideError> {
-        let mut side = self.sides.start(candidate.maker)?;
+    fn peak(&self, maker: Maker, work: &Work) -> Result<Option<u64>, SideError> {
+        let mut side = self.sides.start(maker)?;
         // What code and threads take is there before.
-        side.prepare(0, &candidate.work.tiny())?;
+        side.prepare(0, &work.tiny())?;
         side.run(0)?;
         side.forget(0)?;
         let Some(before) = side.reset_peak() else { return Ok(None) };
-        side.prepare(1, &candidate.work)?;
+        side.prepare(1, work)?;
         // The second step of an optimiser is the first that has all of its state.
         side.run(1)?;
         side.run(1)?;
@@ -181,8 +214,6 @@ fn without_projections(candidate: &Candidate, measurements: &[Measurement]) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::work::Work;
-    use crate::workload::Sizes;
 
     #[test]
     fn the_operator_is_the_layer_less_the_projections_of_the_same_round() {

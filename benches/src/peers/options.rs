@@ -22,6 +22,10 @@ pub struct MeasuringOptions {
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 60)]
     pub budget: u64,
 
+    /// Skip layers that would take more GiB of memory than this [default: what is available]
+    #[arg(long, global = true, value_name = "GIB", value_parser = gibibytes)]
+    pub memory: Option<f64>,
+
     /// Do not measure peak memory
     #[arg(long, global = true)]
     pub without_memory: bool,
@@ -306,6 +310,11 @@ pub fn defaults<T: Args + FromArgMatches>() -> T {
 fn dropout(text: &str) -> Result<f64, String> {
     let is_one = |probability: &f64| *probability > 0.0 && *probability < 1.0;
     text.parse().ok().filter(is_one).ok_or_else(|| "give a number between 0 and 1".to_owned())
+}
+
+/// An amount of memory.
+fn gibibytes(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|memory: &f64| memory.is_finite() && *memory > 0.0).ok_or_else(|| "give a number greater than 0".to_owned())
 }
 
 /// Numbers from 1 on.

@@ -158,7 +158,7 @@ impl LayerOptions {
 impl Sizes {
     fn case(&self, candidates: Vec<Candidate>) -> Case {
         let Self { batch, length, .. } = *self;
-        Case { name: format!("length {length}, batch {batch}"), length, tokens: batch * length, candidates, is_timed: true }
+        Case { name: format!("length {length}, batch {batch}"), length, tokens: batch.saturating_mul(length), candidates, is_timed: true }
     }
 }
 

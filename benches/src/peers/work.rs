@@ -116,6 +116,22 @@ impl Work {
         Self::Attention { method, engine, sizes, training, dropout: 0.0, has_memory: false }
     }
 
+    /// Sizes of the layer and its input, of which a layer alone consists.
+    pub fn layer_sizes(&self) -> Option<Sizes> {
+        match self {
+            Self::Attention { sizes, .. } | Self::Projections { sizes, .. } => Some(*sizes),
+            _ => None,
+        }
+    }
+
+    /// The same with another input of a layer.
+    pub(super) fn with_layer_sizes(mut self, other: Sizes) -> Self {
+        if let Self::Attention { sizes, .. } | Self::Projections { sizes, .. } = &mut self {
+            *sizes = other;
+        }
+        self
+    }
+
     /// The same on an input as small as all methods can take: it loads what the real one needs of code and threads, and little memory.
     pub fn tiny(&self) -> Self {
         let short = |sizes: Sizes| Sizes { batch: 1, length: sizes.length.min(256), ..sizes };

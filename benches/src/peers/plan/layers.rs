@@ -16,7 +16,7 @@ const MATRICES_WITH_DROPOUT: f64 = 4.0;
 
 /// Memory of so many matrices of all pairs.
 fn gibibytes(matrices: f64, Sizes { batch, heads, length, .. }: Sizes) -> f64 {
-    matrices * (4 * batch * heads * length * length) as f64 / (1u64 << 30) as f64
+    [4, batch, heads, length, length].iter().fold(matrices, |bytes, &size| bytes * size as f64) / f64::from(1 << 30)
 }
 
 impl AttentionOptions {
@@ -121,10 +121,17 @@ impl PositionsOptions {
 
     /// The stride with which `sparse-strided` sees most nearly as many pairs of a sequence as `local-1d`.
     fn stride(length: usize) -> usize {
-        let local: usize = (0..length).map(|query| query.min(query % Self::BLOCK + Self::BLOCK) + 1).sum();
+        // Sums over all queries in closed form, so that no length takes long.
+        let [length, block] = [length, Self::BLOCK].map(|size| size as u128);
+        let below = |end: u128| end * end.saturating_sub(1) / 2;
+        let (blocks, rest) = (length / block, length % block);
+        let local = blocks * below(block) + below(rest) + length * (block + 1) - block * length.min(block);
         // Its neighbours, of which the one at the distance of the stride is in its column too.
-        let strided = |stride: usize| (0..length).map(|query| query.min(stride) + (query / stride).max(1)).sum::<usize>();
-        (1..=2 * Self::BLOCK).min_by_key(|&stride| strided(stride).abs_diff(local)).expect("there are strides")
+        let strided = |stride: u128| {
+            let (near, rows) = (length.min(stride), length / stride);
+            below(near) + stride * (length - near) + stride * below(rows) + length % stride * rows + near
+        };
+        (1..=2 * Self::BLOCK).min_by_key(|&stride| strided(stride as u128).abs_diff(local)).expect("there are strides")
     }
 
     /// Forward and backward of each mechanism.
@@ -237,5 +244,17 @@ mod tests {
             assert!((0.99..=1.01).contains(&strided), "{}: {strided}", case.name);
             assert!((0.88..=1.0).contains(&image), "{}: {image}", case.name);
         }
+    }
+
+    #[test]
+    fn the_stride_sees_most_nearly_as_many_pairs_as_the_blocks() {
+        const BLOCK: usize = PositionsOptions::BLOCK;
+        for length in [1, 5, 127, 128, 129, 300, 512, 1000, 4096] {
+            let local: usize = (0..length).map(|query| query.min(query % BLOCK + BLOCK) + 1).sum();
+            let strided = |stride: usize| (0..length).map(|query| query.min(stride) + (query / stride).max(1)).sum::<usize>();
+            let expected = (1..=2 * BLOCK).min_by_key(|&stride| strided(stride).abs_diff(local)).unwrap();
+            assert_eq!(PositionsOptions::stride(length), expected, "length {length}");
+        }
+        assert!((1..=2 * BLOCK).contains(&PositionsOptions::stride(usize::MAX)));
     }
 }

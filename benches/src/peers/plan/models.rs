@@ -19,11 +19,12 @@ impl StepOptions {
     /// Training steps with AdamW.
     ///
     /// # Errors
-    /// A usage error if the sizes contradict each other.
+    /// A usage error if the sizes contradict each other, or no memory holds the model.
     pub fn plan(&self) -> Result<Plan, ProgramError> {
         let Self { batch, length, .. } = *self;
         let sizes = self.model.layer.sizes(batch, length)?;
         let model = self.model.sizes();
+        ModelSizes::check_memory(&[model], batch.saturating_mul(length))?;
         let language_model = |method| Work::TrainingStep { method, model, batch, length };
         let (sentences, targets) = (self.lengths(0), self.lengths(1));
         let (shortest, rows, real) = (self.shortest(), sentences.len(), sentences.iter().sum::<usize>());
@@ -169,10 +170,12 @@ impl DepthOptions {
     /// Forward and backward of models of growing depth.
     ///
     /// # Errors
-    /// A usage error if the sizes contradict each other.
+    /// A usage error if the sizes contradict each other, or no memory holds the models.
     pub fn plan(&self) -> Result<Plan, ProgramError> {
         let Self { length, d_model, .. } = *self;
         let sizes = LayerOptions { d_model, heads: 2 }.sizes(1, length)?;
+        // The candidates of a case are there at once.
+        self.layers.iter().try_for_each(|&layers| ModelSizes::check_memory(&[self.model(layers); 3], length))?;
         let case = |&layers: &usize| {
             let model = self.model(layers);
             let candidate = |name: &str, activations| {
@@ -203,13 +206,15 @@ impl DecodeOptions {
     /// Greedy decoding with each mechanism.
     ///
     /// # Errors
-    /// A usage error for an unknown mechanism, one that cannot be causal, or sizes that contradict each other.
+    /// A usage error for an unknown mechanism, one that cannot be causal, sizes that contradict each other, or a model that no memory holds.
     pub fn plan(&self) -> Result<Plan, ProgramError> {
         let model = self.model.sizes();
         let tokens = self.tokens;
         let mut cases = Vec::new();
         for &batch in &self.batch {
             self.model.layer.sizes(batch, tokens)?;
+            // The prefixes that are computed again are half as long on average.
+            ModelSizes::check_memory(&[model], batch.saturating_mul(tokens.div_ceil(2)))?;
             for config in causal(&self.attention)? {
                 let work = |method, recomputed_at| Work::Decoding { method, model, batch, tokens, recomputed_at };
                 let candidate = |name: String, maker, work| Candidate::new(name, maker, work).without_peak();
@@ -224,7 +229,7 @@ impl DecodeOptions {
                 cases.push(Case {
                     name: format!("{name}, batch {batch}"),
                     length: tokens,
-                    tokens: batch * tokens,
+                    tokens: batch.saturating_mul(tokens),
                     candidates,
                     is_timed: true,
                 });
