@@ -157,6 +157,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         interrupt,
         ranks,
         is_resumed: options.resume,
+        is_shown: true,
         device,
         jobs,
         shard: options.shard,

@@ -45,8 +45,8 @@ impl<E: Experiment> Preparation<'_, E> {
         self.datasets
     }
 
-    /// Does the runs of another experiment in a folder of this name within the output folder, those that are not finished, and prints their table. Where the
-    /// command only shows its plan, shows theirs.
+    /// Does the runs of another experiment in a folder of this name within the output folder, those that are not finished, and prints their table unless
+    /// the command is to be quiet. Where the command only shows its plan, shows theirs.
     ///
     /// # Errors
     /// As those of a command of that experiment, and a usage error for a command that does a part of its runs: others would do these at the same time.
@@ -78,6 +78,8 @@ impl<E: Experiment> Preparation<'_, E> {
             )));
         }
         let (watcher, interrupt, device, ranks) = (self.watcher.clone(), self.interrupt.clone(), self.device.clone(), Ranks::alone());
-        Session { runs, device, interrupt, ranks: &ranks, watcher, is_resumed: true, jobs: 1, shard: None }.run()
+        // What is asked for is the table of the command.
+        let is_shown = !matches!(watcher, Watcher::Nobody);
+        Session { runs, device, interrupt, ranks: &ranks, watcher, is_resumed: true, is_shown, jobs: 1, shard: None }.run()
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Session<'a, E: Experiment> {
     pub(super) watcher: Watcher,
     /// Whether the command asked to go on with what is in its folder.
     pub(super) is_resumed: bool,
+    /// Whether the table of the results is printed.
+    pub(super) is_shown: bool,
     /// Runs at once.
     pub(super) jobs: usize,
     /// Which of the runs are this command's; none for all.
@@ -94,7 +96,10 @@ impl<'a, E: Experiment> Session<'a, E> {
                 "{finished_before} runs in {out} were finished by an earlier command and not repeated; give another --out to repeat them"
             );
         }
-        self.runs.show(&self.runs.derive()?)?;
+        let results = self.runs.derive()?;
+        if self.is_shown {
+            self.runs.show(&results)?;
+        }
         match left.first() {
             // Who relies on the command's end must not take the results for complete.
             Some(first) => Err(ExperimentError::failure(format!(

@@ -119,6 +119,19 @@ fn contenders_begin_with_the_trained_model_and_keep_what_has_a_place() {
 }
 
 #[test]
+fn a_quiet_command_prints_the_table_of_the_swap_alone() {
+    let (data, out) = (text_folder(), tempfile::tempdir().unwrap());
+    let printed = |name: &str, further: &[&str]| {
+        let mut command = binary("swap");
+        command.args(SMALL).args(SHORT).args(["--set", "start.steps=2", "--swap", "uniform"]).arg("--data").arg(data.path());
+        let output = command.arg("--out").arg(out.path().join(name)).args(further).output().unwrap();
+        succeeded(&output);
+        stdout(&output).lines().filter(|line| line.starts_with("Report: ")).count()
+    };
+    assert_eq!((printed("quiet", &["--quiet"]), printed("usual", &[])), (1, 2));
+}
+
+#[test]
 fn seeds_models_and_configurations_of_the_run_are_those_of_the_swap() {
     let models = ["--model", "llama-3", "--attention", "alibi", "--seed", "2", "--seeds", "2"];
     let trained = Trained::new(&models);

@@ -105,6 +105,7 @@ fn attempt<E: Experiment>(options: &CommonOptions) -> End {
             ranks: &ranks,
             device,
             is_resumed: false,
+            is_shown: false,
             jobs: 1,
             shard: None,
         };
