@@ -160,7 +160,11 @@ impl Experiment for Classification {
     }
 
     fn beneath(config: &ClassificationConfig) -> Result<Option<Table>, ExperimentError> {
-        config.own.pretrained.as_deref().map(pretrained::beneath).transpose()
+        match (&config.own.pretrained, &config.own.init) {
+            (Some(folder), _) => pretrained::beneath(folder).map(Some),
+            (None, Some(init)) => PreTrained::at(init).beneath(),
+            (None, None) => Ok(None),
+        }
     }
 
     fn within(config: &mut ClassificationConfig, out: &Path) {
@@ -357,19 +361,25 @@ fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<Classific
             let pretrained::Read { tokeniser, frame, vocabulary, segments, checksums } = pretrained::Read::of(folder)?;
             (Start::Folder(checksums), tokeniser, frame, vocabulary, segments)
         }
-        (None, init) => {
-            let start = init.as_deref().map(PreTrained::open).transpose()?.map_or(Start::Afresh, Start::Run);
-            let tokeniser = match &start {
-                Start::Run(run) => run.tokeniser()?,
-                _ => {
-                    let examples = read.iter().flat_map(|data| &data.train);
-                    let lines = examples.flat_map(|example| std::iter::once(&*example.first).chain(example.second.as_deref()));
-                    Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?
+        (None, Some(init)) => {
+            let run = PreTrained::open(init)?;
+            match run.pretrained()? {
+                Some(pretrained::Read { tokeniser, frame, vocabulary, segments, .. }) => {
+                    (Start::Run(run), tokeniser, frame, vocabulary, segments)
                 }
-            };
+                None => {
+                    let tokeniser = run.tokeniser()?;
+                    let vocabulary = tokeniser.vocabulary_size();
+                    (Start::Run(run), tokeniser, Frame::OWN, vocabulary, true)
+                }
+            }
+        }
+        (None, None) => {
+            let examples = read.iter().flat_map(|data| &data.train);
+            let lines = examples.flat_map(|example| std::iter::once(&*example.first).chain(example.second.as_deref()));
+            let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
             let vocabulary = tokeniser.vocabulary_size();
-            let segments = has_pairs || matches!(start, Start::Run(_));
-            (start, tokeniser, Frame::OWN, vocabulary, segments)
+            (Start::Afresh, tokeniser, Frame::OWN, vocabulary, has_pairs)
         }
     };
     let mut encoder = Encoder { tokeniser: &tokeniser, frame, max_length: config.model.max_length, truncated: 0 };

@@ -22,7 +22,8 @@ pub type ClassificationConfig = Config<Classification>;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Classification {
-    /// Output folder of a pre-training with `mlm` whose weights and vocabulary the models begin with; by default none.
+    /// Output folder of a pre-training with `mlm` whose weights and vocabulary the models begin with; by default none. One that began with a pretrained model
+    /// sets the fields that `pretrained` sets, and `run.attention` names mechanisms.
     pub init: Option<PathBuf>,
     /// Seed of the run of that pre-training which all seeds begin with; by default each begins with the run of its own seed.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,13 +10,19 @@ use heedful_models::classifier::Classifier;
 use heedful_models::weights::unfit;
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensorError, SafeTensors};
+use toml::Table;
 
+use super::ClassificationConfig;
+use super::pretrained::{Read, beneath_init};
 use crate::error::ExperimentError;
 use crate::results::Results;
 use crate::run_folder::{RunFolder, file_name};
+use crate::settings::{Settings, UNSET, complete, completed};
 use crate::tokenise::Tokeniser;
 use crate::train::{Checkpoint, CheckpointFolder, MODEL};
 
+/// The table of the tokeniser in a configuration.
+const TOKENISER: &str = "tokeniser";
 /// Segment vectors of a classifier.
 const SEGMENTS: &str = "embedding.segments";
 /// Tokens of an encoder-decoder, those of the gaps after those of the vocabulary.
@@ -28,6 +34,8 @@ const TOKENS: &str = "embedding.tokens.weight";
 #[derive(Clone, Debug)]
 pub(crate) struct PreTrained {
     folder: PathBuf,
+    /// Folder of the pretrained model that it began with.
+    pretrained: Option<PathBuf>,
 }
 
 impl fmt::Display for PreTrained {
@@ -39,7 +47,7 @@ impl fmt::Display for PreTrained {
 impl PreTrained {
     /// The folder, if it is one of a run.
     pub(crate) fn open(folder: &Path) -> Result<Self, ExperimentError> {
-        let run = Self { folder: folder.to_owned() };
+        let run = Self::at(folder);
         if !run.tokeniser_file().is_file() {
             return Err(ExperimentError::usage(format!(
                 "--init {run}: `{}` is missing; give the output folder of `mlm`, of one data set",
@@ -47,6 +55,54 @@ impl PreTrained {
             )));
         }
         Ok(run)
+    }
+
+    /// The folder, whatever it holds.
+    pub(super) fn at(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), pretrained: Self::began_with(folder) }
+    }
+
+    /// Folder of the pretrained model of Hugging Face that the runs of an output folder began with, as its configuration says: they have its tokens and sizes.
+    pub(super) fn began_with(folder: &Path) -> Option<PathBuf> {
+        configuration(folder)?.get("pretrained")?.as_str().filter(|path| *path != UNSET).map(PathBuf::from)
+    }
+
+    /// Refuses a tokeniser that is given and is not that of the pre-training, whose tokens are read in any case.
+    ///
+    /// # Errors
+    /// A usage error that names the field.
+    pub(super) fn check_tokeniser(&self, settings: &Settings<ClassificationConfig>) -> Result<(), ExperimentError> {
+        let given = settings.given(&ClassificationConfig::default())?;
+        let Some(field) = given.iter().find(|path| path.first().is_some_and(|table| table == TOKENISER)) else { return Ok(()) };
+        let of_run = |mut table: Table| {
+            table.retain(|name, _| name == TOKENISER);
+            completed::<ClassificationConfig>(&table)?.remove(TOKENISER)
+        };
+        let Some(theirs) = configuration(&self.folder).and_then(of_run) else { return Ok(()) };
+        let is_same = complete(&settings.value)?.get(TOKENISER) == Some(&theirs);
+        Ok(settings.require(&field.join("."), is_same, format!("the tokens are those of the pre-training, --init {self}; leave it out"))?)
+    }
+
+    /// What is read of the pretrained model that it began with, if it did.
+    ///
+    /// # Errors
+    /// A usage error for a folder that is no longer there or cannot be used.
+    pub(super) fn pretrained(&self) -> Result<Option<Read>, ExperimentError> {
+        self.pretrained.as_deref().map(|folder| Read::of(folder).map_err(|error| self.of_pretrained(folder, error))).transpose()
+    }
+
+    fn of_pretrained(&self, folder: &Path, error: ExperimentError) -> ExperimentError {
+        let problem = "whose configuration and tokeniser are still needed";
+        ExperimentError::usage(format!("--init {self}: it began with the pretrained model of `{}`, {problem}: {error}", folder.display()))
+    }
+
+    /// What the pretrained model that it began with says of the configuration, if it did.
+    ///
+    /// # Errors
+    /// As [`pretrained`](Self::pretrained).
+    pub(super) fn beneath(&self) -> Result<Option<Table>, ExperimentError> {
+        let of_folder = |folder: &Path| beneath_init(folder).map_err(|error| self.of_pretrained(folder, error));
+        self.pretrained.as_deref().map(of_folder).transpose()
     }
 
     fn tokeniser_file(&self) -> PathBuf {
@@ -138,7 +194,8 @@ impl PreTrained {
         // An encoder of single texts knows no segments, and those of a pair then begin with what they are initialised with. Pre-training has no pooler.
         let is_new = |name: &str| name.starts_with("output") || name.starts_with("pooler") || name == SEGMENTS;
         let missing: Vec<&str> = result.missing.iter().map(|(name, _)| name.as_str()).filter(|name| !is_new(name)).collect();
-        let unused: Vec<&str> = result.unused.iter().map(String::as_str).filter(|name| !name.starts_with("output")).collect();
+        let is_other = |name: &&str| ["output", "pooler", "masked_head"].iter().any(|other| name.starts_with(other));
+        let unused: Vec<&str> = result.unused.iter().map(String::as_str).filter(|name| !is_other(name)).collect();
         let problems: Vec<String> = [("it has no", missing), ("the model here has no", unused)]
             .into_iter()
             .filter(|(_, names)| !names.is_empty())
@@ -149,6 +206,11 @@ impl PreTrained {
         }
         Ok(model)
     }
+}
+
+/// The configuration that an output folder holds.
+fn configuration(folder: &Path) -> Option<Table> {
+    fs::read_to_string(RunFolder::at(folder).config()).ok()?.parse().ok()
 }
 
 /// The weights of an encoder of `vocabulary` tokens in a safetensors file: of an encoder-decoder, its encoder; of another model, all.

@@ -13,7 +13,7 @@ use heedful_models::pretrained::{Architecture, Pretrained};
 use toml::{Table, Value};
 
 use super::examples::Frame;
-use super::{Classification, ClassificationConfig, ClassificationTask};
+use super::{Classification, ClassificationConfig, ClassificationTask, PreTrained};
 use crate::comparison;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Experiment, Scores, Setup, Split};
@@ -61,10 +61,19 @@ fn classifier(folder: &Path) -> Result<(Pretrained, ClassifierConfig), Experimen
 
 /// What a folder says of the configuration.
 pub(super) fn beneath(folder: &Path) -> Result<Table, ExperimentError> {
+    beneath_of(folder, |_| UNCHANGED.to_owned())
+}
+
+/// What the folder says of it that a pre-training began with.
+pub(super) fn beneath_init(folder: &Path) -> Result<Table, ExperimentError> {
+    beneath_of(folder, |config| name(&config.attention))
+}
+
+fn beneath_of(folder: &Path, attention: impl Fn(&ClassifierConfig) -> String) -> Result<Table, ExperimentError> {
     let (_, config) = classifier(folder)?;
     let pooling = Value::try_from(config.pooling).map_err(refused)?;
     let further = [("pooling", pooling), ("pooler", Value::Boolean(config.pooler)), ("causal", Value::Boolean(config.causal))];
-    configuration((UNCHANGED.to_owned(), &config.attention), &ModelSettings::of_classifier(&config), TRAINING, further)
+    configuration((attention(&config), &config.attention), &ModelSettings::of_classifier(&config), TRAINING, further)
 }
 
 /// The attention of a contender.
@@ -80,8 +89,15 @@ fn own(config: &ClassificationConfig, folder: &Path) -> Result<Attention, Experi
 /// Checks that configuration and folder are for each other.
 pub(super) fn check(settings: &Settings<ClassificationConfig>) -> Result<(), ExperimentError> {
     let Classification { pretrained, init, tokeniser, .. } = &settings.value.own;
-    check_tokeniser(settings, tokeniser, pretrained.is_some())?;
-    let Some(folder) = pretrained else { return Ok(()) };
+    let begun = init.as_deref().filter(|_| pretrained.is_none()).and_then(PreTrained::began_with);
+    check_tokeniser(settings, tokeniser, pretrained.is_some() || begun.is_some())?;
+    if let (Some(init), None, None) = (init, pretrained, &begun) {
+        PreTrained::at(init).check_tokeniser(settings)?;
+    }
+    let Some(folder) = pretrained.as_deref().or(begun.as_deref()) else { return Ok(()) };
+    if begun.is_some() {
+        return check_model(settings, folder, &ModelSettings::of_classifier(&classifier(folder)?.1));
+    }
     settings.require("init", init.is_none(), "a model begins with one of a pre-training and a pretrained model; give one of the two")?;
     check_model(settings, folder, &ModelSettings::of_classifier(&classifier(folder)?.1))
 }

@@ -40,7 +40,8 @@ fn an_encoder_is_pre_trained_and_fine_tuned() {
 
     let glue = ["--task", "MRPC", "--attention", "dot-product", "--set", "data.generated_examples=50"];
     let init = mlm.to_str().unwrap();
-    let output = run("glue", &tuned, &[&glue[..], &["--init", init]].concat());
+    // The tokeniser of the pre-training may be named, which changes nothing.
+    let output = run("glue", &tuned, &[&glue[..], &["--init", init, "--set", "tokeniser={kind='word', min-frequency=1}"]].concat());
     let notes = record(&output, &tuned)["notes"].to_string();
     assert!(notes.contains("began with the weights of") && notes.contains(init), "{notes}");
     record(&run("glue", &afresh, &glue), &afresh);
@@ -54,6 +55,7 @@ fn an_encoder_is_pre_trained_and_fine_tuned() {
     refuse(&["--init", "nowhere"], &["nowhere", "tokenizer.json"]);
     refuse(&["--init", init, "--attention", "gaussian"], &["gaussian", "pre-train"]);
     refuse(&["--init", init, "--set", "model.d_model=8"], &["model.safetensors", "model settings"]);
+    refuse(&["--init", init, "--set", "tokeniser={kind='character'}"], &["tokeniser", "those of the pre-training, --init", "leave it out"]);
 }
 
 #[test]

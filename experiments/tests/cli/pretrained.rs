@@ -193,6 +193,43 @@ fn pretrained_masked_language_models_are_scored_and_trained_on() {
 }
 
 #[test]
+fn a_pre_training_that_began_with_a_pretrained_model_is_fine_tuned() {
+    let (data, out) = (texts(), tempfile::tempdir().unwrap());
+    fs::write(data.path().join("small.test.txt"), "the cat sees a dog\na dog sees the 7 cat\nthe the\n").unwrap();
+    for (name, special) in MASKED {
+        let (folder, run, tuned) = (masked(name, special), out.path().join(name), out.path().join(format!("{name}-tuned")));
+        succeeded(&mlm(folder.path(), data.path(), &run).output().unwrap());
+        let glue = |out: &Path| {
+            let mut command = binary("glue");
+            command.arg("--init").arg(&run).arg("--out").arg(out).args(["--task", "MRPC", "--steps", "2", "--quiet"]);
+            command.args(["--set", "data.generated_examples=8", "--set", "training={evaluate_every = 2, checkpoint_every = 2}"]);
+            command
+        };
+        succeeded(&glue(&tuned).output().unwrap());
+        let config = fs::read_to_string(tuned.join("config.toml")).unwrap();
+        assert!(config.contains("kind = \"pretrained\"") && config.contains("d_model = 16"), "{config}");
+        let [own, theirs] = [tuned.join("tokenizer.json"), folder.path().join("tokenizer.json")].map(|path| {
+            let tokeniser: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+            tokeniser["model"]["vocab"].clone()
+        });
+        assert_eq!(own, theirs, "{name}");
+        // The written configuration repeats the run.
+        let again = out.path().join(format!("{name}-again"));
+        succeeded(&binary("glue").arg("--config").arg(tuned.join("config.toml")).args(["--quiet", "--out"]).arg(&again).output().unwrap());
+        let [first, second] = [&tuned, &again].map(|out| final_weights(&out.join("dot-product-seed1")));
+        assert!(first == second, "{name}");
+
+        let refuse = |further: &[&str], parts: &[&str]| {
+            refused(&glue(&out.path().join("refused")).args(further).output().unwrap(), 2, parts);
+        };
+        refuse(&["--set", "tokeniser={kind='word'}"], &["tokeniser", "leave it out"]);
+        refuse(&["--set", "model.d_model=32"], &["model.d_model", "for 16; leave it out"]);
+        drop(folder);
+        refuse(&[], &["--init", "began with the pretrained model of", "still needed", "config.json"]);
+    }
+}
+
+#[test]
 fn folders_that_are_no_masked_language_models_are_refused() {
     let (data, out) = (texts(), tempfile::tempdir().unwrap());
     let out = out.path().join("run");
