@@ -111,7 +111,6 @@ fn shared<E: Experiment>() -> Vec<Rule<E>> {
             |candidate| candidate.config.training.optimiser.weight_decay > 0.0,
             "there is no weight decay; leave it out, or give training.optimiser.weight_decay",
         ),
-        Rule::used(&["model.unpadded"], |_| E::HAS_PADDING, "no batch of this experiment has padding that could be left out; leave it out"),
         Rule::used(
             &[
                 "model.d_ff",

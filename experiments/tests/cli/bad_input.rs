@@ -128,7 +128,7 @@ fn an_impossible_combination_is_refused_before_anything_is_read() {
     );
     refuse(&["--attention", "linformer"], &["linformer cannot be causal", "encoders"]);
     refuse(&["--attention", "sparse-strided", "--set", "mechanisms.sparse-strided.stride=0"], &["`stride` is 0", "at least 1"]);
-    refuse(&["--attention", "sparse-fixed", "--set", "mechanisms.sparse-fixed.summary=200"], &["`summary` is 200", "stride 128"]);
+    refuse(&["--attention", "sparse-fixed", "--set", "mechanisms.sparse-fixed.summary=200"], &["`summary` is 200", "the stride 5"]);
     refuse(&["--attention", "lsh", "--set", "mechanisms.lsh.buckets=5"], &["`buckets` is [5]", "even"]);
     refuse(&["--attention", "dot-product+local-1d"], &["`members` is local-1d", "have logits"]);
     refuse(&["--attention", "random@dot-product"], &["@dot-product", "@local-1d"]);

@@ -223,7 +223,7 @@ fn folders_and_options_that_do_not_fit_are_refused() {
         assert!(!out.exists(), "{further:?}");
     };
     refuse(Path::new("nowhere"), &[], &["--pretrained", "config.json"]);
-    refuse(copied("vit").path(), &[], &["--pretrained", "config.json", "type vit", "folder of a BERT or of a decoder"]);
+    refuse(copied("vit").path(), &[], &["--pretrained", "config.json", "type vit", "folder of a BERT, of a RoBERTa or of a decoder"]);
     let nameless = model_with_words("gpt2", &SPECIAL);
     let path = nameless.path().join("config.json");
     let mut fields: Map<String, Value> = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
