@@ -128,8 +128,7 @@ impl Alternation {
 
     /// Bytes that the sides may take.
     fn memory(&self) -> Option<u64> {
-        let available = available_memory()?;
-        Some(self.most_bytes.map_or(available, |most| most.min(available)))
+        available_memory().into_iter().chain(self.most_bytes).min()
     }
 
     fn times(&self, case: &Case, progress: &ProgressBar) -> Vec<Measurement> {
