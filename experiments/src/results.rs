@@ -52,7 +52,7 @@ impl Results {
                 None => entries.push((text, record)),
             }
         }
-        entries[derived..].sort_by(|(_, one), (_, other)| (one.finished_ms, one.key()).cmp(&(other.finished_ms, other.key())));
+        entries[derived..].sort_by_key(|(_, record)| (record.finished_ms, record.key()));
         let (texts, records) = entries.into_iter().unzip();
         Ok(Self { path, records, texts })
     }

@@ -20,6 +20,7 @@ use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFac
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::prelude::*;
 use heedful_attention::probe::Observation;
+use heedful_attention::read::read;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 
 use crate::backends::flex;
@@ -201,7 +202,7 @@ fn a_mechanism_with_its_sizes_written_out_is_the_same() {
             assert_eq!(resolved.resolved(2 * length), resolved, "{mechanism}: sizes that are given stay");
             let outputs = [&mechanism, &resolved].map(|mechanism| {
                 let layer = layer(mechanism, &place);
-                (layer.num_params(), layer.forward(elements(length), &Mask::none()).into_data())
+                (layer.num_params(), read(layer.forward(elements(length), &Mask::none())))
             });
             assert_eq!(outputs[0], outputs[1], "{mechanism} as {role:?} at {length}");
         }
@@ -261,7 +262,7 @@ fn a_stored_layer_has_the_same_sizes_again() {
         layer.clone().save_file(&path).unwrap();
         let stored: AttentionConfig = serde_json::from_str(&serde_json::to_string(&config).unwrap()).unwrap();
         let again = stored.with_seed(4).init(&device).unwrap().load_file(&path);
-        let [before, after] = [&layer, &again].map(|layer| layer.forward(elements(48), &Mask::none()).into_data());
+        let [before, after] = [&layer, &again].map(|layer| read(layer.forward(elements(48), &Mask::none())));
         std::fs::remove_file(path).unwrap();
         // LSH draws its rotations, which are stored too.
         assert_eq!(before, after, "{name}");

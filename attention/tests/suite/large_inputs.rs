@@ -73,7 +73,9 @@ fn close(what: &str, found: &[f64], all: &[Vec<f64>], part: f64, least: f64) -> 
             return Err(format!("{what}: the formula gives {expected} at {at}"));
         }
         // Not `>`, which passes over NaN.
-        if !((found - expected).abs() <= part * greatest + 20.0 * apart) {
+        // Not a number is not near.
+        let is_near = (found - expected).abs() <= part * greatest + 20.0 * apart;
+        if !is_near {
             return Err(format!("{what}, number {at}: {found} instead of {expected}, of which other roundings are {apart} away"));
         }
     }
@@ -219,7 +221,14 @@ fn steps_of_any_size_give_what_the_whole_pass_gives_where_features_leave_the_ran
             let whole =
                 Array::read(attention.forward(self_attention(&x).visibility(Visibility::causal()), &mut Probe::off()).context).values;
             for sizes in [&[1; 7][..], &[3, 4], &[2, 1, 4], &[7]] {
-                close(&format!("{mechanism}, {factor}, {sizes:?}"), &by_steps(&attention, &x, sizes), &[whole.clone()], 1e-4, 1.0).unwrap();
+                close(
+                    &format!("{mechanism}, {factor}, {sizes:?}"),
+                    &by_steps(&attention, &x, sizes),
+                    std::slice::from_ref(&whole),
+                    1e-4,
+                    1.0,
+                )
+                .unwrap();
             }
         }
     }
@@ -238,7 +247,7 @@ fn later_keys_do_not_change_what_precedes_them_however_large_they_are() {
         for factor in [-300.0, -30.0, 30.0, 300.0] {
             let mut later = x.clone();
             later.values[4 * 6..].iter_mut().for_each(|x| *x *= factor);
-            close(&format!("{mechanism}, {factor}"), &causal(&later), &[expected.clone()], 1e-6, 1.0).unwrap();
+            close(&format!("{mechanism}, {factor}"), &causal(&later), std::slice::from_ref(&expected), 1e-6, 1.0).unwrap();
         }
     }
 }

@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(expected(sizes(4, 256), 1, |_, _| unreachable!()), (None, vec![]));
         assert_eq!(expected(sizes(1, 4096), 1 << 30, |_, length| length * 1000).0, None);
         let whole = expected(sizes(1 << 30, 1 << 20), 1 << 30, |_, _| unreachable!());
-        assert_eq!(whole, (Some(2 * 4 * 8 << 50), vec![]), "input and output alone");
+        assert_eq!(whole, (Some((2 * 4 * 8) << 50), vec![]), "input and output alone");
     }
 
     #[test]

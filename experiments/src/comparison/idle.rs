@@ -110,6 +110,9 @@ fn found<E: Experiment>(candidates: &[Candidate<E>], datasets: &[E::Data]) -> Ve
     found
 }
 
+/// A layer, its mechanism as it is built, and as it was chosen.
+type Place<'a> = (Placement, &'a AnyMechanism, &'a AnyMechanism);
+
 /// The attentions of a model on a data set.
 pub(super) struct Places {
     lengths: TrainingLengths,
@@ -133,7 +136,7 @@ impl Places {
     }
 
     /// Each place, with the mechanism that a model has there and the one that the configuration has.
-    fn all(&self) -> impl Iterator<Item = (Placement, &AnyMechanism, &AnyMechanism)> {
+    fn all(&self) -> impl Iterator<Item = Place<'_>> {
         let places = self.roles.iter().flat_map(|role| (0..self.layers).map(move |layer| (*role, layer)));
         places.filter_map(|(role, layer)| {
             let mut place = Placement::new(role, 2 * self.heads, self.heads).with_max_length(self.lengths.max_length);
@@ -146,7 +149,7 @@ impl Places {
     /// One finding for each mechanism that does nothing, or hides hardly anything, in all of its places.
     fn findings(&self, candidate: &str) -> Vec<Finding> {
         // Factors that layers have in turn are looked at together.
-        let mut places: Vec<(String, Vec<(Placement, &AnyMechanism, &AnyMechanism)>)> = Vec::new();
+        let mut places: Vec<(String, Vec<Place>)> = Vec::new();
         for (place, built, chosen) in self.all() {
             for (built, chosen) in with_members(built).into_iter().zip(with_members(chosen)) {
                 let key = format!("{:?} {built:?}", place.role);
@@ -159,7 +162,7 @@ impl Places {
         places.into_iter().filter_map(|(_, own)| self.finding(candidate, &own)).collect()
     }
 
-    fn finding(&self, candidate: &str, places: &[(Placement, &AnyMechanism, &AnyMechanism)]) -> Option<Finding> {
+    fn finding(&self, candidate: &str, places: &[Place]) -> Option<Finding> {
         let (place, built, chosen) = places.first()?;
         let counts = self.lengths.of(place.role);
         let (&shortest, &longest) = (counts.keys().next()?, counts.keys().next_back()?);
@@ -187,7 +190,7 @@ impl Places {
     }
 
     /// The share of the pairs of queries and keys that a pattern hides in these places; none of what is no pattern.
-    fn hidden(&self, places: &[(Placement, &AnyMechanism, &AnyMechanism)]) -> Option<f64> {
+    fn hidden(&self, places: &[Place]) -> Option<f64> {
         let (mut hidden, mut all) = (0.0, 0.0);
         for (place, mechanism, _) in places {
             let logits = alone(mechanism, place)?;

@@ -67,7 +67,8 @@ fn tagged_enums(folder: &Path, found: &mut BTreeSet<String>) {
 
 #[test]
 fn every_variant_of_every_tagged_enum_refuses_an_unknown_field() {
-    let enums: [(&str, fn() -> Vec<String>); 10] = [
+    type Faults = fn() -> Vec<String>;
+    let enums: [(&str, Faults); 10] = [
         ("DepthConfig", faults::<DepthConfig>),
         ("EnvironmentConfig", faults::<EnvironmentConfig>),
         ("Initialisation", faults::<Initialisation>),

@@ -93,7 +93,7 @@ impl Variety {
     /// Whether a field has its effect in one of the contexts.
     pub(super) fn has_context(&self, path: &str) -> bool {
         let of_field = |field: &&str| field.split('=').next().is_some_and(|field| path == field || path.starts_with(&format!("{field}.")));
-        UNSEEN.contains(&path) || self.contexts.iter().any(|(_, fields)| fields.iter().any(|field| of_field(&field)))
+        UNSEEN.contains(&path) || self.contexts.iter().any(|(_, fields)| fields.iter().any(of_field))
     }
 
     /// Whether a field is walked over in `lm`: what trains models, and what says which runs there are, is one code.

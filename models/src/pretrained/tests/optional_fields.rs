@@ -25,8 +25,11 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("null", &["rope_parameters.factor"]),
 ];
 
+/// What is taken for a null.
+type Taken = fn() -> Value;
+
 /// Null in fields that version 5 refuses, and what version 4 takes, whose files there are.
-const NULL_IN_VERSION_4: &[(&str, &str, fn() -> Value)] = &[
+const NULL_IN_VERSION_4: &[(&str, &str, Taken)] = &[
     ("bert", "num_labels", || json!(2)),
     ("gpt2", "add_cross_attention", || json!(false)),
     ("mistral", "num_key_value_heads", || json!(4)),
