@@ -51,8 +51,8 @@ fn scoring_takes_longer_with_a_window_that_moves_by_one_and_losses_stand_by_posi
 
     let at = folder.path().join("scoring");
     let found = measured(&["scoring", "--tokens", "60", "--stride", "1,8", "--rounds", "3"], &out, &at);
-    // In the order in which the runs were finished.
-    assert_eq!(names(&found), ["memory, memory 8", "window, stride 1", "window, stride 8", "longer, memory 24"]);
+    // In the order of the command.
+    assert_eq!(names(&found), ["memory, memory 8", "longer, memory 24", "window, stride 1", "window, stride 8"]);
     assert!(found.iter().all(|(_, unit, positive)| unit == "seconds" && *positive == 3), "{found:?}");
     let seconds = |name: &str| {
         let rounds = Rounds::read(&at).unwrap().unwrap();
