@@ -300,7 +300,8 @@ impl<T> Settings<T> {
         self.assignments.iter().cloned().flat_map(Assignment::fields).map(|assignment| assignment.path)
     }
 
-    /// The paths of the fields that options of the command set, and of those that the file sets to another value than that of `default`.
+    /// The paths of the fields that options of the command set, and of those that the file sets to another value than that of `default`: none of the complete
+    /// configuration of a run.
     ///
     /// # Errors
     /// [`SettingsError::Inexpressible`], and [`SettingsError::Syntax`] of the file.
@@ -309,7 +310,8 @@ impl<T> Settings<T> {
         T: Serialize,
     {
         let mut given: Vec<Vec<String>> = self.assigned().collect();
-        if let Some((path, text)) = &self.file {
+        // A run writes down all fields, also those that have no effect on it, with the defaults of its version.
+        if let Some((path, text)) = self.file.as_ref().filter(|(_, text)| !text.starts_with(complete::HEADING)) {
             let changed = changes(default, &self.value, &[])?;
             let of_file = Assignment { path: Vec::new(), value: Value::Table(parse(path, text)?), origin: String::new() }.fields();
             given.extend(of_file.into_iter().map(|field| field.path).filter(|path| holds(&changed, path)));

@@ -6,6 +6,9 @@ use toml::{Table, Value};
 
 use super::{SettingsError, UNSET, same_variant};
 
+/// The first line of the complete configuration that a run leaves behind.
+pub(super) const HEADING: &str = "# The complete configuration of the run; --config with this file repeats it.";
+
 /// The configuration as a table with every field, optional fields without a value as [`UNSET`].
 ///
 /// # Errors
@@ -56,7 +59,7 @@ pub fn complete_text<T: Serialize>(configuration: &T) -> Result<String, Settings
 /// [`SettingsError::Inexpressible`].
 pub(crate) fn table_text(table: &Table) -> Result<String, SettingsError> {
     let text = toml::to_string(table).map_err(|error| SettingsError::Inexpressible(error.to_string()))?;
-    Ok(format!("# The complete configuration of the run; --config with this file repeats it.\n\n{text}"))
+    Ok(format!("{HEADING}\n\n{text}"))
 }
 
 /// SHA-256 (hexadecimal) of the configuration in a form that does not depend on the order of fields, without the top-level tables in `except`

@@ -112,7 +112,7 @@ fn masked(name: &str, special: &[&str]) -> TempDir {
     let folder = copied(name);
     let vocabulary: Map<String, Value> =
         special.iter().chain(&["the", "cat", "sees", "a", "dog"]).enumerate().map(|(id, word)| ((*word).to_owned(), json!(id))).collect();
-    let unknown = if name == "bert-masked" { "[UNK]" } else { "<unk>" };
+    let unknown = if name.starts_with("bert") { "[UNK]" } else { "<unk>" };
     let tokeniser = json!({
         "version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"},
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": unknown},

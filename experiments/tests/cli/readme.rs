@@ -89,7 +89,9 @@ fn little_data(folder: &Path) {
     }
     let dialogue = "1 your persona: i have two dogs.\n2 hi !\thello .\n3 what do you have ?\ttwo dogs .\n";
     write("personachat/valid_self_original_no_cands.txt", dialogue.repeat(20));
-    let news = (0..12).map(|n| format!("\"{}\",\"Title {n}\",\"Some news of kind {n} .\"\n", n % 4 + 1)).collect::<String>();
+    let news = (0..12)
+        .map(|n| format!("\"{}\",\"Title {n}\",\"{}\"\n", n % 4 + 1, format!("Some news of kind {n} . ").repeat(5).trim_end()))
+        .collect::<String>();
     write("ag_news/train.csv", news.clone());
     write("ag_news/test.csv", news);
     write("ag_news/classes.txt", "World\nSports\nBusiness\nSci/Tech\n".to_owned());
