@@ -440,7 +440,7 @@ fn the_commands_of_all_documents_are_understood() {
 
 #[test]
 fn a_sweep_beyond_its_memory_says_what_it_measured_and_leaves_out_the_rest() {
-    let sizes = ["--batch", "64", "--lengths", "16,512,1024", "--memory", "0.005"];
+    let sizes = ["--batch", "64", "--lengths", "16,512,1024", "--memory", "0.005", "--seconds", "1000000"];
     let output = cost(&[&["--attention", "dot-product", "--pass", "training"], &sizes[..]].concat());
     succeeded(&output);
     let told = text(&output.stderr);
@@ -451,7 +451,7 @@ fn a_sweep_beyond_its_memory_says_what_it_measured_and_leaves_out_the_rest() {
 
 #[test]
 fn models_that_no_memory_holds_are_refused_before_they_are_built() {
-    let depth = cost_of(&["depth", "--layers", "2", "--d-model", "4000000", "--heads", "2"]);
+    let depth = cost_of(&["depth", "--layers", "2", "--d-model", "4000000"]);
     let halting = cost_of(&["halting", "--d-model", "4000000", "--batch", "1", "--length", "8"]);
     for output in [depth, halting] {
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));

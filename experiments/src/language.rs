@@ -27,7 +27,8 @@ use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
 use crate::experiment::{
-    Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
+    Attention, Candidate, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths,
+    check_length,
 };
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
@@ -155,7 +156,10 @@ impl Experiment for Language {
             ),
             Rule::used(
                 &["data.stride"],
-                |candidate| candidate.config.own.data.evaluation_memory() == 0,
+                // Where the default is longer than the context, one has to be given whatever the models are.
+                |Candidate { config, .. }| {
+                    config.own.data.evaluation_memory() == 0 || config.own.data.context < LanguageData::default().stride
+                },
                 "what is before a token is remembered in evaluation, and no window moves; leave it out, or give data.evaluation_memory=0",
             ),
         ]

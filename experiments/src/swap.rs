@@ -22,8 +22,8 @@ use toml::Table;
 
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
-use crate::experiment::{Attention, Card, Experiment, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths};
-use crate::language::{Language, LanguageConfig, LanguageDataset, LanguageTask, check_data};
+use crate::experiment::{Attention, Candidate, Card, Experiment, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths};
+use crate::language::{Language, LanguageConfig, LanguageData, LanguageDataset, LanguageTask, check_data};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::run_folder::RunPaths;
@@ -92,7 +92,10 @@ impl Experiment for Swap {
             ),
             Rule::used(
                 &["data.stride"],
-                |candidate| candidate.config.own.data.evaluation_memory() == 0,
+                // Where the default is longer than the context, one has to be given whatever the models are.
+                |Candidate { config, .. }| {
+                    config.own.data.evaluation_memory() == 0 || config.own.data.context < LanguageData::default().stride
+                },
                 "what is before a token is remembered in evaluation, and no window moves; leave it out, or give data.evaluation_memory=0",
             ),
         ]

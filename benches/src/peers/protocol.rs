@@ -133,18 +133,18 @@ mod tests {
     #[test]
     fn every_kind_of_work_is_prepared_run_and_forgotten() {
         let sizes = r#""sizes":{"batch":1,"length":8,"d_model":8,"heads":2}"#;
-        let model = r#""model":{"vocabulary":11,"layers":1,"d_model":8,"heads":2,"d_ff":16},"batch":2"#;
+        let model = r#""model":{"vocabulary":11,"layers":1,"d_model":8,"heads":2,"d_ff":16}"#;
         let method = r#""method":{"name":"local-1d","query_block":4}"#;
         let works = [
             format!(r#"{{"kind":"attention","engine":"reference","training":true,{method},{sizes}}}"#),
             format!(r#"{{"kind":"projections","count":4,"training":false,{sizes}}}"#),
-            format!(r#"{{"kind":"training-step","length":4,{method},{model}}}"#),
+            format!(r#"{{"kind":"training-step","batch":2,"length":4,{method},{model}}}"#),
             format!(r#"{{"kind":"classifier-step","classes":3,"lengths":[4,2],{method},{model}}}"#),
             format!(r#"{{"kind":"classifier-step","classes":3,"lengths":[4,2],"unpadded":true,{method},{model}}}"#),
             format!(r#"{{"kind":"translation-step","source":[4,2],"target":[3,4],{method},{model}}}"#),
             format!(r#"{{"kind":"translation-step","source":[4,2],"target":[3,4],"unpadded":true,{method},{model}}}"#),
-            format!(r#"{{"kind":"decoding","tokens":4,"recomputed_at":null,{method},{model}}}"#),
-            format!(r#"{{"kind":"decoding","tokens":4,"recomputed_at":2,{method},{model}}}"#),
+            format!(r#"{{"kind":"decoding","batch":2,"tokens":4,"recomputed_at":null,{method},{model}}}"#),
+            format!(r#"{{"kind":"decoding","batch":2,"tokens":4,"recomputed_at":2,{method},{model}}}"#),
         ];
         for work in works {
             let prepare = format!(r#"{{"do":"prepare","id":3,"work":{work}}}"#);

@@ -233,6 +233,9 @@ fn a_pre_training_that_began_with_a_pretrained_model_is_fine_tuned() {
 fn folders_that_are_no_masked_language_models_are_refused() {
     let (data, out) = (texts(), tempfile::tempdir().unwrap());
     let out = out.path().join("run");
+    for split in ["valid", "test"] {
+        fs::write(data.path().join(format!("small.{split}.txt")), "the cat sees a dog\n".repeat(10)).unwrap();
+    }
     let (name, special) = MASKED[0];
     let folder = masked(name, special);
     let refuse = |folder: &Path, further: &[&str], parts: &[&str]| {

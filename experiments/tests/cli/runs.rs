@@ -335,7 +335,7 @@ fn candidates_that_are_the_same_model_are_named_on_the_terminal_and_in_the_repor
 fn a_model_that_no_machine_holds_is_refused_before_anything_is_built() {
     let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
     let out = out.path().join("run");
-    for option in ["model.layers=1000000000", "model.d_ff=9000000000000000000", "model.max_length=100000000"] {
+    for option in ["model.layers=1000000000", "model.d_ff=9000000000000000000"] {
         let output = translate(data.path(), &out, &["--set", option]).output().unwrap();
         refused(&output, 2, &[&format!("`--set {option}`"), "needs at least", "are available", "smaller"]);
         assert!(!out.exists());
