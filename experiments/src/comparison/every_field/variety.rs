@@ -205,10 +205,11 @@ pub(super) fn lm() -> Variety {
                 "training.optimiser.clip_threshold=0.1",
                 "training.optimiser.decay_rate=-0.1",
                 "training.optimiser.epsilon_2=0.5",
-                "training.optimiser.relative_step=false",
                 "training.optimiser.scale_parameter=false",
             ],
         ),
+        // The step is the lesser of the rate and the root of the number of steps, inverted.
+        (&["training.optimiser={kind='adafactor'}", "training.learning_rate=0.9"], &["training.optimiser.relative_step=false"]),
         (&["training.checkpoint_every=1", "training.average=2"], &["training.average"]),
         (&["model.gate={kind='gru'}"], &["model.gate"]),
         (&["model.layers=4", "model.depth={kind='shared', halting={epsilon=0.25}}"], &["model.depth"]),
