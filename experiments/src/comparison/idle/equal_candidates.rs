@@ -90,7 +90,7 @@ fn equal<E: Experiment>(found: &mut BTreeSet<(String, String)>) {
         let models = Assignment::parse("run.models=[]").unwrap();
         Settings::read(None, vec![given, models]).unwrap()
     };
-    let datasets = E::open(&settings("dot-product").value).unwrap();
+    let datasets = E::open(&settings(&AnyMechanism::default().name()).value).unwrap();
     let mut computed: Vec<(String, Vec<f32>, bool)> = Vec::new();
     for mechanism in AnyMechanism::all() {
         // What cannot stand in models of this experiment is no candidate.
