@@ -300,10 +300,9 @@ fn visit(
 }
 
 #[cfg(test)]
-mod equal_candidates;
-
-#[cfg(test)]
 mod tests {
+    mod equal_candidates;
+
     use super::*;
     use crate::comparison::candidate::{candidates, twins};
     use crate::footprint::Memory;
