@@ -84,7 +84,8 @@ pub struct ModelSettings {
     /// A `kind`: `stacked`, `shared` (one block for all layers) with a `step_signal` and `halting`,
     /// or `reversible`.
     pub depth: DepthConfig,
-    /// How initial weights are drawn, a `kind`: `xavier`, `normal` with a `deviation`, `normal-tables` with a `deviation` and `scaled_branches`, or `scaled`.
+    /// How initial weights are drawn, a `kind`: `xavier`, `packed-xavier`, `normal` with a `deviation`,
+    /// `normal-tables` with a `deviation` and `scaled_branches`, or `scaled`.
     pub initialisation: Initialisation,
     /// Longest sequence in tokens; synthesizers have tables of this size.
     pub max_length: usize,

@@ -55,11 +55,16 @@ impl RunFolder {
     ///
     /// A folder that holds the same configuration is used again. With `resume`, one whose configuration differs in the [`RUN_TABLES`] alone
     /// (more seeds, other mechanisms) is added to, which [`choose_runs`](Self::choose_runs) writes down. Fields that are newer than the folder had their
-    /// defaults in it.
+    /// defaults in it. `align` may make complete configurations, there and here, equal in what does not distinguish their runs.
     ///
     /// # Errors
     /// [`RunFolderError`] when the folder holds another configuration or foreign files, or cannot be written. Nothing is changed then.
-    pub fn open<T: Configuration>(root: &Path, configuration: &T, resume: bool) -> Result<Self, RunFolderError> {
+    pub fn open<T: Configuration>(
+        root: &Path,
+        configuration: &T,
+        resume: bool,
+        align: impl Fn(&mut Table, &mut Table),
+    ) -> Result<Self, RunFolderError> {
         let folder = Self { root: root.into() };
         make_folder(root)?;
         let config = folder.config();
@@ -67,7 +72,7 @@ impl RunFolder {
         loop {
             match fs::read_to_string(&config) {
                 Ok(there) => {
-                    folder.compare(&settings::parse(&config, &there)?, configuration, resume)?;
+                    folder.compare(&settings::parse_configuration(&config, &there)?, configuration, resume, &align)?;
                     break;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -94,9 +99,16 @@ impl RunFolder {
     }
 
     /// Refuses a configuration that must not be mixed with the one that is there.
-    fn compare<T: Configuration>(&self, there: &Table, here: &T, resume: bool) -> Result<(), RunFolderError> {
-        let here = settings::complete(here)?;
-        let there = settings::completed::<T>(there).unwrap_or_else(|| there.clone());
+    fn compare<T: Configuration>(
+        &self,
+        there: &Table,
+        here: &T,
+        resume: bool,
+        align: impl Fn(&mut Table, &mut Table),
+    ) -> Result<(), RunFolderError> {
+        let mut here = settings::complete(here)?;
+        let mut there = settings::completed::<T>(there).unwrap_or_else(|| there.clone());
+        align(&mut there, &mut here);
         let recipe_differs = settings::first_difference(&without_runs(&there), &without_runs(&here));
         let differs = recipe_differs.clone().or_else(|| settings::first_difference(&there, &here));
         let refused = if resume { recipe_differs.clone() } else { differs };
@@ -113,14 +125,15 @@ impl RunFolder {
     /// # Errors
     /// [`RunFolderError`] when the file cannot be read or written.
     pub fn choose_runs<T: Configuration>(&self, configuration: &T) -> Result<(), RunFolderError> {
-        let mut table = self.table()?;
+        let text = self.text()?;
+        let mut table = settings::parse(&self.config(), &text)?;
         let there = settings::completed::<T>(&table).unwrap_or_else(|| table.clone());
         let mut here = settings::complete(configuration)?;
         let chosen = RUN_TABLES.into_iter().filter_map(|name| Some((name.to_owned(), here.remove(name)?)));
         let changed: Vec<_> = chosen.filter(|(name, runs)| there.get(name) != Some(runs)).collect();
         let is_same = changed.is_empty();
         table.extend(changed);
-        if is_same { Ok(()) } else { write_atomically(&self.config(), settings::table_text(&table)?.as_bytes()) }
+        if is_same { Ok(()) } else { write_atomically(&self.config(), settings::table_text_like(&text, &table)?.as_bytes()) }
     }
 
     /// What `config.toml` holds.
@@ -128,9 +141,20 @@ impl RunFolder {
     /// # Errors
     /// [`RunFolderError`] when it cannot be read or is no TOML.
     pub fn table(&self) -> Result<Table, RunFolderError> {
+        Ok(settings::parse(&self.config(), &self.text()?)?)
+    }
+
+    /// What `config.toml` means: as [`table`](Self::table), with numbers for sizes that an earlier version left to its defaults.
+    ///
+    /// # Errors
+    /// As for [`table`](Self::table).
+    pub fn configuration(&self) -> Result<Table, RunFolderError> {
+        Ok(settings::parse_configuration(&self.config(), &self.text()?)?)
+    }
+
+    fn text(&self) -> Result<String, RunFolderError> {
         let path = self.config();
-        let text = fs::read_to_string(&path).map_err(|source| RunFolderError::Read { path: path.clone(), source })?;
-        Ok(settings::parse(&path, &text)?)
+        fs::read_to_string(&path).map_err(|source| RunFolderError::Read { path, source })
     }
 
     /// The folder that an earlier command left at `root`, to read from.
@@ -281,15 +305,15 @@ mod tests {
         let ended = Process { started: "1".into(), ..Process::this().clone() };
         let partial = folder.path().join(format!(".partial-{}-a1b2c3", ended.name()));
         fs::write(&partial, b"[ru").unwrap();
-        RunFolder::open(folder.path(), &recipe(&["a"], 1), true).unwrap();
+        RunFolder::open(folder.path(), &recipe(&["a"], 1), true, |_, _| {}).unwrap();
         assert_eq!(names(folder.path()), ["config.toml"]);
         fs::write(&partial, b"[ru").unwrap();
-        RunFolder::open(folder.path(), &recipe(&["a"], 1), true).unwrap();
+        RunFolder::open(folder.path(), &recipe(&["a"], 1), true, |_, _| {}).unwrap();
         assert_eq!(names(folder.path()), ["config.toml"]);
         fs::remove_file(folder.path().join("config.toml")).unwrap();
         fs::write(&partial, b"[ru").unwrap();
         fs::write(folder.path().join("letter.txt"), b"mine").unwrap();
-        let error = RunFolder::open(folder.path(), &recipe(&["a"], 1), true).unwrap_err();
+        let error = RunFolder::open(folder.path(), &recipe(&["a"], 1), true, |_, _| {}).unwrap_err();
         assert!(matches!(error, RunFolderError::Foreign { .. }), "{error}");
         assert!(partial.exists() && names(folder.path()).len() == 2, "nothing is changed");
     }
@@ -300,7 +324,7 @@ mod tests {
         let elsewhere = Process { host: "node7".into(), started: "1".into(), ..Process::this().clone() };
         let writing = [Process::this(), &elsewhere].map(|process| format!(".partial-{}-a1b2c3", process.name()));
         writing.iter().for_each(|name| fs::write(folder.path().join(name), b"[ru").unwrap());
-        RunFolder::open(folder.path(), &recipe(&["a"], 1), true).unwrap();
+        RunFolder::open(folder.path(), &recipe(&["a"], 1), true, |_, _| {}).unwrap();
         assert!(writing.iter().all(|name| folder.path().join(name).exists()), "{:?}", names(folder.path()));
         write_atomically_with(&folder.path().join("results.json"), |_| {
             let own = names(folder.path()).into_iter().filter(|name| name.starts_with(&format!(".partial-{}-", Process::this().name())));
@@ -316,7 +340,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let opened: Vec<bool> = std::thread::scope(|scope| {
                 let root = folder.path();
-                let open = |steps| scope.spawn(move || RunFolder::open(root, &recipe(&["a"], steps), true).is_ok());
+                let open = |steps| scope.spawn(move || RunFolder::open(root, &recipe(&["a"], steps), true, |_, _| {}).is_ok());
                 [1, 2, 3, 4].map(open).map(|thread| thread.join().unwrap()).into()
             });
             assert_eq!(opened.iter().filter(|opened| **opened).count(), 1, "{opened:?}");
@@ -327,16 +351,16 @@ mod tests {
     fn the_same_configuration_may_use_its_folder_again() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("runs/mt");
-        RunFolder::open(&root, &recipe(&["dot-product"], 10), false).unwrap();
-        RunFolder::open(&root, &recipe(&["dot-product"], 10), false).unwrap();
+        RunFolder::open(&root, &recipe(&["dot-product"], 10), false, |_, _| {}).unwrap();
+        RunFolder::open(&root, &recipe(&["dot-product"], 10), false, |_, _| {}).unwrap();
     }
 
     #[test]
     fn another_recipe_is_refused_with_the_field_that_differs_also_when_resuming() {
         let folder = tempfile::tempdir().unwrap();
-        RunFolder::open(folder.path(), &recipe(&["dot-product"], 10), false).unwrap();
+        RunFolder::open(folder.path(), &recipe(&["dot-product"], 10), false, |_, _| {}).unwrap();
         for resume in [false, true] {
-            let error = RunFolder::open(folder.path(), &recipe(&["dot-product"], 20), resume).unwrap_err();
+            let error = RunFolder::open(folder.path(), &recipe(&["dot-product"], 20), resume, |_, _| {}).unwrap_err();
             let message = error.to_string();
             assert!(message.contains("`steps`: 10 there, 20 here") && message.contains("another --out"), "{message}");
             assert!(!message.contains("--resume"), "{message}");
@@ -348,11 +372,11 @@ mod tests {
     #[test]
     fn another_choice_of_mechanisms_needs_resume_and_then_is_accepted() {
         let folder = tempfile::tempdir().unwrap();
-        RunFolder::open(folder.path(), &recipe(&["dot-product"], 10), false).unwrap();
+        RunFolder::open(folder.path(), &recipe(&["dot-product"], 10), false, |_, _| {}).unwrap();
         let more = recipe(&["dot-product", "synthesizer-random"], 10);
-        let error = RunFolder::open(folder.path(), &more, false).unwrap_err();
+        let error = RunFolder::open(folder.path(), &more, false, |_, _| {}).unwrap_err();
         assert!(error.to_string().contains("--resume"), "{error}");
-        let opened = RunFolder::open(folder.path(), &more, true).unwrap();
+        let opened = RunFolder::open(folder.path(), &more, true, |_, _| {}).unwrap();
         opened.choose_runs(&more).unwrap();
         assert_eq!(opened.table().unwrap(), settings::complete(&more).unwrap());
     }
@@ -362,10 +386,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let written = "steps = 10\n\n[run]\nattention = [\"a\"]\n";
         fs::write(folder.path().join("config.toml"), written).unwrap();
-        RunFolder::open(folder.path(), &recipe(&["a"], 10), false).unwrap().choose_runs(&recipe(&["a"], 10)).unwrap();
+        RunFolder::open(folder.path(), &recipe(&["a"], 10), false, |_, _| {}).unwrap().choose_runs(&recipe(&["a"], 10)).unwrap();
         assert_eq!(fs::read_to_string(folder.path().join("config.toml")).unwrap(), written);
         let more = recipe(&["a", "b"], 10);
-        let opened = RunFolder::open(folder.path(), &more, true).unwrap();
+        let opened = RunFolder::open(folder.path(), &more, true, |_, _| {}).unwrap();
         opened.choose_runs(&more).unwrap();
         let (there, runs) = (opened.table().unwrap(), RUN_TABLES);
         assert_eq!(
@@ -373,8 +397,30 @@ mod tests {
             (None, settings::table_digest(written.parse().unwrap(), &runs))
         );
         assert!(there["run"].to_string().contains('b'), "{there}");
-        let other = RunFolder::open(folder.path(), &Recipe { width: Some(3), ..more }, true).unwrap_err().to_string();
+        let other = RunFolder::open(folder.path(), &Recipe { width: Some(3), ..more }, true, |_, _| {}).unwrap_err().to_string();
         assert!(other.contains("`width`: \"unset\" there, 3 here"), "{other}");
+    }
+
+    #[test]
+    fn sizes_that_an_earlier_version_left_open_are_those_of_that_version_and_change_no_recipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = "[mechanisms.linformer]\nrank = \"unset\"\n[mechanisms.aft]\nform = \"local\"\nrank = \"unset\"\nwindow = \"unset\"\n\
+                       [mechanisms.lsh]\nchunk = 24\nfull_attention_below = \"unset\"\n";
+        let body = format!("[model]\nmax_length = 48\n\n[run]\nattention = [\"lsh\"]\n\n{options}");
+        let there = RunFolder::at(folder.path());
+        let write = |heading: &str| fs::write(there.config(), format!("{heading}\n\n{body}")).unwrap();
+        write("# The complete configuration of the run; --config with this file repeats it.");
+        let mechanisms = there.configuration().unwrap()["mechanisms"].clone();
+        let sizes = [("linformer", "rank", 48), ("aft", "rank", 48), ("aft", "window", 32), ("lsh", "full_attention_below", 48)];
+        for (family, option, size) in sizes {
+            assert_eq!(mechanisms[family][option].as_integer(), Some(size), "{family}.{option}");
+        }
+        assert_eq!(there.table().unwrap(), body.parse::<Table>().unwrap());
+        let more: Table = body.replace("[\"lsh\"]", "[\"lsh\", \"aft\"]").parse().unwrap();
+        there.choose_runs(&more).unwrap();
+        assert_eq!((there.table().unwrap(), there.configuration().unwrap()["mechanisms"].clone()), (more, mechanisms));
+        write("# Written by hand.");
+        assert_eq!(there.configuration().unwrap(), body.parse::<Table>().unwrap());
     }
 
     #[test]
@@ -390,7 +436,7 @@ mod tests {
         }
         let numbers = Numbers { rate: 1e-30, third: 1.0 / 3.0, none: None, whole: 2.0, name: "a\"b\n".into() };
         let folder = tempfile::tempdir().unwrap();
-        let there = RunFolder::open(folder.path(), &numbers, false).unwrap().table().unwrap();
+        let there = RunFolder::open(folder.path(), &numbers, false, |_, _| {}).unwrap().table().unwrap();
         assert_eq!(settings::table_digest(there, &[]), settings::digest(&numbers, &[]).unwrap());
     }
 
@@ -398,7 +444,7 @@ mod tests {
     fn a_folder_with_other_files_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("thesis.tex"), "").unwrap();
-        let error = RunFolder::open(folder.path(), &recipe(&["dot-product"], 10), true).unwrap_err();
+        let error = RunFolder::open(folder.path(), &recipe(&["dot-product"], 10), true, |_, _| {}).unwrap_err();
         assert!(error.to_string().contains("choose another --out"), "{error}");
         assert_eq!(names(folder.path()), ["thesis.tex"]);
     }
@@ -408,7 +454,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         fs::write(&path, "").unwrap();
-        let message = RunFolder::open(&path, &recipe(&["dot-product"], 10), false).unwrap_err().to_string();
+        let message = RunFolder::open(&path, &recipe(&["dot-product"], 10), false, |_, _| {}).unwrap_err().to_string();
         assert!(message.contains("out`") && message.contains("choose another --out"), "{message}");
     }
 
@@ -428,7 +474,7 @@ mod tests {
     #[test]
     fn a_run_has_its_own_folder_and_one_line_per_hypothesis() {
         let folder = tempfile::tempdir().unwrap();
-        let run = RunFolder::open(folder.path(), &recipe(&["a/b"], 10), false).unwrap().run("a/b", 3).unwrap();
+        let run = RunFolder::open(folder.path(), &recipe(&["a/b"], 10), false, |_, _| {}).unwrap().run("a/b", 3).unwrap();
         assert_eq!(run.root(), folder.path().join("a%2Fb-seed3"));
         run.write_hypotheses("test", &["Zwei Hunde .".into(), "eins\nzwei".into(), String::new()]).unwrap();
         assert_eq!(fs::read_to_string(run.hypotheses("test")).unwrap(), "Zwei Hunde .\neins zwei\n\n");

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-pub(crate) use self::complete::table_text;
+pub(crate) use self::complete::{table_text, table_text_like};
 pub use self::complete::{changes, complete, complete_text, digest, first_difference, table_digest};
 pub(crate) use self::reading::{Problem, Setting};
 pub use self::schema::schema;
@@ -259,7 +259,7 @@ impl<T: Configuration> Settings<T> {
         let mut merged = complete(&T::default())?;
         merge(&mut merged, base.clone());
         if let Some((path, text)) = &file {
-            merge(&mut merged, parse(path, text)?);
+            merge(&mut merged, parse_configuration(path, text)?);
         }
         // All assignments form one layer, so that the order of `a.kind=...` and `a.other=...` does not matter.
         let mut layer = Table::new();
@@ -311,7 +311,7 @@ impl<T> Settings<T> {
     {
         let mut given: Vec<Vec<String>> = self.assigned().collect();
         // A run writes down all fields, also those that have no effect on it, with the defaults of its version.
-        if let Some((path, text)) = self.file.as_ref().filter(|(_, text)| !text.starts_with(complete::HEADING)) {
+        if let Some((path, text)) = self.file.as_ref().filter(|(_, text)| !complete::is_of_run(text)) {
             let changed = changes(default, &self.value, &[])?;
             let of_file = Assignment { path: Vec::new(), value: Value::Table(parse(path, text)?), origin: String::new() }.fields();
             given.extend(of_file.into_iter().map(|field| field.path).filter(|path| holds(&changed, path)));
@@ -385,6 +385,16 @@ pub fn parse(path: &Path, text: &str) -> Result<Table, SettingsError> {
         line: error.span().map_or(1, |span| line_at(text, span.start)),
         message: error.message().replace('\n', "; "),
     })
+}
+
+/// The table of a configuration file, in which sizes that an earlier version left to its defaults are numbers.
+///
+/// # Errors
+/// As for [`parse`].
+pub(crate) fn parse_configuration(path: &Path, text: &str) -> Result<Table, SettingsError> {
+    let mut table = parse(path, text)?;
+    complete::name_sizes_of_earlier_versions(text, &mut table);
+    Ok(table)
 }
 
 /// `layer` over `base`: its fields replace those of the same path.

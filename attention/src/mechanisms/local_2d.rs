@@ -37,7 +37,7 @@ pub struct LocalTwoDConfig {
     #[setters(into)]
     pub width: Option<usize>,
     /// Rows and columns of a block of queries, `[h_q, w_q]`; `w_q` divides the width (default: `[8, 32]` of the paper's image; of others about the square roots of
-    /// the number of rows that the maximal length has, and of the width).
+    /// the number of rows that the maximal length has, and of the width, as divisors of them where there are any).
     #[setters(into)]
     pub query_block: Option<[usize; 2]>,
     /// Rows above, and columns at each side of the block, that its queries see too, `[h_m, w_m]` (default: as many rows as in a block, and half as many columns,
@@ -149,7 +149,9 @@ impl LocalTwoDConfig {
                 return BLOCK;
             }
             let rows = max_length.div_ceil(width.max(1));
-            [rows.isqrt().max(1), (1..=width.isqrt()).rev().find(|&columns| width.is_multiple_of(columns)).unwrap_or(1)]
+            let divisor = |length: usize| (2..=length.isqrt()).rev().find(|&part| length.is_multiple_of(part));
+            // Images need blocks that divide their rows; other sequences may end within a block.
+            [divisor(rows).unwrap_or(rows.isqrt().max(1)), divisor(width).unwrap_or(1)]
         });
         BlockRaster { width, block }
     }

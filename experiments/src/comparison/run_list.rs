@@ -8,8 +8,8 @@ use crate::experiment::definition::{Candidate, Config, Experiment};
 use crate::footprint::Memory;
 use crate::mechanisms;
 use crate::metrics::MetricColumn;
-use crate::run_folder::{RUN_TABLES, RunFolder, RunFolderError};
-use crate::settings::{self, Assignment, MECHANISMS, Settings};
+use crate::run_folder::{RUN_TABLES, RunFolder};
+use crate::settings::{self, Assignment, MECHANISMS, Settings, SettingsError};
 use crate::train::without_decay;
 
 /// The runs of a configuration.
@@ -49,8 +49,8 @@ impl RunList {
     /// A configuration that cannot be read, or that this version would not run.
     pub(crate) fn difference(&self, folder: &RunFolder, name: &str) -> Result<Option<String>, ExperimentError> {
         let Some(here) = self.contender(name) else { return Ok(Some(format!("`{name}` is not among the runs"))) };
-        let there: Result<Table, RunFolderError> = folder.table();
-        let Some(mut there) = (self.recipe_of)(&there?, name)? else { return Ok(Some(format!("`{name}` is not among its runs"))) };
+        let there = folder.configuration()?;
+        let Some(mut there) = (self.recipe_of)(&there, name)? else { return Ok(Some(format!("`{name}` is not among its runs"))) };
         take_exemptions_of_later_mechanisms(&mut there, here);
         Ok(settings::first_difference(&there, here))
     }
@@ -71,6 +71,25 @@ fn take_exemptions_of_later_mechanisms(there: &mut Table, here: &Table) {
     }
 }
 
+/// Makes two complete configurations equal in what does not distinguish their runs: options of mechanisms that neither runs are left out, sizes that follow the
+/// maximal length become numbers, and exemptions from weight decay are those of today. A configuration that this version would not run stays as it is.
+pub(super) fn align<E: Experiment>(there: &mut Table, here: &mut Table) {
+    let used: Vec<_> = [&*there, here].into_iter().filter_map(|table| contenders::<E>(table, false).ok()).flatten().collect();
+    for table in [&mut *there, here] {
+        let Ok(mut config) = read::<E>(table).map(|settings| settings.value) else { return };
+        config.mechanisms = config.mechanisms.resolved(E::max_length(&config));
+        let Ok(Value::Table(mut mechanisms)) = Value::try_from(&config.mechanisms) else { return };
+        mechanisms.retain(|family, _| used.iter().any(|(_, own)| own.get(MECHANISMS).is_some_and(|own| own.get(family).is_some())));
+        table.insert(MECHANISMS.into(), mechanisms.into());
+    }
+    take_exemptions_of_later_mechanisms(there, here);
+}
+
+fn read<E: Experiment>(table: &Table) -> Result<Settings<Config<E>>, SettingsError> {
+    let given = table.iter().map(|(name, value)| Assignment::option(&format!("{name} ="), name, value.clone()));
+    Settings::read(None, given.collect())
+}
+
 fn recipe_of<E: Experiment>(table: &Table, name: &str) -> Result<Option<Table>, ExperimentError> {
     Ok(contenders::<E>(table, false)?.into_iter().find(|(other, _)| other == name).map(|(_, table)| table))
 }
@@ -84,8 +103,7 @@ fn check_use<E: Experiment>(settings: &Settings<Config<E>>, candidates: &[Candid
 }
 
 fn contenders<E: Experiment>(table: &Table, is_given: bool) -> Result<Vec<(String, Table)>, ExperimentError> {
-    let given = table.iter().map(|(name, value)| Assignment::option(&format!("{name} ="), name, value.clone()));
-    let mut settings = Settings::<Config<E>>::read(None, given.collect())?;
+    let mut settings = read::<E>(table)?;
     // A complete configuration has fields that nobody gave.
     if is_given {
         check_overridden::<E>(&settings)?;
@@ -126,6 +144,28 @@ mod tests {
         assert_eq!(recipe("data = { memory = 64 }")[MECHANISMS]["sliding-window"]["window"].as_integer(), Some(32));
         let other = settings::first_difference(&recipe("mechanisms = { sliding-window = { window = 256 } }"), &by_default).unwrap();
         assert_eq!(other, "`mechanisms.sliding-window.window`: 256 there, 16 here");
+    }
+
+    #[test]
+    fn options_of_mechanisms_that_do_not_run_keep_no_folder_of_an_earlier_version_from_use() {
+        let table = |options: &str| -> Table {
+            let table = format!("run = {{ attention = ['dot-product', 'adaptive-span'] }}\n{options}").parse().unwrap();
+            settings::completed::<Config<Language>>(&table).unwrap()
+        };
+        let difference = |there: &str| {
+            let (mut there, mut here) = (table(there), table(""));
+            align::<Language>(&mut there, &mut here);
+            settings::first_difference(&there, &here)
+        };
+        assert_eq!(
+            difference(
+                "mechanisms = { local-1d = { query_block = 256 }, sparse-strided = { stride = 128 }, adaptive-span = { ramp = 16.0 } }"
+            ),
+            None
+        );
+        let other = difference("mechanisms = { local-1d = { query_block = 256 }, adaptive-span = { ramp = 32.0 } }").unwrap();
+        assert_eq!(other, "`mechanisms.adaptive-span.ramp`: 32.0 there, 16.0 here");
+        assert!(difference("training = { steps = 7 }").unwrap().starts_with("`training.steps`: 7 there"));
     }
 
     #[test]

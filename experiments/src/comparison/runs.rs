@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use super::candidate::{twins, with_earlier};
 use super::identity::{check_folder, recipe};
 use super::idle::{self, Remark};
+use super::run_list;
 use super::sweep;
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, print_line};
@@ -57,7 +58,7 @@ impl<'a, E: Experiment> Runs<'a, E> {
         }
         // Runs to be merged were accepted when they were done.
         let idle = if options.merge { idle::remarks::<E>(candidates, datasets) } else { idle::check::<E>(candidates, datasets)? };
-        let folder = RunFolder::open(&out, config, options.resume || options.merge)?;
+        let folder = RunFolder::open(&out, config, options.resume || options.merge, run_list::align::<E>)?;
         check_folder::<E>(&folder, config, datasets)?;
         if !options.merge {
             folder.choose_runs(config)?;

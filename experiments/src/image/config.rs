@@ -201,6 +201,15 @@ mod tests {
     use crate::data::generate;
 
     #[test]
+    fn default_blocks_divide_images_of_usual_sizes() {
+        for [rows, row] in [[14, 14], [28, 28], [32, 32], [64, 64], [32, 96], [64, 192], [28, 84]] {
+            let BlockRaster { width, block: [height, columns] } = order(&LocalTwoDConfig::default(), [rows, row]);
+            assert!(width == row && rows % height == 0 && row % columns == 0, "{rows} x {row}: {height} x {columns}");
+            assert!(height > 1 && columns > 1, "{rows} x {row}: {height} x {columns}");
+        }
+    }
+
+    #[test]
     fn encoder_and_decoder_have_the_grid_of_their_own_image() {
         let images = generate::images(&RandomKey::from_seed(1), SHAPE, Sizes { train: 1, valid: 1, test: 1 }).unwrap();
         let settings = ImageConfig::default().model;

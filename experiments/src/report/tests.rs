@@ -231,7 +231,7 @@ fn configuration_results_and_report_of_an_experiment_work_together() {
         let given = given.iter().map(|text| Assignment::parse(text)).collect::<Result<Vec<_>, _>>()?;
         let settings = Settings::<Configuration>::read(None, given)?;
         settings.value.run.check(&settings, &["dot-product"], &["flex"])?;
-        let folder = RunFolder::open(root, &settings.value, resume)?;
+        let folder = RunFolder::open(root, &settings.value, resume, |_, _| {})?;
         folder.choose_runs(&settings.value)?;
         let configuration = digest(&settings.value, &RUN_TABLES)?;
         let results = Results::read(&folder)?;

@@ -4,10 +4,43 @@ use heedful_host::checksum::sha256_hex;
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::{SettingsError, UNSET, same_variant};
+use super::{MECHANISMS, SettingsError, UNSET, same_variant};
 
 /// The first line of the complete configuration that a run leaves behind.
-pub(super) const HEADING: &str = "# The complete configuration of the run; --config with this file repeats it.";
+const HEADING: &str = "# The complete configuration of the run. --config with this file repeats it.";
+
+/// The same in versions whose default sizes of mechanisms did not follow the maximal length as [`default_sizes`](heedful_attention::mechanisms::default_sizes).
+const EARLIER_HEADING: &str = "# The complete configuration of the run; --config with this file repeats it.";
+
+/// Whether a file is the complete configuration that a run has left behind.
+pub(super) fn is_of_run(text: &str) -> bool {
+    text.starts_with(HEADING) || text.starts_with(EARLIER_HEADING)
+}
+
+/// Gives the complete configuration of an earlier version the sizes that it meant where it names none, so that it is still the same model.
+pub(super) fn name_sizes_of_earlier_versions(text: &str, table: &mut Table) {
+    if !text.starts_with(EARLIER_HEADING) {
+        return;
+    }
+    let size = |value: Option<&Value>| value.and_then(Value::as_integer);
+    let max_length = size(table.get("model").and_then(|model| model.get("max_length"))).unwrap_or(i64::MAX);
+    let Some(mechanisms) = table.get_mut(MECHANISMS).and_then(Value::as_table_mut) else { return };
+    let mut name = |family: &str, option: &str, size: &dyn Fn(&Table) -> Option<i64>| {
+        let Some(options) = mechanisms.get_mut(family).and_then(Value::as_table_mut) else { return };
+        if options.get(option).and_then(Value::as_str) == Some(UNSET)
+            && let Some(size) = size(options)
+        {
+            options.insert(option.into(), Value::Integer(size));
+        }
+    };
+    let form = |options: &Table| options.get("form").and_then(Value::as_str).map(str::to_owned);
+    let has_factors =
+        |options: &Table| form(options).as_deref() != Some("simple") && options.get("factorised") != Some(&Value::Boolean(false));
+    name("linformer", "rank", &|_| Some(max_length.min(64)));
+    name("aft", "rank", &|options| has_factors(options).then_some(max_length.min(128)));
+    name("aft", "window", &|options| (form(options).as_deref() == Some("local")).then_some(32));
+    name("lsh", "full_attention_below", &|options| size(options.get("chunk")).map(|chunk| chunk.saturating_mul(2)));
+}
 
 /// The configuration as a table with every field, optional fields without a value as [`UNSET`].
 ///
@@ -60,6 +93,15 @@ pub fn complete_text<T: Serialize>(configuration: &T) -> Result<String, Settings
 pub(crate) fn table_text(table: &Table) -> Result<String, SettingsError> {
     let text = toml::to_string(table).map_err(|error| SettingsError::Inexpressible(error.to_string()))?;
     Ok(format!("{HEADING}\n\n{text}"))
+}
+
+/// A table as TOML, with the heading of a file that it replaces.
+///
+/// # Errors
+/// [`SettingsError::Inexpressible`].
+pub(crate) fn table_text_like(replaced: &str, table: &Table) -> Result<String, SettingsError> {
+    let text = table_text(table)?;
+    Ok(if replaced.starts_with(EARLIER_HEADING) { text.replacen(HEADING, EARLIER_HEADING, 1) } else { text })
 }
 
 /// SHA-256 (hexadecimal) of the configuration in a form that does not depend on the order of fields, without the top-level tables in `except`
