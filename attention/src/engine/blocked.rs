@@ -10,9 +10,9 @@ use super::heads::{group_of, repeat_heads};
 use super::normaliser::SINKS;
 use super::program::for_each_row;
 use super::reference::dense_bias;
-use super::{AttentionProgram, Dropout, LogitTerms, Normaliser, Weighting, greatest_log_ratio};
+use super::{AttentionProgram, Dropout, LogitTerms, Normaliser, Weighting, greatest_log_ratio, least_sum};
 use crate::dropout::dropout;
-use crate::visibility::hidden_logit;
+use crate::visibility::{hidden_logit, least_visible_logit};
 
 /// Blocks of queries, and the keys that each of them meets.
 ///
@@ -49,8 +49,16 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
     attend_parts(program, std::slice::from_ref(blocks))
 }
 
-/// Executes a program block by block. For a softmax with something added to its sum it computes a plain one, which [`attend_parts`] corrects.
-fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutput {
+/// What one set of blocks gives, in the order of the queries.
+struct Run {
+    output: BlockedOutput,
+    /// `[B|1, H, Q, 1]`, by which the context is not divided yet where the log-sum-exp of all sets was given.
+    sum: Tensor<4>,
+}
+
+/// Executes a program block by block. For a softmax with something added to its sum it computes a plain one, which [`attend_parts`] corrects. `whole` is the
+/// [log-sum-exp of all sets of blocks](log_sum_of_spans), of which this is one.
+fn run(program: AttentionProgram, heads: usize, blocks: &Blocks, whole: Option<Tensor<4>>) -> Run {
     let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
     assert!(mask.is_none(), "what a blocked program hides is said by its blocks");
     let _span = tracing::trace_span!("blocked attention", values = ?values.dims(), mask = ?blocks.mask.dims()).entered();
@@ -62,6 +70,7 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutpu
     let hidden = hidden_logit(values_dtype);
 
     let soft_span = soft_span.map(|span| pairs(span.factors(weighting.queries(), keys)));
+    let is_part = whole.is_some();
 
     // Weights up to a factor of their row, the logarithm of that factor, and whether rows are divided by their sum.
     let (weights, shift, divided) = match weighting.dense(&values) {
@@ -73,10 +82,10 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutpu
                 None => {
                     // The gradient of the largest logit cancels.
                     let (logits, largest) = match &soft_span {
-                        Some(span) => within_span(logits, span.clone().detach()),
+                        Some(span) => within_span(logits, span.clone().detach(), whole.map(|whole| blocks.at_queries(whole))),
                         None => (logits.clone(), logits.detach().max_dim(4)),
                     };
-                    ((logits - largest.clone()).exp(), Some(largest), true)
+                    ((logits - largest.clone()).exp(), Some(largest), !is_part)
                 }
             }
         }
@@ -90,14 +99,16 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutpu
         None => weights,
     };
     let rows = weights.dims()[0];
-    let sum = weights.clone().sum_dim(4).clamp_min(f32::MIN_POSITIVE).expand([rows, heads, count, size, 1]);
+    let sum_of_all = weights.clone().sum_dim(4);
+    let least = least_sum(sum_of_all.dtype());
+    let sum = sum_of_all.clone().clamp_min(least).expand([rows, heads, count, size, 1]);
     let thin = |x: Tensor<5>| {
         let rows = x.dims()[0];
         x.expand([rows, heads, count, size, 1]).reshape([rows, heads, count * size, 1])
     };
     let places = |x: Tensor<4>| rows_at(x, blocks.places.clone());
     // A row whose factors are all 0 has no weight at all, however large its logits.
-    let blind = sum.clone().detach().lower_equal_elem(f32::MIN_POSITIVE).float().cast(sum.dtype()) * hidden;
+    let blind = sum.clone().detach().lower_equal_elem(least).float().cast(sum.dtype()) * hidden;
     let log_sum = sum.clone().log() + blind;
     let log_sum_exp = match &shift {
         Some(shift) => log_sum + shift.clone(),
@@ -114,7 +125,7 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutpu
     let context = if divided { context / thin(sum.clone()) } else { context };
     // Keys at the ends of ramps have gradients and no weight: of a row that has no other, the sum is that by which it is divided.
     let context = match is_limited && divided {
-        true => context * thin(sum.detach().greater_elem(f32::MIN_POSITIVE).float().cast(values_dtype)),
+        true => context * thin(sum.detach().greater_elem(least).float().cast(values_dtype)),
         false => context,
     };
     let context = match shift {
@@ -124,22 +135,55 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutpu
         }
         None => context,
     };
-    BlockedOutput { context: places(context), log_sum_exp: places(thin(log_sum_exp)) }
+    let output = BlockedOutput { context: places(context), log_sum_exp: places(thin(log_sum_exp)) };
+    Run { output, sum: places(thin(sum_of_all)) }
 }
 
-/// Logits of pairs and the largest of those within the span, for factors of the span. One outside must not be the largest, lest all others vanish. It counts in
-/// the gradient of the span alone, where it is bounded.
-fn within_span(logits: Tensor<5>, factors: Tensor<5>) -> (Tensor<5>, Tensor<5>) {
+/// Logits of pairs and what to subtract from them, for factors of the span: the largest within the span, or the log-sum-exp of the whole. One outside must not
+/// be the largest, lest all others vanish. It counts in the gradient of the span alone, where it is bounded.
+fn within_span(logits: Tensor<5>, factors: Tensor<5>, whole: Option<Tensor<5>>) -> (Tensor<5>, Tensor<5>) {
     let dtype = logits.dtype();
     let is_outside = factors.clone().equal_elem(0.0).float().cast(dtype);
     let all = logits.clone().detach();
-    let within = all.clone() + is_outside.clone() * hidden_logit(dtype);
+    let [shift, log_sum] = match whole {
+        Some(whole) => [whole.clone(), whole.zeros_like()],
+        None => largest_within_span(all.clone(), factors),
+    };
+    let bound = log_sum + greatest_log_ratio(dtype);
+    let excess = (all - shift.clone() - bound).clamp_min(0.0) * is_outside;
+    (logits - excess, shift)
+}
+
+/// The largest logit within the span, and the logarithm of the sum of the exponentials less that of the largest; 0 if nothing has a weight.
+fn largest_within_span(logits: Tensor<5>, factors: Tensor<5>) -> [Tensor<5>; 2] {
+    let dtype = logits.dtype();
+    let within = logits + factors.clone().equal_elem(0.0).float().cast(dtype) * hidden_logit(dtype);
     let largest = within.clone().max_dim(4);
     let sum = ((within - largest.clone()).exp() * factors).sum_dim(4);
     let is_empty = sum.clone().lower_equal_elem(0.0).float().cast(dtype);
-    let bound = (sum + is_empty).log() + greatest_log_ratio(dtype);
-    let excess = (all - largest.clone() - bound).clamp_min(0.0) * is_outside;
-    (logits - excess, largest)
+    [largest, (sum + is_empty).log()]
+}
+
+/// Logarithm of the sum of the exponentials within the span over all sets of blocks, without gradient, `[B|1, H, Q, 1]`. A set may hold no more of a query than
+/// the end of its ramp, whose slope is that beside the keys of the others.
+fn log_sum_of_spans(program: &AttentionProgram, heads: usize, parts: &[Blocks]) -> Option<Tensor<4>> {
+    let (Weighting::Scores(terms, Normaliser::Softmax), Some(span)) = (&program.weighting, &program.soft_span) else { return None };
+    let keys = program.values.dims()[2];
+    let factors = span.factors(program.weighting.queries(), keys).detach();
+    let sums: Vec<Tensor<4>> = parts
+        .iter()
+        .map(|blocks| {
+            let logits = blocks.logits(terms.clone(), heads, keys).detach();
+            let [largest, log_sum] = largest_within_span(logits, blocks.at_pairs(factors.clone(), keys));
+            let sum = largest + log_sum;
+            let ([rows, _, _, _, _], [_, _, count, size]) = (sum.dims(), blocks.queries.dims());
+            rows_at(sum.expand([rows, heads, count, size, 1]).reshape([rows, heads, count * size, 1]), blocks.places.clone())
+        })
+        .collect();
+    let largest = sums.iter().cloned().reduce(Tensor::max_pair).expect("a program has at least one part");
+    let sum = sums.into_iter().map(|sum| (sum - largest.clone()).exp()).reduce(|a, b| a + b).expect("a program has at least one part");
+    // Beside this bound the exponentials of hidden keys are 0.
+    Some((sum.log() + largest).clamp_min(least_visible_logit(program.values.dtype())))
 }
 
 /// Executes a program over several sets of blocks, of which no two hold the same pair of query and key, as one normalisation over all: contexts are
@@ -166,15 +210,25 @@ fn joined_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
     let heads = heads_of(&program, parts);
     let program = AttentionProgram { weighting: program.weighting.dense(&program.values), ..program };
     let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. }) && program.weighting.each().is_none();
+    let whole = (parts.len() > 1).then(|| log_sum_of_spans(&program, heads, parts)).flatten();
     let run_part = |(index, blocks): (usize, &Blocks)| {
         let dropout = program.dropout.map(|drop| Dropout { key: drop.key.numbered(index as u64), ..drop });
-        run(AttentionProgram { dropout, ..program.clone() }, heads, blocks)
+        run(AttentionProgram { dropout, ..program.clone() }, heads, blocks, whole.clone())
     };
     if let [blocks] = parts {
-        return run(program, heads, blocks);
+        return run(program, heads, blocks, None).output;
     }
-    let outputs: Vec<_> = parts.iter().enumerate().map(run_part).collect();
+    let runs: Vec<Run> = parts.iter().enumerate().map(run_part).collect();
     let sum = |tensors: Vec<Tensor<4>>| tensors.into_iter().reduce(|a, b| a + b).expect("a program has at least one part");
+    if let Some(whole) = &whole {
+        let (contexts, sums) = runs.into_iter().map(|Run { output, sum }| (output.context, sum)).unzip();
+        let (context, total) = (sum(contexts), sum(sums));
+        let is_empty = total.clone().detach().lower_equal_elem(0.0).float().cast(total.dtype());
+        let total = total + is_empty.clone();
+        let blind = is_empty * hidden_logit(total.dtype());
+        return BlockedOutput { context: context / total.clone(), log_sum_exp: total.log() + whole.clone() + blind };
+    }
+    let outputs: Vec<BlockedOutput> = runs.into_iter().map(|run| run.output).collect();
     let largest = outputs.iter().map(|output| output.log_sum_exp.clone().detach()).reduce(Tensor::max_pair);
     let largest = largest.expect("a program has at least one part");
     let shares: Vec<_> = outputs.iter().map(|output| (output.log_sum_exp.clone() - largest.clone()).exp()).collect();
@@ -226,8 +280,9 @@ fn attend_rows(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
     };
     let context = parts.iter().enumerate().map(&mut of_part).reduce(|a, b| a + b).expect("a program has at least one part");
     let sum = weights.sum_dim(3);
-    let blind = sum.clone().detach().lower_equal_elem(f32::MIN_POSITIVE).float().cast(sum.dtype()) * hidden_logit(sum.dtype());
-    BlockedOutput { context, log_sum_exp: sum.clamp_min(f32::MIN_POSITIVE).log() + blind }
+    let least = least_sum(sum.dtype());
+    let blind = sum.clone().detach().lower_equal_elem(least).float().cast(sum.dtype()) * hidden_logit(sum.dtype());
+    BlockedOutput { context, log_sum_exp: sum.clamp_min(least).log() + blind }
 }
 
 /// Number of heads: those of the program, or of blocks that tell more apart.
@@ -256,6 +311,14 @@ impl Blocks {
         let [rows, heads, _, _] = x.dims();
         let ([_, _, count, size], candidates) = (self.queries.dims(), self.keys.dims()[3]);
         x.reshape([rows, heads, count, size, candidates])
+    }
+
+    /// Numbers of queries `[B|1, H|1, Q, 1]`, in blocks `[B|1, H|1, N, S, 1]`.
+    fn at_queries(&self, x: Tensor<4>) -> Tensor<5> {
+        let [rows, heads, count, size] = self.queries.dims();
+        let x = rows_at(x, self.queries.clone().reshape([rows, heads, count * size]));
+        let [rows, heads, _, _] = x.dims();
+        x.reshape([rows, heads, count, size, 1])
     }
 
     /// Logits of the pairs of the blocks, `[B|1, H|1, N, S, T]`; large negative numbers where hidden.

@@ -73,8 +73,8 @@ pub enum Executed {
 
 pub use gaussians::{GaussianShape, GaussianWeights};
 pub use normaliser::Normaliser;
-pub(crate) use program::columns_from;
 use program::greatest_log_ratio;
 pub use program::{AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};
+pub(crate) use program::{columns_from, least_sum};
 pub use soft_cap::SoftCap;
 pub(crate) use transposed::transposed;

@@ -136,6 +136,11 @@ pub(super) fn greatest_log_ratio(dtype: DType) -> f32 {
     if dtype == DType::F16 { 11.0 } else { 18.420_68 }
 }
 
+/// Sums of weights below it are those of rows without a key: the least normal number of 32 bits, or the least of all where half precision does not hold that.
+pub(crate) fn least_sum(dtype: DType) -> f32 {
+    if dtype == DType::F16 { 5.960_464_5e-8 } else { f32::MIN_POSITIVE }
+}
+
 /// Dropout of attention weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout {

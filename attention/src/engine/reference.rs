@@ -5,7 +5,9 @@ use burn::tensor::activation::softmax;
 
 use super::heads::{by_own_head, by_shared_head, repeat_heads};
 use super::program::for_each_row;
-use super::{AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Normaliser, Weighting, greatest_log_ratio, relative_shift};
+use super::{
+    AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Normaliser, Weighting, greatest_log_ratio, least_sum, relative_shift,
+};
 use crate::dropout::WeightDropout;
 use crate::probe::{Observation, Probe};
 use crate::visibility::{Mask, hidden_logit};
@@ -133,6 +135,6 @@ fn visible(weights: Tensor<4>, mask: Option<Mask>) -> Tensor<4> {
 fn normalised(weights: Tensor<4>) -> Tensor<4> {
     let sum = weights.clone().sum_dim(3);
     // A row without a visible key is divided by 1: it stays 0, and so do its gradients, which a division by a tiny number would make infinite.
-    let is_empty = sum.clone().lower_elem(f32::MIN_POSITIVE).float().cast(sum.dtype());
+    let is_empty = sum.clone().lower_elem(least_sum(sum.dtype())).float().cast(sum.dtype());
     weights / (sum + is_empty)
 }

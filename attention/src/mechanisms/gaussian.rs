@@ -30,7 +30,7 @@ use crate::conformance::Formula;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::dropout::dropout;
 use crate::engine::fused::{Part, has_kernels_in_main_memory};
-use crate::engine::{AttentionProgram, Dropout, Engine, Executed, GaussianShape, Weighting, fused, reference};
+use crate::engine::{AttentionProgram, Dropout, Engine, Executed, GaussianShape, Weighting, fused, least_sum, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
@@ -350,7 +350,7 @@ impl Gaussian {
         }
         let context = context.expect("a band holds at least its centre");
         match sum {
-            Some(sum) => context / sum.clamp_min(f32::MIN_POSITIVE),
+            Some(sum) => context / sum.clone().clamp_min(least_sum(sum.dtype())),
             None => context,
         }
     }

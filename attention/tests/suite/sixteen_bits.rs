@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, FloatDType, Tensor};
+use burn::tensor::{Bool, Device, FloatDType, Tensor, TensorData};
 use heedful_attention::engine::fused::{self, Part};
-use heedful_attention::engine::{AttentionProgram, Engine, LogitTerms, Weighting};
+use heedful_attention::engine::{AttentionProgram, Engine, LogitTerms, Normaliser, Weighting};
 use heedful_attention::visibility::{Span, Visibility};
 
-use crate::array::Array;
+use crate::array::{Array, same};
 use crate::backends::flex;
 
 const BATCH: usize = 2;
@@ -137,6 +137,30 @@ fn what_is_computed_from_16_bits_is_that_of_32_bits_rounded() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn keys_that_scores_hide_are_no_part_of_the_sum_of_a_softpick() {
+    let device = flex().device;
+    let span = Span::whole(LENGTH, LENGTH);
+    let visible = Tensor::<2, Bool>::from_data(TensorData::new((0..LENGTH).map(|key| key % 3 == 0).collect(), [1, LENGTH]), &device);
+    for (dtype, unit) in SIXTEEN {
+        let logits = Array::random("logits", &[1, HEADS, LENGTH, LENGTH]).tensor::<4>(&device).cast(dtype);
+        let run = |scores: Tensor<4>, visibility: &Visibility| {
+            let program = AttentionProgram {
+                weighting: Weighting::Scores(LogitTerms::bias(scores), Normaliser::Softpick { epsilon: 1e-6 }),
+                mask: None,
+                soft_span: None,
+                values: drawn("values", OWN, OF_VALUES, dtype, &device),
+                dropout: None,
+            };
+            Array::read(fused::attend(program, Arc::new([Part::in_order(visibility.tiles(span, HEADS))]))).values
+        };
+        let mask = Visibility::given_keys(visible.clone()).mask(span, HEADS, dtype.into(), &device).expect("some keys are hidden");
+        let found = run(logits.clone() + mask.bias, &Visibility::all());
+        let expected = run(logits, &Visibility::relation(|_, key| key % 3 == 0));
+        same(&format!("{dtype:?}"), &found, &expected, 2.0 * unit).unwrap();
     }
 }
 

@@ -1,9 +1,11 @@
 //! Gradients of spans whose ramps begin or end exactly at a key, against the formula with both ends of the ramp included.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use heedful_attention::contract::{Attention, AttentionInput};
+use heedful_attention::engine::blocked::{Blocks, attend_parts};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
@@ -14,7 +16,7 @@ use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::{Span, Visibility};
 
 use crate::array::{Array, same};
-use crate::backends::backends;
+use crate::backends::{backends, flex};
 use crate::subject::{coefficients, parameters};
 use crate::variants::{parse, placement};
 
@@ -104,6 +106,25 @@ fn tiled(visibility: &Visibility, length: usize) -> impl Fn(AttentionProgram) ->
     move |program| fused::attend(program, Arc::new([Part::in_order(visibility.tiles(Span::whole(length, length), HEADS))]))
 }
 
+/// In two sets of blocks of one block each: the first half of the keys, and the second.
+fn in_halves(visibility: &Visibility, length: usize) -> impl Fn(AttentionProgram) -> Tensor<4> {
+    move |program| {
+        let (device, dtype) = (program.values.device(), program.values.dtype());
+        let indices = |range: Range<usize>| {
+            let indices: Vec<i32> = range.map(|index| index as i32).collect();
+            let count = indices.len();
+            Tensor::from_data(TensorData::new(indices, [1, 1, 1, count]), &device)
+        };
+        let mask = visibility.mask(Span::whole(length, length), HEADS, dtype, &device).map(|mask| mask.bias);
+        let mask = mask.unwrap_or_else(|| Tensor::zeros([1, 1, length, length], (&device, dtype)));
+        let half = |keys: Range<usize>| {
+            let mask = mask.clone().narrow(3, keys.start, keys.len()).unsqueeze_dim(2);
+            Blocks { queries: indices(0..length), keys: indices(keys), mask, places: indices(0..length).squeeze_dim(2) }
+        };
+        attend_parts(program, &[half(0..length / 2), half(length / 2..length)]).context
+    }
+}
+
 fn corners() -> Vec<Corner> {
     let ramp = |width, origin, nearest, farthest| Ramp { width, origin, nearest, farthest, offset: 0 };
     vec![
@@ -138,6 +159,8 @@ fn both_ends_of_a_ramp_have_its_slope_on_every_engine() {
                 for (name, found) in [
                     ("reference", corner.found(None, &backend.device, dense(visibility, corner.length))),
                     ("fused", corner.found(None, &backend.device, tiled(visibility, corner.length))),
+                    // The first half has of some queries no more than a key at the very end of a ramp.
+                    ("blocked", corner.found(None, &backend.device, in_halves(visibility, corner.length))),
                 ] {
                     let largest = expected.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
                     same(&format!("{}, {name}: {corner:?} {visibility:?}", backend.name), &found, &expected, 2e-5 * largest).unwrap();
@@ -159,6 +182,55 @@ fn the_engines_agree_on_ends_under_dropout() {
             same(&format!("{}: {corner:?}", backend.name), &found, &expected, 2e-5 * largest).unwrap();
             let plain = corner.found(None, &backend.device, tiled(&visibility, corner.length));
             assert!(same("", &found, &plain, 1e-3).is_err(), "dropout changes nothing");
+        }
+    }
+}
+
+#[test]
+fn a_query_of_whose_span_a_tensor_hides_all_keys_has_no_weights() {
+    let (length, ramp) = (20, Ramp { width: 3.0, origin: 1.0, nearest: 0, farthest: 40, offset: 0 });
+    let corner = Corner { spans: [2.0, 5.0], ramp, length };
+    let in_16_bits = [FloatDType::F16, FloatDType::BF16].map(|dtype| (flex(), dtype));
+    for (backend, dtype) in backends().into_iter().map(|backend| (backend, FloatDType::F32)).chain(in_16_bits) {
+        let device = backend.device.clone().autodiff();
+        let (what, unit) = (format!("{} in {dtype:?}", backend.name), if dtype == FloatDType::F32 { 1e-5 } else { 3e-2 });
+        let seen = Tensor::from_data(TensorData::new((0..length).map(|key| key < 6).collect(), [1, length]), &backend.device);
+        let visibility = Visibility::given_keys(seen);
+        let run = |dtype: FloatDType, engine: &str| {
+            let leaf = |x: Tensor<4>| x.cast(dtype).detach().require_grad();
+            let (logits, values) = (leaf(corner.logits().tensor(&device)), leaf(corner.values().tensor(&device)));
+            let spans = Array { shape: vec![1, HEADS, 1], values: corner.spans.to_vec() }.tensor::<3>(&device).cast(dtype).require_grad();
+            let program = |scores: Tensor<4>| AttentionProgram {
+                weighting: Weighting::softmax(LogitTerms::bias(scores)),
+                mask: None,
+                soft_span: Some(SoftSpan { spans: spans.clone(), ramp }),
+                values: values.clone(),
+                dropout: None,
+            };
+            let mask = || visibility.mask(Span::whole(length, length), HEADS, dtype.into(), &device).expect("keys are hidden");
+            let context = match engine {
+                "fused" => tiled(&Visibility::all(), length)(program(logits.clone() + mask().bias)),
+                "blocked" => in_halves(&visibility, length)(program(logits.clone())),
+                _ => reference::attend(AttentionProgram { mask: Some(mask()), ..program(logits.clone()) }, &mut Probe::off()),
+            };
+            let slopes = coefficients(&context.dims()).tensor::<4>(&device).cast(dtype);
+            let gradients = (context.clone() * slopes).sum().backward();
+            let of = |gradient: Option<Tensor<4>>| Array::read(gradient.expect("the context depends on it")).values;
+            let spans = spans.grad(&gradients).expect("the context depends on it").unsqueeze_dim::<4>(3);
+            [Array::read(context).values, of(logits.grad(&gradients)), of(values.grad(&gradients)), of(Some(spans))]
+        };
+        let expected = run(FloatDType::F32, "reference");
+        for engine in ["fused", "blocked", "reference"] {
+            let found = run(dtype, engine);
+            let what = format!("{what}, {engine}");
+            // From query 15 on, no key before 6 is within 5 + 3 positions.
+            for head in found[0].chunks(length * WIDTH) {
+                assert!(head[15 * WIDTH..].iter().all(|&number| number == 0.0), "{what}: {:?}", &head[15 * WIDTH..]);
+            }
+            for ((found, expected), name) in found.iter().zip(&expected).zip(["context", "logits", "values", "spans"]) {
+                let largest = expected.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
+                same(&format!("{what}: {name}"), found, expected, unit * largest).unwrap();
+            }
         }
     }
 }

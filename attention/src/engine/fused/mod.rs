@@ -36,6 +36,7 @@ use super::program::for_each_row;
 use super::recurrence::in_32_bits;
 use super::{AttentionProgram, Bias, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftCap, SoftSpan, Weighting};
 use crate::dropout::WeightDropout;
+use crate::visibility::least_visible_logit;
 
 /// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
 pub(crate) const FEWEST_QUERIES: usize = 16;
@@ -125,7 +126,9 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let ramp = soft_span.as_ref().map(|span| span.ramp);
     let pairs = terms.kronecker.as_ref().map(|kronecker| kronecker.starts.clone());
     let cap = terms.cap.as_ref().map(|SoftCap { limit, added }| Cap { limit: *limit, is_before_bias: added.is_some() });
-    let plan = Plan { heads, parts, normaliser, dropout, ramp, pairs, gaussians, cap, is_bias_fixed: false, by_kernels: false };
+    let least_visible = least_visible_logit(values.dtype());
+    let plan =
+        Plan { heads, parts, normaliser, dropout, ramp, pairs, gaussians, cap, is_bias_fixed: false, by_kernels: false, least_visible };
     let [batch, shared, keys, width] = values.dims();
     if plan.gaussians.is_some() {
         assert!(soft_span.is_none(), "a closed form has no soft spans");

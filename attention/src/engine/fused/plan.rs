@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     /// Whether the device has kernels for just this: a softmax of a product of thin factors, scores by distance and a bias, or of some of them,
     /// with soft spans or without, over tiles in the order of indices that shift nothing.
     pub by_kernels: bool,
+    /// Logits up to it are those of hidden keys, which a bias may have hidden: by a number that fits into the type of the operands.
+    pub least_visible: f32,
 }
 
 /// A soft bound of logits: what is before it is bounded by [`SoftCap::limit`](crate::engine::SoftCap::limit).

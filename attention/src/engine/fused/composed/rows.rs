@@ -9,7 +9,6 @@ use super::{Attention, Sums, is_positive};
 use crate::dropout::DropoutOperator;
 use crate::engine::softpick::differences;
 use crate::engine::{Normaliser, entmax};
-use crate::visibility::least_visible_logit;
 
 /// What a query knows of its row: products of context and gradient, and what the forward pass kept.
 pub(super) struct Given<B: Backend> {
@@ -32,14 +31,14 @@ impl<B: DropoutOperator> Attention<'_, B> {
         }
         if let Normaliser::Softpick { epsilon } = self.plan.normaliser {
             let top = B::float_clamp_min(B::float_max_dim(logits.clone(), 3), 0.0.into());
-            let visible = is_positive::<B>(B::float_sub_scalar(logits.clone(), least_visible_logit(self.dtype()).into()));
+            let visible = is_positive::<B>(B::float_sub_scalar(logits.clone(), self.plan.least_visible.into()));
             let shifted = B::float_mul(differences::<B>(logits, top.clone()), visible);
             let sum = B::float_add_scalar(B::float_sum_dim(B::float_abs(shifted.clone()), 3), epsilon.into());
             let weights = B::float_div(B::float_clamp_min(shifted, 0.0.into()), sum.clone());
             return (self.context(weights, chunk), B::float_add(B::float_log(sum), top));
         }
         let top = B::float_max_dim(logits.clone(), 3);
-        let has_key = is_positive::<B>(B::float_sub_scalar(top.clone(), (self.hidden() / 2.0).into()));
+        let has_key = is_positive::<B>(B::float_sub_scalar(top.clone(), self.plan.least_visible.into()));
         // Where nothing is seen the number is about -hidden, so that weights that are recomputed from it are 0.
         let unseen = B::float_mul_scalar(B::float_sub_scalar(has_key.clone(), 1.0.into()), (2.0 * self.hidden()).into());
         if let Normaliser::Entmax { power } = self.plan.normaliser {

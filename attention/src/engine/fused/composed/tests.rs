@@ -13,7 +13,7 @@ pub(super) use crate::conformance::cube_test_device as adapter;
 use crate::engine::fused::operator::FusedAttention;
 use crate::engine::fused::plan::Part;
 use crate::engine::{GaussianShape, GaussianWeights, Normaliser, Ramp};
-use crate::visibility::{Span, TileMap, Visibility};
+use crate::visibility::{Span, TileMap, Visibility, least_visible_logit};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
@@ -69,6 +69,7 @@ fn terms_of_the_device_give_what_flex_computes_without_them() {
             cap: None,
             is_bias_fixed: false,
             by_kernels: false,
+            least_visible: least_visible_logit(DType::F32),
         }
     };
     let ramp = Ramp { width: 8.0, origin: 1.0, nearest: 0, farthest: 50, offset: 0 };

@@ -92,7 +92,11 @@ pub(super) fn attend<F: Float, N: Size>(
     reduce_rows(&mut totals, &mut room, rows, true, comptime!(form.planes));
     #[unroll]
     for i in 0..rows {
-        let sees = totals[i] > 0.0f32;
+        let mut sees = totals[i] > 0.0f32;
+        if comptime!(form.made.spans) {
+            // Of the keys within a span, a bias may have hidden all.
+            sees = sees && tops[i] > inputs.ends.least_visible;
+        }
         let share = select(sees, 1.0f32 / totals[i], 0.0f32);
         #[unroll]
         for j in 0..fours {

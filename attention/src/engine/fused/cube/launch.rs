@@ -114,6 +114,7 @@ pub(super) struct Terms {
     /// `[B|1, H|1, Q|1, 1]`.
     pub spans: Option<CubeTensor>,
     ramp: Option<Ramp>,
+    least_visible: f32,
     pub relative: Option<Relative>,
     pub kronecker: Option<Factors>,
 }
@@ -199,7 +200,7 @@ impl Launch {
             queries,
             keys,
             values,
-            terms: Terms { made, bias, scale, spans, ramp: plan.ramp, relative, kronecker },
+            terms: Terms { made, bias, scale, spans, ramp: plan.ramp, least_visible: plan.least_visible, relative, kronecker },
             tiles,
             offsets,
             dropout,
@@ -275,13 +276,13 @@ impl Launch {
             self.terms.ramp.unwrap_or(Ramp { width: 1.0, origin: 0.0, nearest: 0, farthest: 0, offset: 0 });
         // Distances are those of indices, which 32 bits hold.
         let [nearest, farthest] = [nearest, farthest].map(|distance| i32::try_from(distance).unwrap_or(i32::MAX));
-        EndsLaunch::new(width, origin, nearest, farthest, offset as i32, greatest_log_ratio(DType::F32))
+        EndsLaunch::new(width, origin, nearest, farthest, offset as i32, greatest_log_ratio(DType::F32), self.terms.least_visible)
     }
 
     /// What the kernels read, with the lists of visible tiles from number `first` on.
     pub(super) fn inputs<F: Float, N: Size>(&self, first: usize) -> InputsLaunch<F, N> {
         let Self { queries, keys, values, tiles, offsets, terms, .. } = self;
-        let Terms { made: _, bias, scale, spans, ramp: _, relative, kronecker } = terms;
+        let Terms { made: _, bias, scale, spans, ramp: _, least_visible: _, relative, kronecker } = terms;
         let given = |tensor: &CubeTensor| tensor.clone().into_tensor_arg();
         let optional = |tensor: Option<&CubeTensor>| tensor.map(given);
         InputsLaunch::new(

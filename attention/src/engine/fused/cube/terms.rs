@@ -112,6 +112,8 @@ pub(super) struct Ends {
     pub offset: i32,
     /// Greatest logarithm of how much a key at the end of its ramp weighs in the gradient of the span.
     pub greatest: f32,
+    /// Logits up to it are those of hidden keys.
+    pub least_visible: f32,
 }
 
 /// Factor that a logarithm is taken of: those above it are greater than the least difference of 32-bit floats from 1.

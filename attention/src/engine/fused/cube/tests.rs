@@ -14,7 +14,7 @@ use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
 use crate::engine::{Normaliser, Ramp};
 use crate::random::RandomKey;
-use crate::visibility::{Span, TileMap, Visibility};
+use crate::visibility::{Span, TileMap, Visibility, least_visible_logit};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
@@ -162,6 +162,7 @@ fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> 
         cap: None,
         is_bias_fixed: false,
         by_kernels: true,
+        least_visible: least_visible_logit(DType::F32),
     }
 }
 
@@ -290,8 +291,14 @@ fn kernels_end_spans_softly() {
     let padded = Ramp { width: 3.0, origin: 1.0, nearest: 2, farthest: usize::MAX, ..ramp };
     let padded = Plan { ramp: Some(padded), ..plan(&Visibility::padding(vec![200, 40]), ragged, dropout) };
     let after = Plan { ramp: Some(Ramp { offset: 70, ..ramp }), ..plan(&Visibility::all(), late, None) };
-    let cases =
-        [(square, &causal, [5, 7], [BATCH, 1, 150]), (ragged, &padded, [8, 36], [BATCH, HEADS, 65]), (late, &after, [5, 7], [1, HEADS, 1])];
+    // Of some queries all logits within the span are those of hidden keys.
+    let faint = Plan { least_visible: 0.5, ..causal.clone() };
+    let cases = [
+        (square, &causal, [5, 7], [BATCH, 1, 150]),
+        (square, &faint, [5, 7], [BATCH, 1, 150]),
+        (ragged, &padded, [8, 36], [BATCH, HEADS, 65]),
+        (late, &after, [5, 7], [1, HEADS, 1]),
+    ];
     for (span, plan, widths, spans) in cases {
         let case = Case { spans: Some(spans), ..Case::product(span, widths) };
         assert_native(&case, plan, &format!("{case:?}"));

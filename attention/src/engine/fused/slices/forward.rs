@@ -1,6 +1,5 @@
 //! The context.
 
-use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -13,9 +12,9 @@ use super::{Inputs, Places, Sizes, of_plane, rows_of_planes};
 use crate::dropout::WeightDropout;
 use crate::engine::Normaliser;
 use crate::exponential::{exp, exponentials, largest, picked};
-use crate::visibility::{TILE, least_visible_logit};
+use crate::visibility::TILE;
 
-/// Context and log-sum-exp, which is infinite where no key is visible, and 0 where rows are not divided by their sum; of an entmax, the threshold.
+/// Context and log-sum-exp, which is infinite where no key is visible within the span, and 0 where rows are not divided by their sum; of an entmax, the threshold.
 pub(in super::super) struct Context {
     /// `[B, Q, H, D]`: heads side by side, as the projection after them reads them.
     pub context: Vec<f32>,
@@ -42,7 +41,7 @@ pub(in super::super) fn forward(inputs: Inputs) -> Context {
             let share = if !inputs.plan.is_normalised() {
                 log_sum_exp[at] = 0.0;
                 exp(state.tops[at])
-            } else if total > 0.0 {
+            } else if total > 0.0 && state.tops[at] > inputs.plan.least_visible {
                 let sum = total + epsilon;
                 log_sum_exp[at] = state.tops[at] + sum.ln();
                 1.0 / sum
@@ -132,6 +131,7 @@ fn attend<'a>(inputs: Inputs<'a>, part: usize, plane: usize, packed: &Packed, ab
             value,
             dropout: inputs.plan.dropout.as_ref(),
             normaliser: inputs.plan.normaliser,
+            least_visible: inputs.plan.least_visible,
             above: above.map(|above| above.from(queries_tile * TILE)),
             queries_tile,
             scores: &scores,
@@ -151,6 +151,7 @@ struct ForwardTile<'a> {
     value: usize,
     dropout: Option<&'a WeightDropout>,
     normaliser: Normaliser,
+    least_visible: f32,
     /// Of an entmax.
     above: Option<Above<'a>>,
     queries_tile: usize,
@@ -171,7 +172,8 @@ impl WithSimd for ForwardTile<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { value, dropout, normaliser, above, queries_tile, scores, values, weights, scratch, sums, tops, totals } = self;
+        let Self { value, dropout, normaliser, least_visible, above, queries_tile, scores, values, weights, scratch, sums, tops, totals } =
+            self;
         let (height, columns) = (tops.len(), padded(value));
         for tile in scores.met_by_queries(queries_tile) {
             let at = At { queries: queries_tile, keys: tile.index as usize, height };
@@ -190,8 +192,8 @@ impl WithSimd for ForwardTile<'_> {
                     }
                     tops.fill(0.0);
                 }
-                (None, Normaliser::Softpick { .. }) => meet::<true>(weights, (sums, columns), tops, totals),
-                (None, _) => meet::<false>(weights, (sums, columns), tops, totals),
+                (None, Normaliser::Softpick { .. }) => meet(weights, (sums, columns), tops, totals, Some(least_visible)),
+                (None, _) => meet(weights, (sums, columns), tops, totals, None),
             }
             if let Some(dropout) = dropout {
                 let ([queries, keys], [row, head]) = (scores.terms.places, scores.place);
@@ -208,10 +210,10 @@ impl WithSimd for ForwardTile<'_> {
     }
 }
 
-/// Replaces the logits of a tile by weights, all divided by `e^top`: exponentials, or what a softpick has in their place. What the queries have met before is
-/// divided by the same.
+/// Replaces the logits of a tile by weights, all divided by `e^top`: exponentials, or what a softpick, given its least visible logit, has in their place. What
+/// the queries have met before is divided by the same.
 #[inline(always)]
-fn meet<const PICKS: bool>(logits: &mut [f32], (sums, columns): (&mut [f32], usize), tops: &mut [f32], totals: &mut [f32]) {
+fn meet(logits: &mut [f32], (sums, columns): (&mut [f32], usize), tops: &mut [f32], totals: &mut [f32], of_softpick: Option<f32>) {
     for (at, logits) in logits.chunks_exact_mut(TILE).take(tops.len()).enumerate() {
         let top = largest(logits).max(tops[at]);
         if top == f32::NEG_INFINITY {
@@ -226,6 +228,9 @@ fn meet<const PICKS: bool>(logits: &mut [f32], (sums, columns): (&mut [f32], usi
             }
             tops[at] = top;
         }
-        totals[at] += if PICKS { picked(logits, top, least_visible_logit(DType::F32)) } else { exponentials(logits, top) };
+        totals[at] += match of_softpick {
+            Some(least_visible) => picked(logits, top, least_visible),
+            None => exponentials(logits, top),
+        };
     }
 }
