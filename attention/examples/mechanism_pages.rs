@@ -276,17 +276,37 @@ fn cost(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Letters in the formulas of a mechanism, in the order of the alphabet.
+/// Letters in the formulas of a mechanism and in what these letters mean, in the order of the alphabet.
 pub fn letters_of(mechanism: &AnyMechanism) -> Vec<String> {
     let card = mechanism.card();
     let parameters = mechanism.parameter_formula().unwrap_or_default();
     let formulas = [card.time.to_owned(), card.state.to_owned(), parameters.trained.to_string(), parameters.fixed.to_string()].join(" ");
-    let words = formulas.split(|sign: char| !sign.is_alphanumeric() && sign != '_');
-    let mut found: Vec<String> = words.filter(|word| word.starts_with(char::is_alphabetic)).map(str::to_owned).collect();
-    let place = |letter: &String| letters().iter().position(|known| known.0 == letter);
+    let known = letters();
+    let place = |letter: &String| known.iter().position(|known| known.0 == letter);
+    let mut found = letters_in(&formulas);
+    let mut at = 0;
+    while at < found.len() {
+        let new: Vec<String> = place(&found[at]).map(|place| letters_of_meaning(known[place].1)).unwrap_or_default();
+        found.extend(new);
+        let mut seen = BTreeSet::new();
+        found.retain(|letter| seen.insert(letter.clone()));
+        at += 1;
+    }
     found.sort_by_key(|letter| (place(letter), letter.clone()));
-    found.dedup();
     found
+}
+
+/// Letters in a formula.
+fn letters_in(formula: &str) -> Vec<String> {
+    let words = formula.split(|sign: char| !sign.is_alphanumeric() && sign != '_');
+    words.filter(|word| word.starts_with(char::is_alphabetic)).map(str::to_owned).collect()
+}
+
+/// Letters in the formulas of what a letter means. All that is in code there is one, but for names of options.
+pub fn letters_of_meaning(meaning: &str) -> Vec<String> {
+    let parts: Vec<&str> = meaning.split('`').collect();
+    let formulas = (1..parts.len()).step_by(2).filter(|&at| !parts[at - 1].ends_with("option ")).map(|at| parts[at]);
+    formulas.flat_map(letters_in).collect()
 }
 
 /// Floating-point operations of a forward pass: a multiplication comes with an addition.

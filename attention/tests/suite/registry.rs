@@ -60,9 +60,16 @@ fn formulas_have_one_alphabet() {
         for letter in &used {
             assert!(letters.iter().any(|(known, _)| known == letter), "{mechanism}: nothing says what `{letter}` is");
         }
-        for (own, _) in mechanism.card().letters {
+        for (own, meaning) in mechanism.card().letters {
             assert!(used.iter().any(|letter| letter == own), "{mechanism}: no formula has the letter `{own}`");
+            for letter in example::letters_of_meaning(meaning) {
+                assert!(used.contains(&letter), "{mechanism}: its page does not say what `{letter}` is in the meaning of `{own}`");
+            }
         }
+    }
+    for (mechanism, letter) in [("dynamic-conv", "L"), ("sparse-fixed", "L"), ("adaptive-span", "S")] {
+        let used = example::letters_of(&mechanism.parse().unwrap());
+        assert!(used.iter().any(|used| used == letter), "{mechanism}: {used:?}");
     }
 }
 
