@@ -1,7 +1,7 @@
 //! Writes the book's page of every mechanism and the tables of them: `cargo run --release --example mechanism_pages`.
 //!
 //! A page is what the mechanism's file says: its documentation, the options of its configuration, its card, and its abilities; beside it the picture, the
-//! measured times of `benches/results` and the scores of recorded runs.
+//! measured times of `benches/results`, the scores of recorded runs, and the folders of others whose configuration names it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -41,12 +41,12 @@ pub fn mechanisms() -> Vec<AnyMechanism> {
 
 /// Every page, and the lists of mechanisms in other files.
 pub fn pages() -> Result<Vec<Page>, Box<dyn Error>> {
-    let mechanisms = mechanisms();
+    let (mechanisms, recorded) = (mechanisms(), recorded()?);
     let mut pages = Vec::new();
     let mut summary = String::new();
     for mechanism in &mechanisms {
         let family = mechanism.family();
-        pages.push((format!("{BOOK}/mechanisms/{family}.md"), page(mechanism)?));
+        pages.push((format!("{BOOK}/mechanisms/{family}.md"), page(mechanism, &recorded)?));
         writeln!(summary, "  - [{family}](mechanisms/{family}.md)")?;
     }
     let lists = [
@@ -87,7 +87,7 @@ fn of_family(mechanism: &AnyMechanism) -> impl Iterator<Item = AnyMechanism> {
     AnyMechanism::all().into_iter().filter(move |other| other.family() == mechanism.family())
 }
 
-fn page(mechanism: &AnyMechanism) -> Result<String, Box<dyn Error>> {
+fn page(mechanism: &AnyMechanism, recorded: &[Recorded]) -> Result<String, Box<dyn Error>> {
     let family = mechanism.family();
     let module = family.replace('-', "_");
     let source = fs::read_to_string(root().join(format!("attention/src/mechanisms/{module}.rs")))?;
@@ -118,7 +118,7 @@ fn page(mechanism: &AnyMechanism) -> Result<String, Box<dyn Error>> {
     example(mechanism, &mut page)?;
     cost(mechanism, &mut page)?;
     differences(mechanism, &mut page)?;
-    results(mechanism, &mut page)?;
+    results(mechanism, recorded, &mut page)?;
     Ok(page)
 }
 
@@ -351,30 +351,26 @@ fn differences(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dy
 /// A score of a recorded run: what it measures and the values for all seeds.
 type Score = (String, Vec<f64>);
 
-/// Scores in the folders with runs of the mechanism, beside those of the default one.
-fn results(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Error>> {
+/// Scores in the folders with runs of the mechanism, beside those of the default one, and the other folders that use it.
+fn results(mechanism: &AnyMechanism, recorded: &[Recorded], page: &mut String) -> Result<(), Box<dyn Error>> {
     write!(page, "\n## Results here\n\n")?;
-    let mut rows = String::new();
-    for folder in recorded("")?.into_iter().chain(recorded("claims/")?) {
-        let Ok(records) = fs::read_to_string(root().join("experiments/results").join(&folder).join("results.json")) else { continue };
-        let records: serde_json::Value = serde_json::from_str(&records)?;
-        let scores = scores(&records);
-        for ((data, name), score) in &scores {
-            if !name.parse::<AnyMechanism>().is_ok_and(|run| run.family() == mechanism.family()) {
-                continue;
-            }
+    let (mut rows, mut others) = (String::new(), Vec::new());
+    let family = mechanism.family();
+    for Recorded { folder, scores, uses } in recorded {
+        let link = format!("[{folder}]({REPOSITORY}/{RESULTS}/{folder})");
+        let own = scores.iter().filter(|((_, name), _)| name.parse::<AnyMechanism>().is_ok_and(|run| run.family() == family));
+        // Pilots and second looks stand in folders of their own.
+        let own: Vec<_> = own.filter(|_| folder.strip_prefix(CLAIMS).unwrap_or(folder).split('/').count() == 1).collect();
+        for ((data, name), (metric, values)) in &own {
             let dense = scores.get(&(data.clone(), AnyMechanism::default().name())).map_or("–".to_owned(), |(_, values)| mean(values));
-            let (metric, values) = score;
-            writeln!(
-                rows,
-                "| [{folder}]({REPOSITORY}/experiments/results/{folder}) | {data} | `{name}` | {metric} | {} | {dense} |",
-                mean(values)
-            )?;
+            writeln!(rows, "| {link} | {data} | `{name}` | {metric} | {} | {dense} |", mean(values))?;
+        }
+        let names: Vec<&str> = uses.iter().filter(|(_, families)| families.contains(family)).map(|(name, _)| name.as_str()).collect();
+        if own.is_empty() && !names.is_empty() {
+            others.push(format!("{link} (`{}`)", names.join("`, `")));
         }
     }
-    if rows.is_empty() {
-        writeln!(page, "No recorded run uses it.")?;
-    } else {
+    if !rows.is_empty() {
         write!(
             page,
             "Scores of recorded runs, means where there are several seeds. The folders say how they were made and how far they scatter; folders of \
@@ -382,13 +378,130 @@ fn results(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Er
         )?;
         write!(page, "| run | data | attention | metric | score | dot-product |\n| --- | --- | --- | --- | ---: | ---: |\n{rows}")?;
     }
+    let others = others.join(", ");
+    match (rows.is_empty(), others.is_empty()) {
+        (true, true) => writeln!(page, "{UNUSED}")?,
+        (true, false) => writeln!(page, "Recorded runs use it under names of their own: {others}.")?,
+        (false, false) => write!(page, "\nOther recorded runs use it too, some beside or within another attention: {others}.\n")?,
+        (false, true) => {}
+    }
     Ok(())
 }
 
-/// Folders of results whose names begin so, in order.
-fn recorded(parent: &str) -> Result<BTreeSet<String>, Box<dyn Error>> {
-    let entries = fs::read_dir(root().join("experiments/results").join(parent))?;
-    entries.map(|entry| Ok(format!("{parent}{}", entry?.file_name().to_string_lossy()))).collect()
+/// What a page says of a mechanism that stands in no recorded configuration.
+pub const UNUSED: &str = "No recorded run uses it.";
+/// Recorded runs, from the top of the repository.
+const RESULTS: &str = "experiments/results";
+/// In it, runs that test published claims.
+const CLAIMS: &str = "claims/";
+/// Names of layouts of encoder and decoder, from the top of the repository.
+const LAYOUTS: &str = "models/src/layout/layouts.toml";
+
+/// A folder of recorded runs.
+struct Recorded {
+    /// Its path in that of all.
+    folder: String,
+    scores: BTreeMap<(String, String), Score>,
+    /// By the name of a run: the families of its attentions, of members too.
+    uses: BTreeMap<String, BTreeSet<&'static str>>,
+}
+
+/// The folders of recorded runs, those of claims after the others.
+fn recorded() -> Result<Vec<Recorded>, Box<dyn Error>> {
+    let results = root().join(RESULTS);
+    let layouts = toml::from_str(&fs::read_to_string(root().join(LAYOUTS))?)?;
+    let mut folders = folders(&results)?;
+    folders.sort_by_key(|folder| (folder.starts_with(CLAIMS), folder.clone()));
+    let read = |folder: String| {
+        let path = results.join(&folder);
+        let records: serde_json::Value = serde_json::from_str(&fs::read_to_string(path.join("results.json"))?)?;
+        let config: toml::Value = toml::from_str(&fs::read_to_string(path.join("config.toml"))?)?;
+        let uses = uses(&config, &records, &layouts).map_err(|error| format!("{folder}: {error}"))?;
+        Ok(Recorded { scores: scores(&records), uses, folder })
+    };
+    folders.into_iter().map(read).collect()
+}
+
+/// Folders with records, by their paths in `results`.
+pub fn folders(results: &Path) -> Result<Vec<String>, Box<dyn Error>> {
+    let (mut found, mut open) = (Vec::new(), vec![results.to_owned()]);
+    while let Some(folder) = open.pop() {
+        if folder.join("results.json").is_file() {
+            found.push(folder.strip_prefix(results)?.to_string_lossy().replace('\\', "/"));
+            continue;
+        }
+        for entry in fs::read_dir(folder)? {
+            open.extend(Some(entry?.path()).filter(|path| path.is_dir()));
+        }
+    }
+    Ok(found)
+}
+
+/// By the name of a run that there is a record of: the families of the attentions that its configuration names.
+fn uses(
+    config: &toml::Value,
+    records: &serde_json::Value,
+    layouts: &toml::Value,
+) -> Result<BTreeMap<String, BTreeSet<&'static str>>, Box<dyn Error>> {
+    let names: BTreeSet<&str> = records.as_array().into_iter().flatten().filter_map(|record| record["attention"].as_str()).collect();
+    let list = |key: &str| config.get("run").and_then(|run| run.get(key)).and_then(toml::Value::as_array).into_iter().flatten();
+    let plain = list("attention").filter_map(toml::Value::as_str).map(|name| (name, name, None));
+    let models =
+        list("models").filter_map(|model| Some((model.get("name")?.as_str()?, model.get("attention")?.as_str()?, model.get("set"))));
+    let mut uses = BTreeMap::<String, BTreeSet<&'static str>>::new();
+    for (name, attention, set) in plain.chain(models).filter(|(name, _, _)| names.contains(name)) {
+        let option = |key: &str| set.and_then(|set| set.get(key)).or(config.get(key));
+        // Another core than a transformer has no attention.
+        if option("core").is_some_and(|core| core.as_str() != Some("transformer")) {
+            continue;
+        }
+        let logits = |family: &str| {
+            let of = |options: &toml::Value| {
+                let logits = options.get("mechanisms")?.get(family)?.get("logits")?;
+                logits.as_str().or(logits.get("name")?.as_str()).map(str::to_owned)
+            };
+            set.and_then(of).or_else(|| of(config)).and_then(|name| name.parse().ok())
+        };
+        let found = uses.entry(name.to_owned()).or_default();
+        for mechanism in attentions(attention, layouts)? {
+            add_families(&mechanism, &logits, found);
+        }
+    }
+    Ok(uses)
+}
+
+/// The mechanisms that the name of an attention names, which may be a list of layers or a layout of encoder and decoder.
+fn attentions(name: &str, layouts: &toml::Value) -> Result<Vec<AnyMechanism>, Box<dyn Error>> {
+    const PARTS: [&str; 3] = ["encoder", "decoder", "cross"];
+    if let Some(layout) = layouts.get(name) {
+        let part = |part: &str| match layout.get(part) {
+            Some(attention) => {
+                Ok(attention.as_str().or(attention.get("attention").and_then(toml::Value::as_str)).unwrap_or_default().parse()?)
+            }
+            None => Ok(AnyMechanism::default()),
+        };
+        return PARTS.into_iter().map(part).collect();
+    }
+    let words: Vec<&str> = name.split(['{', '}', '[', ']', ',', '=', '*', ' ']).collect();
+    let mut found: Vec<AnyMechanism> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    if found.is_empty() {
+        return Err(format!("`{name}` names no mechanism").into());
+    }
+    if name.starts_with('{') && PARTS.iter().any(|part| !words.contains(part)) {
+        found.push(AnyMechanism::default());
+    }
+    Ok(found)
+}
+
+/// Adds the family of a mechanism and those of what it is over; `logits` says which the configuration names for a family.
+fn add_families(mechanism: &AnyMechanism, logits: &dyn Fn(&str) -> Option<AnyMechanism>, found: &mut BTreeSet<&'static str>) {
+    let family = mechanism.family();
+    found.insert(family);
+    let is_default = family.parse::<AnyMechanism>().is_ok_and(|default| default == *mechanism);
+    match logits(family).filter(|logits| is_default && logits.family() != family) {
+        Some(logits) => add_families(&logits, &|_| None, found),
+        None => mechanism.members().into_iter().for_each(|member| add_families(member, logits, found)),
+    }
 }
 
 /// The main score of each run, by data and attention: the first column of its report that was measured and not counted.

@@ -50,6 +50,40 @@ fn every_mechanism_has_its_page_in_the_book_and_its_line_in_the_readme() {
 }
 
 #[test]
+fn no_page_says_unused_of_a_mechanism_in_a_recorded_configuration() {
+    let results = example::root().join("experiments/results");
+    let (pages, families) = (example::pages().unwrap(), AnyMechanism::families());
+    let page = |family: &str| &pages.iter().find(|(path, _)| path.ends_with(&format!("/mechanisms/{family}.md"))).unwrap().1;
+    let mut used = std::collections::BTreeSet::new();
+    for folder in example::folders(&results).unwrap() {
+        let config = fs::read_to_string(results.join(&folder).join("config.toml")).unwrap();
+        for line in config.lines().filter(|line| line.starts_with("attention = ")) {
+            let words = line.split(|sign: char| !sign.is_ascii_alphanumeric() && sign != '-');
+            used.extend(words.filter_map(|word| families.iter().find(|family| **family == word)));
+        }
+    }
+    assert!(used.len() > 25, "{used:?}");
+    for family in used {
+        assert!(!page(family).contains(example::UNUSED), "{family}");
+    }
+    for (family, folder, row) in [
+        ("base-conv", "recall-128-8", "base-conv-32"),
+        ("mamba-2", "recall-64-4", "mamba-2-64"),
+        ("sliding-window", "recall-128-8", "window-16-32"),
+        ("rotary", "baselines-shakespeare", "hybrid"),
+        ("gaussian", "claims/M1", "hc-sa"),
+        ("uniform", "mnist-super-resolution", "{decoder=local-1d,cross=uniform}"),
+        ("sparse-strided", "claims/I1", "strided-merged"),
+        ("relative", "claims/V3/side-2", "gtrxl"),
+    ] {
+        let page = page(family);
+        let link = page.split_once(&format!("/experiments/results/{folder}) (")).unwrap_or_else(|| panic!("{family}: no {folder}")).1;
+        assert!(link.split_once(')').unwrap().0.contains(&format!("`{row}`")), "{family}: {folder} without {row}");
+    }
+    assert!(!page("dot-product").contains("`lstm`"), "an LSTM has no attention");
+}
+
+#[test]
 fn formulas_have_one_alphabet() {
     let letters = letters();
     for (place, (letter, _)) in letters.iter().enumerate() {
