@@ -33,12 +33,12 @@ use crate::experiment::{
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::{PaperModel, is_of_images};
-use crate::pretrained::{Checksums, refused};
+use crate::pretrained::{Checksums, refused, score_before, tokens_of_texts};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::tokenise::{END, Tokeniser};
-use crate::train::{Interrupt, Task};
+use crate::train::Interrupt;
 
 use self::positions::PositionLosses;
 
@@ -93,13 +93,7 @@ impl LanguageDataset {
         if let Some(checksums) = &pretrained {
             corpus.sha256 = checksums.with_data(&corpus.sha256);
         }
-        let tokens = if pretrained.is_some() {
-            // Ends of lines are characters of the text.
-            let [train, valid, test] = corpus.texts().map(|text| tokeniser.try_encode(&text).map_err(refused));
-            [train?, valid?, test?]
-        } else {
-            corpus.tokens(END, |line| tokeniser.encode(line))
-        };
+        let tokens = tokens_of_texts(&corpus, &tokeniser, pretrained.is_some())?;
         let [train, valid, test] = tokens.map(|tokens| std::iter::once(start).chain(tokens).collect());
         Ok(Self { name, corpus, tokeniser, vocabulary, start, pretrained, train, valid, test })
     }
@@ -268,11 +262,9 @@ impl Experiment for Language {
             return Ok(None);
         }
         if let Some(checksums) = &setup.data.pretrained {
-            scores.notes.push(checksums.to_string());
-            let before = Self::model(setup, &RandomKey::from_seed(0), &model.embedding.tokens.weight.device())?;
-            let Some(before) = task.evaluate(&before, Split::Test, interrupt) else { return Ok(None) };
-            let perplexity = before.metrics.iter().find(|(name, _)| name == "perplexity").map_or(f64::NAN, |(_, perplexity)| *perplexity);
-            scores.push(pretrained::BEFORE, perplexity, before.signatures["perplexity"].clone());
+            let device = model.embedding.tokens.weight.device();
+            let what = (checksums, "perplexity", pretrained::BEFORE);
+            return Ok(score_before(setup, task, what, (&mut scores, &device), interrupt)?.then_some(scores));
         }
         Ok(Some(scores))
     }

@@ -20,9 +20,9 @@ use crate::error::ExperimentError;
 use crate::experiment::{Card, Config, Experiment, Rule};
 use crate::metrics::MetricColumn;
 use crate::options::RunSettings;
-use crate::pretrained::{Checksums, refused};
+use crate::pretrained::{Checksums, tokens_of_texts};
 use crate::settings::Settings;
-use crate::tokenise::{END, SPECIAL_TOKENS, Tokeniser};
+use crate::tokenise::{SPECIAL_TOKENS, Tokeniser};
 
 use self::config::SpecialTokens;
 pub use config::{Masking, PreTrainingData, PreTrainingOptions, Spans};
@@ -106,13 +106,7 @@ fn open(run: &RunSettings, options: &PreTrainingOptions) -> Result<Vec<PreTraini
     if let Some(checksums) = &pretrained {
         corpus.sha256 = checksums.with_data(&corpus.sha256);
     }
-    let [train, valid, test] = if pretrained.is_some() {
-        // Ends of lines are characters of the text, where the tokeniser has tokens for them.
-        let [train, valid, test] = corpus.texts().map(|text| tokeniser.try_encode(&text).map_err(refused));
-        [train?, valid?, test?]
-    } else {
-        corpus.tokens(END, |line| tokeniser.encode(line))
-    };
+    let [train, valid, test] = tokens_of_texts(&corpus, &tokeniser, pretrained.is_some())?;
     for (split, found) in [("training", &train), ("validation", &valid), ("test", &test)] {
         if pretrained.is_none() && found.iter().all(|&token| (token as usize) < SPECIAL_TOKENS.len()) {
             let problem = format!(

@@ -3,18 +3,23 @@
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
+use burn::tensor::Device;
+use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use heedful_host::checksum::{sha256_hex, sha256_of_file};
-use heedful_models::layout::LayerAttention;
+use heedful_models::layout::{AttentionLayout, LayerAttention};
 use heedful_models::position::PositionConfig;
 use heedful_models::pretrained::{Architecture, Pretrained};
 use toml::{Table, Value};
 
+use crate::attention::Attention;
+use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
-use crate::experiment::definition::{Config, Experiment};
+use crate::experiment::definition::{Config, Experiment, Setup};
 use crate::model::ModelSettings;
-use crate::settings::{self, MECHANISMS, Settings};
-use crate::tokenise::{Tokeniser, TokeniserConfig};
+use crate::settings::{self, Assignment, MECHANISMS, Settings};
+use crate::tokenise::{END, Tokeniser, TokeniserConfig};
+use crate::train::{Interrupt, Scores, Split, Task};
 
 /// Fields of the table `model` that decide which parameters a model has, or how its heads divide them.
 const SIZES: [&str; 14] = [
@@ -35,6 +40,23 @@ const SIZES: [&str; 14] = [
 ];
 const CONFIG: &str = "config.json";
 const TOKENISER: &str = "tokenizer.json";
+
+/// The option of programs that take such a folder.
+pub(crate) fn assignment(folder: Option<PathBuf>) -> Option<Assignment> {
+    folder.map(|folder| Assignment::option("--pretrained", "pretrained", folder.to_string_lossy().into_owned()))
+}
+
+/// A training that changes what was learnt but little, at the least rates that papers fine-tune at.
+pub(crate) fn training(steps: u64, evaluate_every: u64, learning_rate: f64) -> String {
+    let warmup = steps / 10;
+    format!(
+        "steps = {steps}
+        learning_rate = {learning_rate:e}
+        schedule = {{ kind = \"linear\", warmup = {warmup}, end = 0.0 }}
+        evaluate_every = {evaluate_every}
+        checkpoint_every = {evaluate_every}"
+    )
+}
 
 /// The error for a folder that cannot be used.
 pub(crate) fn refused(error: impl Display) -> ExperimentError {
@@ -116,6 +138,47 @@ pub(crate) fn check_model<E: Experiment>(
         }
     }
     Ok(())
+}
+
+/// Refuses attentions that the weights of a folder, which are for `own`, cannot have.
+pub(crate) fn check_attentions<E: Experiment>(
+    settings: &Settings<Config<E>>,
+    folder: &Path,
+    own: &str,
+    attentions: &[Attention],
+    is_own: impl Fn(&AttentionLayout) -> bool,
+) -> Result<(), ExperimentError> {
+    if attentions.iter().all(|attention| is_own(&attention.layout)) {
+        return Ok(());
+    }
+    let problem = format!("the weights of `{}` are for {own}; leave --attention out", folder.display());
+    Err(settings.refuse("run.attention", problem).into())
+}
+
+/// The tokens of training, validation and test text. For a pretrained model, whose tokeniser may have tokens for them, ends of lines are characters of the text.
+pub(crate) fn tokens_of_texts(corpus: &TextCorpus, tokeniser: &Tokeniser, is_pretrained: bool) -> Result<[Vec<u32>; 3], ExperimentError> {
+    if !is_pretrained {
+        return Ok(corpus.tokens(END, |line| tokeniser.encode(line)));
+    }
+    let [train, valid, test] = corpus.texts().map(|text| tokeniser.try_encode(&text).map_err(refused));
+    Ok([train?, valid?, test?])
+}
+
+/// Adds to the scores of a run that began with the weights of a folder what these score, `metric` under the name `before`. `false` if the interrupt was raised
+/// meanwhile.
+pub(crate) fn score_before<E: Experiment>(
+    setup: Setup<'_, E>,
+    task: &E::Task<'_>,
+    (checksums, metric, before): (&Checksums, &str, &str),
+    (scores, device): (&mut Scores, &Device),
+    interrupt: &Interrupt,
+) -> Result<bool, ExperimentError> {
+    scores.notes.push(checksums.to_string());
+    let model = E::model(setup, &RandomKey::from_seed(0), device)?;
+    let Some(found) = task.evaluate(&model, Split::Test, interrupt) else { return Ok(false) };
+    let value = found.metrics.iter().find(|(name, _)| name == metric).map_or(f64::NAN, |(_, value)| *value);
+    scores.push(before, value, found.signatures.get(metric).cloned().unwrap_or_default());
+    Ok(true)
 }
 
 /// The tokeniser of a folder whose model has vectors for `vocabulary` tokens.

@@ -20,7 +20,7 @@ use crate::experiment::{Attention, Card, Experiment, Scores, Setup, Split};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::pretrained::{
-    Checksums, check_model, check_tokeniser, configuration, name, opened, refused, special_token, special_tokens, tokeniser,
+    Checksums, check_model, check_tokeniser, configuration, name, opened, refused, special_token, special_tokens, tokeniser, training,
 };
 use crate::run_folder::{RunFolder, RunPaths};
 use crate::settings::Settings;
@@ -34,15 +34,6 @@ use crate::train::{Interrupt, Task, load_model};
 const BEFORE: &str = "score before";
 /// The same right after the swap.
 const SWAPPED: &str = "score after the swap";
-
-/// Fine-tuning as Devlin et al. 2019, appendix A.3, do it, at one of their learning rates.
-const TRAINING: &str = r#"
-    steps = 1000
-    learning_rate = 3e-5
-    schedule = { kind = "linear", warmup = 100, end = 0.0 }
-    evaluate_every = 250
-    checkpoint_every = 250
-"#;
 
 /// The folder of a pretrained model, and the configuration of its classifier.
 fn classifier(folder: &Path) -> Result<(Pretrained, ClassifierConfig), ExperimentError> {
@@ -73,7 +64,9 @@ fn beneath_of(folder: &Path, attention: impl Fn(&ClassifierConfig) -> String) ->
     let (_, config) = classifier(folder)?;
     let pooling = Value::try_from(config.pooling).map_err(refused)?;
     let further = [("pooling", pooling), ("pooler", Value::Boolean(config.pooler)), ("causal", Value::Boolean(config.causal))];
-    configuration((attention(&config), &config.attention), &ModelSettings::of_classifier(&config), TRAINING, further)
+    // As Devlin et al. 2019, appendix A.3, at one of their learning rates.
+    let training = training(1000, 250, 3e-5);
+    configuration((attention(&config), &config.attention), &ModelSettings::of_classifier(&config), &training, further)
 }
 
 /// The attention of a contender.

@@ -10,21 +10,14 @@ use super::{Language, LanguageConfig};
 use crate::error::ExperimentError;
 use crate::experiment::Attention;
 use crate::model::ModelSettings;
-use crate::pretrained::{check_model, check_tokeniser, configuration, name, opened, refused, tokeniser as tokeniser_of};
+use crate::pretrained::{
+    check_attentions, check_model, check_tokeniser, configuration, name, opened, refused, tokeniser as tokeniser_of, training,
+};
 use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
 
 /// Name of the score of weights before training.
 pub(super) const BEFORE: &str = "perplexity before";
-
-/// A training that changes what was learnt but little.
-const TRAINING: &str = r#"
-    steps = 300
-    learning_rate = 5e-5
-    schedule = { kind = "linear", warmup = 30, end = 0.0 }
-    evaluate_every = 100
-    checkpoint_every = 100
-"#;
 
 /// What a folder says of the configuration.
 pub(super) fn beneath(folder: &Path) -> Result<Table, ExperimentError> {
@@ -33,7 +26,7 @@ pub(super) fn beneath(folder: &Path) -> Result<Table, ExperimentError> {
     let attention = (name(&config.attention), &config.attention);
     let bound = config.logit_softcap.map(|bound| ("logit_softcap", Value::Float(bound)));
     let further = [("tied", Value::Boolean(config.tied))].into_iter().chain(bound);
-    configuration(attention, &ModelSettings::of_language_model(config), TRAINING, further)
+    configuration(attention, &ModelSettings::of_language_model(config), &training(300, 100, 5e-5), further)
 }
 
 /// Checks that configuration and folder are for each other.
@@ -51,13 +44,7 @@ pub(super) fn check(settings: &Settings<LanguageConfig>, attentions: &[Attention
         format!("with data.context it is longer than the {} positions of the pretrained model; give a smaller one", model.max_length);
     settings.require("data.memory", fits, remedy)?;
     let own = name(&config.attention);
-    for attention in attentions {
-        if name(&attention.layout.decoder) != own {
-            let problem = format!("the weights of `{}` are for {own}; leave --attention out", folder.display());
-            return Err(settings.refuse("run.attention", problem).into());
-        }
-    }
-    Ok(())
+    check_attentions(settings, folder, &own, attentions, |layout| name(&layout.decoder) == own)
 }
 
 /// The tokeniser of a folder, the tokens that its model has vectors for, and the token that its texts begin with.

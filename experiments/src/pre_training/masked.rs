@@ -20,6 +20,7 @@ use crate::experiment::{
     Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length,
 };
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
+use crate::pretrained::score_before;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -129,11 +130,9 @@ impl Experiment for MaskedModelling {
     ) -> Result<Option<Scores>, ExperimentError> {
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         if let Some(checksums) = &setup.data.pretrained {
-            scores.notes.push(checksums.to_string());
-            let before = Self::model(setup, &RandomKey::from_seed(0), &model.embedding.tokens.weight.device())?;
-            let Some(before) = task.evaluate(&before, Split::Test, interrupt) else { return Ok(None) };
-            let value = before.metrics.iter().find(|(name, _)| name == LOG_PERPLEXITY).map_or(f64::NAN, |(_, value)| *value);
-            scores.push(pretrained::BEFORE, value, before.signatures[LOG_PERPLEXITY].clone());
+            let device = model.embedding.tokens.weight.device();
+            let what = (checksums, LOG_PERPLEXITY, pretrained::BEFORE);
+            return Ok(score_before(setup, task, what, (&mut scores, &device), interrupt)?.then_some(scores));
         }
         Ok(Some(scores))
     }

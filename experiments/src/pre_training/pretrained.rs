@@ -12,23 +12,14 @@ use crate::error::ExperimentError;
 use crate::experiment::Attention;
 use crate::model::ModelSettings;
 use crate::pretrained::{
-    check_model, check_tokeniser, configuration, name, opened as opened_folder, refused, special_token, special_tokens,
-    tokeniser as tokeniser_of,
+    check_attentions, check_model, check_tokeniser, configuration, name, opened as opened_folder, refused, special_token, special_tokens,
+    tokeniser as tokeniser_of, training,
 };
 use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
 
 /// Name of the score of weights before training.
 pub(super) const BEFORE: &str = "log perplexity before";
-
-/// A training that changes what was learnt but little.
-const TRAINING: &str = r#"
-    steps = 300
-    learning_rate = 5e-5
-    schedule = { kind = "linear", warmup = 30, end = 0.0 }
-    evaluate_every = 100
-    checkpoint_every = 100
-"#;
 
 /// The folder, and the configuration of its masked language model.
 fn opened(folder: &Path) -> Result<(Pretrained, ClassifierConfig), ExperimentError> {
@@ -40,7 +31,7 @@ fn opened(folder: &Path) -> Result<(Pretrained, ClassifierConfig), ExperimentErr
 /// What a folder says of the configuration.
 pub(super) fn beneath(folder: &Path) -> Result<Table, ExperimentError> {
     let (_, config) = opened(folder)?;
-    configuration((name(&config.attention), &config.attention), &ModelSettings::of_classifier(&config), TRAINING, [])
+    configuration((name(&config.attention), &config.attention), &ModelSettings::of_classifier(&config), &training(300, 100, 5e-5), [])
 }
 
 /// Checks that configuration and folder are for each other.
@@ -51,13 +42,7 @@ pub(super) fn check(settings: &Settings<PreTrainingConfig>, attentions: &[Attent
     let (_, config) = opened(folder)?;
     check_model(settings, folder, &ModelSettings::of_classifier(&config))?;
     let own = name(&config.attention);
-    for attention in attentions {
-        if name(&attention.layout.encoder) != own {
-            let problem = format!("the weights of `{}` are for {own}; leave --attention out", folder.display());
-            return Err(settings.refuse("run.attention", problem).into());
-        }
-    }
-    Ok(())
+    check_attentions(settings, folder, &own, attentions, |layout| name(&layout.encoder) == own)
 }
 
 /// The tokeniser of a folder, the tokens that its model has vectors for, and its special tokens.

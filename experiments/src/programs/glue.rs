@@ -8,6 +8,7 @@ use crate::classification::Classification;
 use crate::comparison;
 use crate::data::glue::GlueTask;
 use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
+use crate::pretrained;
 use crate::settings::Assignment;
 use clap::Parser;
 
@@ -63,9 +64,8 @@ pub fn main() -> ExitCode {
     let mixture = mixture.then(|| Assignment::option("--mixture", "data.mixture", true));
     let init = init.map(|run| Assignment::option("--init", "init", run.to_string_lossy().into_owned()));
     let init_seed = init_seed.map(|seed| Assignment::option("--init-seed", "init_seed", seed as i64));
-    let pretrained = pretrained.map(|folder| Assignment::option("--pretrained", "pretrained", folder.to_string_lossy().into_owned()));
     let swapped = (!swap.is_empty()).then(|| Assignment::option("--swap", "swap", true));
     let models = comparison::model_assignments(&model, &common);
-    let own = [tasks, mixture, init, init_seed, pretrained, swapped, assignment(&swap)];
+    let own = [tasks, mixture, init, init_seed, pretrained::assignment(pretrained), swapped, assignment(&swap)];
     comparison::with_options::<Classification>(&common, models.into_iter().chain(own.into_iter().flatten()).collect())
 }

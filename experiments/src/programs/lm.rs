@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::comparison;
 use crate::language::Language;
 use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
-use crate::settings::Assignment;
+use crate::pretrained::assignment;
 use clap::Parser;
 
 /// Compare attention mechanisms, or whole models, on language modelling.
@@ -33,6 +33,8 @@ struct Options {
 /// The program `lm`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
     let Options { model, pretrained, common } = parse::<Options>();
-    let pretrained = pretrained.map(|folder| Assignment::option("--pretrained", "pretrained", folder.to_string_lossy().into_owned()));
-    comparison::with_options::<Language>(&common, comparison::model_assignments(&model, &common).into_iter().chain(pretrained).collect())
+    comparison::with_options::<Language>(
+        &common,
+        comparison::model_assignments(&model, &common).into_iter().chain(assignment(pretrained)).collect(),
+    )
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::comparison;
 use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
 use crate::pre_training::{MaskedModelling, SpanModelling};
-use crate::settings::Assignment;
+use crate::pretrained::assignment;
 use clap::{Parser, ValueEnum};
 
 /// Compare attention mechanisms in pre-training on text.
@@ -40,8 +40,7 @@ enum Hidden {
 /// The program `mlm`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
     let Options { common, objective, pretrained } = parse::<Options>();
-    let pretrained = pretrained.map(|folder| Assignment::option("--pretrained", "pretrained", folder.to_string_lossy().into_owned()));
-    let own = pretrained.into_iter().collect();
+    let own = assignment(pretrained).into_iter().collect();
     match objective {
         Hidden::Tokens => comparison::with_options::<MaskedModelling>(&common, own),
         Hidden::Spans => comparison::with_options::<SpanModelling>(&common, own),
