@@ -139,13 +139,13 @@ impl Footprint {
 
 impl Model<'_> {
     fn footprint(&self) -> Footprint {
-        let layers = (self.settings.layers as u128).saturating_mul(self.stacks as u128);
+        let layers = self.layers(|layers| layers);
         if self.share == Share::Modules {
             return Footprint { held: layers.saturating_mul(LAYER), gradients: 0, activations: 0 };
         }
         let ParameterCount { trained, fixed } = self.parameters();
         let numbers = trained.saturating_mul(1 + self.moments).saturating_add(fixed);
-        let blocks = (self.settings.depth.blocks(self.settings.layers) as u128).saturating_mul(self.stacks as u128);
+        let blocks = self.layers(|layers| self.settings.depth.blocks(layers));
         let modules = if self.share == Share::All { blocks.saturating_mul(LAYER) } else { 0 };
         Footprint {
             held: numbers.saturating_mul(NUMBER).saturating_add(modules),
@@ -154,9 +154,15 @@ impl Model<'_> {
         }
     }
 
+    /// What of the layers of a stack counts, over all stacks.
+    fn layers(&self, counted: impl Fn(usize) -> usize) -> u128 {
+        let stacks = [self.settings.layers, self.settings.decoder_layers()];
+        stacks.into_iter().take(self.stacks).map(|layers| counted(layers) as u128).sum()
+    }
+
     fn parameters(&self) -> ParameterCount {
         let Self { settings, .. } = self;
-        let blocks = (settings.depth.blocks(settings.layers) as u128).saturating_mul(self.stacks as u128);
+        let blocks = self.layers(|layers| settings.depth.blocks(layers));
         let own = Blocks {
             number: blocks,
             attention: self.attention_parameters(),
@@ -377,6 +383,7 @@ fn field_at_fault(model: &Model<'_>, batch: &'static str) -> &'static str {
     let settings = model.settings;
     let smaller = [
         ("model.layers", ModelSettings { layers: ordinary.layers.min(settings.layers), ..settings.clone() }),
+        ("model.decoder_layers", ModelSettings { decoder_layers: None, ..settings.clone() }),
         ("model.d_model", ModelSettings { d_model: ordinary.d_model.min(settings.d_model), ..settings.clone() }),
         ("model.d_ff", ModelSettings { d_ff: ordinary.d_ff.min(settings.d_ff), ..settings.clone() }),
         ("model.max_length", ModelSettings { max_length: ordinary.max_length.min(settings.max_length), ..settings.clone() }),

@@ -32,6 +32,8 @@ pub struct ModelSettings {
     pub attention: Option<ModelAttention>,
     /// Layers of each stack.
     pub layers: usize,
+    /// Layers of the decoder, where the encoder has another number of them, `layers`; by default as many.
+    pub decoder_layers: Option<usize>,
     /// Width of the model.
     pub d_model: usize,
     /// Heads of each attention, a divisor of `d_model` unless `head_width` is given.
@@ -153,6 +155,7 @@ impl Default for ModelSettings {
         Self {
             attention: None,
             layers: 2,
+            decoder_layers: None,
             d_model: 64,
             heads: 4,
             kv_heads: None,
@@ -261,7 +264,7 @@ impl ModelSettings {
         })
     }
 
-    /// An encoder and a decoder with these attentions, as deep as each other, and one vocabulary of this size.
+    /// An encoder and a decoder with these attentions, and one vocabulary of this size.
     pub fn encoder_decoder(&self, vocabulary: usize, attention: AttentionLayout, tying: Tying) -> Seq2SeqConfig {
         let Self { layers, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *self;
         Seq2SeqConfig {
@@ -269,7 +272,7 @@ impl ModelSettings {
             target_vocabulary: vocabulary,
             attention,
             encoder_layers: layers,
-            decoder_layers: layers,
+            decoder_layers: self.decoder_layers(),
             block: self.block(),
             positions,
             embedding_scale,
@@ -316,13 +319,18 @@ impl ModelSettings {
         Self::of_language_model(&same)
     }
 
-    /// Those of a model with encoder and decoder, as deep as each other.
+    /// Those of a model with encoder and decoder.
     pub(crate) fn of_encoder_decoder(config: &Seq2SeqConfig) -> Self {
-        let Seq2SeqConfig { decoder_layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *config;
-        let layers = decoder_layers;
+        let Seq2SeqConfig { encoder_layers: layers, decoder_layers, block, positions, .. } = *config;
+        let Seq2SeqConfig { embedding_scale, embedding_norm, depth, initialisation, .. } = *config;
         let same =
             LanguageModelConfig { layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, ..Default::default() };
-        Self::of_language_model(&same)
+        Self { decoder_layers: (decoder_layers != layers).then_some(decoder_layers), ..Self::of_language_model(&same) }
+    }
+
+    /// Layers of the decoder of a model with encoder and decoder.
+    pub(crate) fn decoder_layers(&self) -> usize {
+        self.decoder_layers.unwrap_or(self.layers)
     }
 
     /// Those of a language model.
@@ -336,6 +344,7 @@ impl ModelSettings {
         Self {
             attention: None,
             layers,
+            decoder_layers: None,
             d_model,
             heads,
             kv_heads,

@@ -22,8 +22,9 @@ use crate::tokenise::{END, Tokeniser, TokeniserConfig};
 use crate::train::{Interrupt, Scores, Split, Task};
 
 /// Fields of the table `model` that decide which parameters a model has, or how its heads divide them.
-const SIZES: [&str; 14] = [
+const SIZES: [&str; 15] = [
     "layers",
+    "decoder_layers",
     "d_model",
     "heads",
     "kv_heads",

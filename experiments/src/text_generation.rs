@@ -31,7 +31,7 @@ use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::text_to_text::models::{self, MODELS};
-use crate::text_to_text::{self, TextToTextTask, TokenPair};
+use crate::text_to_text::{self, OWN_FRAME, TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
@@ -159,7 +159,8 @@ impl Experiment for TextGeneration {
     fn task(setup: Setup<'_, Self>) -> TextToTextTask<'_> {
         let GenerationDataset { train, valid, tokeniser, .. } = setup.data;
         let Self { data, label_smoothing, decoding, .. } = &setup.config.own;
-        TextToTextTask { train, valid, tokeniser, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
+        let (frame, batch_tokens) = (&OWN_FRAME, data.batch_tokens);
+        TextToTextTask { train, valid, tokeniser, frame, batch_tokens, label_smoothing: *label_smoothing, decoding }
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Seq2SeqTransformer, ExperimentError> {

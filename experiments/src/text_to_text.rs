@@ -26,7 +26,44 @@ use crate::train::{Interrupt, Task, TrainingLoss};
 /// Live hypotheses of a sentence, at most.
 const MOST_HYPOTHESES: usize = 1000;
 
-const SPECIAL: SpecialTokens = SpecialTokens { padding: PAD, begin: BEGIN, end: END };
+/// What stands around sources and targets.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// Tokens of padding, and before and behind targets.
+    pub special: SpecialTokens,
+    /// Text before each source.
+    pub prefix: String,
+    /// Whether sources end with the token that targets end with.
+    pub ends_sources: bool,
+}
+
+/// That of tokenisers which are trained here.
+pub static OWN_FRAME: Frame =
+    Frame { special: SpecialTokens { padding: PAD, begin: BEGIN, end: END }, prefix: String::new(), ends_sources: false };
+
+impl Frame {
+    /// The tokens of a source; none of an empty one.
+    ///
+    /// # Errors
+    /// If a tokeniser that was not trained here has no token for a part of it.
+    pub fn source(&self, tokeniser: &Tokeniser, text: &str) -> Result<Vec<u32>, ExperimentError> {
+        if text.trim().is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut tokens = tokeniser.try_encode(&format!("{}{text}", self.prefix)).map_err(ExperimentError::usage)?;
+        tokens.extend(self.ends_sources.then_some(self.special.end));
+        Ok(tokens)
+    }
+
+    /// Source and target.
+    ///
+    /// # Errors
+    /// As those of [`source`](Self::source).
+    pub fn pair(&self, tokeniser: &Tokeniser, [source, target]: [&str; 2]) -> Result<TokenPair, ExperimentError> {
+        let target = tokeniser.try_encode(target).map_err(ExperimentError::usage)?;
+        Ok(TokenPair { source: self.source(tokeniser, source)?, target })
+    }
+}
 
 /// A tokenised pair: source, and target without begin and end.
 #[derive(Clone, Debug)]
@@ -103,6 +140,8 @@ pub struct TextToTextTask<'a> {
     pub valid: &'a [TokenPair],
     /// What cut them into tokens.
     pub tokeniser: &'a Tokeniser,
+    /// What stands around them.
+    pub frame: &'a Frame,
     /// Tokens of the longer side in a batch, padding included.
     pub batch_tokens: usize,
     /// ε of label smoothing.
@@ -132,12 +171,13 @@ fn cross_entropy(model: &Seq2SeqTransformer, states: Tensor<2>, targets: Vec<i32
 
 impl TextToTextTask<'_> {
     /// Pairs as a batch.
-    pub(crate) fn pad<'p>(pairs: impl Iterator<Item = &'p TokenPair> + Clone) -> TextToTextBatch {
-        let rows = |row: &dyn Fn(&TokenPair) -> Vec<u32>| pad(&pairs.clone().map(row).collect::<Vec<_>>(), PAD);
+    pub(crate) fn pad<'p>(special: SpecialTokens, pairs: impl Iterator<Item = &'p TokenPair> + Clone) -> TextToTextBatch {
+        let SpecialTokens { padding, begin, end } = special;
+        let rows = |row: &dyn Fn(&TokenPair) -> Vec<u32>| pad(&pairs.clone().map(row).collect::<Vec<_>>(), padding);
         TextToTextBatch {
             source: rows(&|pair| pair.source.clone()),
-            input: rows(&|pair| std::iter::once(BEGIN).chain(pair.target.iter().copied()).collect()),
-            output: rows(&|pair| pair.target.iter().copied().chain([END]).collect()),
+            input: rows(&|pair| std::iter::once(begin).chain(pair.target.iter().copied()).collect()),
+            output: rows(&|pair| pair.target.iter().copied().chain([end]).collect()),
         }
     }
 
@@ -189,7 +229,7 @@ impl TextToTextTask<'_> {
                 return None;
             }
             let pairs: Vec<&TokenPair> = items.iter().map(|&item| &self.valid[item]).collect();
-            let batch = Self::pad(pairs.iter().copied());
+            let batch = Self::pad(self.frame.special, pairs.iter().copied());
             let (states, targets, _) = Self::hidden(model, &batch, None, &mut Probe::off());
             if let Some(add) = &mut add {
                 let losses = token_losses(&states, &targets, |states| model.project(states));
@@ -211,19 +251,21 @@ impl TextToTextTask<'_> {
     /// If a side has no token, or more than `most`.
     pub(crate) fn read(&self, model: &Seq2SeqTransformer, text: &str, most: usize, probe: &mut Probe) -> Result<Reading, ExperimentError> {
         let (source, target) = text.split_once('\t').map_or((text, None), |(source, target)| (source, Some(target)));
-        let source = self.tokeniser.encode(source);
+        let source = self.frame.source(self.tokeniser, source)?;
         check_length(text, source.len(), most)?;
         let target = match target {
-            Some(target) => self.tokeniser.encode(target),
+            Some(target) => target.to_owned(),
             None => {
                 let found = self.generate(model, std::slice::from_ref(&source), "generating", &Interrupt::new());
-                self.tokeniser.encode(&found.expect("it is not interrupted")[0])
+                found.expect("it is not interrupted").remove(0)
             }
         };
+        let target = self.tokeniser.try_encode(&target).map_err(ExperimentError::usage)?;
         check_length(text, target.len() + 1, most)?;
         let pair = TokenPair { source, target };
-        Self::hidden(model, &Self::pad(std::iter::once(&pair)), None, probe);
-        let decoder: Vec<u32> = std::iter::once(BEGIN).chain(pair.target).collect();
+        let special = self.frame.special;
+        Self::hidden(model, &Self::pad(special, std::iter::once(&pair)), None, probe);
+        let decoder: Vec<u32> = std::iter::once(special.begin).chain(pair.target).collect();
         let [encoder, decoder] = [&pair.source, &decoder].map(|tokens| self.tokeniser.words(tokens));
         Ok(Reading { encoder, decoder, ..Reading::default() })
     }
@@ -248,11 +290,12 @@ impl TextToTextTask<'_> {
                 return None;
             }
             let rows: Vec<_> = items.iter().map(|&item| tokens[present[item]].clone()).collect();
-            let source = pad(&rows, PAD);
+            let source = pad(&rows, self.frame.special.padding);
             let device = model.source.tokens.weight.device();
             let state = model.start(Padded { tokens: tensor(&source, &device), lengths: &source.lengths });
-            let prompts = Prompts::begin(SPECIAL, &source.lengths, extra_length, &device);
-            for (item, hypotheses) in items.iter().zip(beam_search(model, state, prompts, SPECIAL, &options)) {
+            let special = self.frame.special;
+            let prompts = Prompts::begin(special, &source.lengths, extra_length, &device);
+            for (item, hypotheses) in items.iter().zip(beam_search(model, state, prompts, special, &options)) {
                 generated[present[*item]] = self.tokeniser.decode(&hypotheses[0].tokens);
             }
             bar.inc(items.len() as u64);
@@ -273,7 +316,7 @@ impl Task for TextToTextTask<'_> {
     }
 
     fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> TextToTextBatch {
-        Self::pad(items.iter().map(|&item| &self.train[item]))
+        Self::pad(self.frame.special, items.iter().map(|&item| &self.train[item]))
     }
 
     fn units(&self, batch: &TextToTextBatch) -> usize {

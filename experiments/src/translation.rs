@@ -1,6 +1,7 @@
 //! Machine translation: the experiment `mt`.
 
 mod config;
+mod pretrained;
 mod words;
 
 use burn::tensor::Device;
@@ -22,13 +23,16 @@ use crate::metrics::{
 };
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
+use crate::pretrained::Checksums;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::text_to_text::models::{self, MODELS};
-use crate::text_to_text::{self, TextToTextTask, TokenPair};
+use crate::text_to_text::{self, Frame, OWN_FRAME, TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
+
+use self::pretrained::Read;
 
 pub use config::{Translation, TranslationConfig, TranslationData};
 
@@ -42,6 +46,11 @@ pub struct TranslationDataset {
     name: String,
     corpus: ParallelCorpus,
     tokeniser: Tokeniser,
+    frame: Frame,
+    /// Tokens that models have vectors for: those of a pretrained one may be more than those of its tokeniser.
+    vocabulary: usize,
+    /// The checksums of the pretrained model, if there is one.
+    pretrained: Option<Checksums>,
     train: Vec<TokenPair>,
     valid: Vec<TokenPair>,
     too_long: usize,
@@ -54,17 +63,30 @@ impl TranslationDataset {
         (self.corpus.target_language == ENGLISH).then_some(Meteor { tokeniser: bleu.tokeniser, synonyms: self.synonyms.as_ref() })
     }
 
+    /// What stands around sources and targets.
+    pub(crate) fn frame(&self) -> &Frame {
+        &self.frame
+    }
+
+    /// The tokens of the sources of pairs.
+    fn sources<'p>(&self, pairs: impl IntoIterator<Item = &'p Pair>) -> Result<Vec<Vec<u32>>, ExperimentError> {
+        pairs.into_iter().map(|pair| self.frame.source(&self.tokeniser, &pair.source)).collect()
+    }
+
     /// The training pairs.
     pub(crate) fn train(&self) -> &[TokenPair] {
         &self.train
     }
 
     /// The sources of the first test set, at most `count`, from short to long.
-    pub(crate) fn test_sources(&self, count: usize) -> Vec<Vec<u32>> {
+    ///
+    /// # Errors
+    /// If a tokeniser that was not trained here has no token for a part of them.
+    pub(crate) fn test_sources(&self, count: usize) -> Result<Vec<Vec<u32>>, ExperimentError> {
         let pairs = self.corpus.tests.first().map_or(&[][..], |(_, pairs)| pairs);
-        let mut sources: Vec<Vec<u32>> = pairs.iter().take(count).map(|pair| self.tokeniser.encode(&pair.source)).collect();
+        let mut sources = self.sources(pairs.iter().take(count))?;
         sources.sort_by_key(Vec::len);
-        sources
+        Ok(sources)
     }
 }
 
@@ -73,7 +95,7 @@ impl Experiment for Translation {
     const TITLE: &'static str = "Machine translation";
     const MODELS: &'static [NamedModel] = MODELS;
     const DATA: &'static [&'static str] =
-        &["tokeniser", "data.source", "data.target", "data.synonyms", "data.generated_pairs", "model.max_length"];
+        &["tokeniser", "pretrained", "prefix", "data.source", "data.target", "data.synonyms", "data.generated_pairs", "model.max_length"];
     const READS_FILES: bool = true;
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch_tokens";
@@ -88,10 +110,12 @@ impl Experiment for Translation {
     fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
         let tokeniser = WordsOfBleu::of_language(&config.own.data.target);
         let is_other = config.run.data.is_some() && tokeniser != WordsOfBleu::default();
-        Ok(is_other.then(|| {
+        let mut table = config.own.pretrained.as_deref().map(|folder| pretrained::beneath(folder, config)).transpose()?;
+        if is_other {
             let bleu = Table::from_iter([("tokeniser".to_owned(), Value::from(tokeniser.name()))]);
-            Table::from_iter([("bleu".to_owned(), Value::Table(bleu))])
-        }))
+            table.get_or_insert_default().insert("bleu".to_owned(), Value::Table(bleu));
+        }
+        Ok(table)
     }
 
     fn fit_model(name: &str, plain: &Config<Self>, own: &mut Config<Self>, attention: &Attention) -> Result<(), ExperimentError> {
@@ -114,6 +138,11 @@ impl Experiment for Translation {
                 "the pairs are those of --data; leave it out",
             ),
             Rule::used(
+                &["prefix"],
+                |candidate| candidate.config.own.pretrained.is_some(),
+                "it tells a pretrained model what to do, and there is none; leave it out, or give --pretrained DIR",
+            ),
+            Rule::used(
                 &["data.source", "data.target"],
                 files,
                 "the built-in corpus has languages of its own; leave it out, or give --data DIR",
@@ -134,6 +163,7 @@ impl Experiment for Translation {
         }
         decoding.check(settings)?;
         bleu.validate().map_err(|problem| settings.refuse("bleu.smoothing", problem))?;
+        pretrained::check(settings, attentions)?;
         for attention in attentions {
             // The vocabulary is not known before the data is read and does not matter here.
             config.model(1, attention).validate().map_err(ExperimentError::usage)?;
@@ -143,7 +173,7 @@ impl Experiment for Translation {
 
     fn open(config: &Config<Self>) -> Result<Vec<TranslationDataset>, ExperimentError> {
         let TranslationData { source, target, synonyms, generated_pairs, .. } = &config.own.data;
-        let (name, corpus) = match &config.run.data {
+        let (name, mut corpus) = match &config.run.data {
             Some(dir) => {
                 let corpus = ParallelCorpus::read(dir, source, target).map_err(ExperimentError::failure)?;
                 for warning in words::warnings(config.own.bleu.tokeniser, &corpus) {
@@ -156,12 +186,23 @@ impl Experiment for Translation {
                 ("built-in".to_owned(), generate::parallel(&RandomKey::from_seed(0).named("translation data"), sizes))
             }
         };
-        let lines = corpus.train.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
-        let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
-        let encode = |pair: &Pair| TokenPair { source: tokeniser.encode(&pair.source), target: tokeniser.encode(&pair.target) };
+        let read = config.own.pretrained.as_deref().map(|folder| Read::of(folder, config.own.prefix.as_deref())).transpose()?;
+        let (tokeniser, frame, vocabulary, pretrained) = match read {
+            Some(Read { tokeniser, frame, vocabulary, checksums }) => {
+                corpus.sha256 = checksums.with_data(&corpus.sha256);
+                (tokeniser, frame, vocabulary, Some(checksums))
+            }
+            None => {
+                let lines = corpus.train.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
+                let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
+                let vocabulary = tokeniser.vocabulary_size();
+                (tokeniser, OWN_FRAME.clone(), vocabulary, None)
+            }
+        };
+        let encode = |pair: &Pair| frame.pair(&tokeniser, [&pair.source, &pair.target]);
         let max_length = config.model.max_length;
         let fits = |pair: &TokenPair| pair.source.len() <= max_length && pair.target.len() < max_length;
-        let mut train: Vec<_> = corpus.train.iter().map(encode).collect();
+        let mut train = corpus.train.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         let all = train.len();
         train.retain(fits);
         let too_long = all - train.len();
@@ -173,12 +214,15 @@ impl Experiment for Translation {
                 "model.max_length = {max_length}: every training pair is longer; give --set model.max_length=N with a larger N"
             )));
         }
-        let valid: Vec<_> = corpus.valid.iter().map(encode).collect();
-        let tests =
-            corpus.tests.iter().flat_map(|(name, pairs)| pairs.iter().enumerate().map(move |(line, pair)| (name.as_str(), line, pair)));
+        let valid = corpus.valid.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+        let mut tests = Vec::new();
+        for (name, pairs) in &corpus.tests {
+            for (line, pair) in pairs.iter().enumerate() {
+                tests.push((name.as_str(), line, frame.source(&tokeniser, &pair.source)?.len()));
+            }
+        }
         let longest = valid.iter().enumerate().map(|(line, pair)| ("valid", line, pair.source.len().max(pair.target.len() + 1)));
-        let longest = longest.chain(tests.map(|(name, line, pair)| (name, line, tokeniser.encode(&pair.source).len())));
-        for (set, line, length) in longest {
+        for (set, line, length) in longest.chain(tests) {
             if length > max_length {
                 return Err(ExperimentError::usage(format!(
                     "{set}: sentence {} has {length} tokens, more than model.max_length = {max_length}, the maximal length of every attention here; \
@@ -189,11 +233,11 @@ impl Experiment for Translation {
             }
         }
         let synonyms = synonyms.as_deref().map(synonyms::read).transpose().map_err(ExperimentError::failure)?;
-        Ok(vec![TranslationDataset { name, corpus, tokeniser, train, valid, too_long, synonyms }])
+        Ok(vec![TranslationDataset { name, corpus, tokeniser, frame, vocabulary, pretrained, train, valid, too_long, synonyms }])
     }
 
     fn card(data: &TranslationDataset) -> Card<'_> {
-        let TranslationDataset { name, corpus, tokeniser, train, valid, too_long, .. } = data;
+        let TranslationDataset { name, corpus, tokeniser, vocabulary, train, valid, too_long, .. } = data;
         let ParallelCorpus { source_language, target_language, tests, skipped, sha256, .. } = corpus;
         let tests: Vec<_> = tests.iter().map(|(name, pairs)| format!("{name} {}", pairs.len())).collect();
         let skipped: usize = skipped.iter().map(|skipped| skipped.lines.len()).sum();
@@ -205,7 +249,7 @@ impl Experiment for Translation {
             tests.join(", "),
             tokeniser.vocabulary_size()
         );
-        Card::of_texts(name, sha256, description, tokeniser)
+        Card { vocabulary: *vocabulary, ..Card::of_texts(name, sha256, description, tokeniser) }
     }
 
     fn batch_tokens(config: &Config<Self>, data: &TranslationDataset) -> usize {
@@ -217,13 +261,17 @@ impl Experiment for Translation {
     }
 
     fn task(setup: Setup<'_, Self>) -> TextToTextTask<'_> {
-        let TranslationDataset { train, valid, tokeniser, .. } = setup.data;
+        let TranslationDataset { train, valid, tokeniser, frame, .. } = setup.data;
         let Self { data, label_smoothing, decoding, .. } = &setup.config.own;
-        TextToTextTask { train, valid, tokeniser, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
+        TextToTextTask { train, valid, tokeniser, frame, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Seq2SeqTransformer, ExperimentError> {
-        Ok(setup.config.model(setup.data.tokeniser.vocabulary_size(), setup.attention).init(key, device))
+        let model = setup.config.model(setup.data.vocabulary, setup.attention).init(key, device);
+        match &setup.config.own.pretrained {
+            Some(folder) => pretrained::read(folder, model),
+            None => Ok(model),
+        }
     }
 
     fn score(
@@ -233,11 +281,11 @@ impl Experiment for Translation {
         paths: &RunPaths,
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
-        let TranslationDataset { corpus: ParallelCorpus { tests, .. }, tokeniser, .. } = setup.data;
+        let TranslationDataset { corpus: ParallelCorpus { tests, .. }, pretrained, .. } = setup.data;
         let mut scores = Scores::default();
         let (bleu, chrf) = (setup.config.own.bleu, ChrF::default());
         for (index, (name, pairs)) in tests.iter().enumerate() {
-            let sources: Vec<_> = pairs.iter().map(|pair| tokeniser.encode(&pair.source)).collect();
+            let sources = setup.data.sources(pairs)?;
             let Some(hypotheses) = task.generate(model, &sources, "translating", interrupt) else { return Ok(None) };
             paths.write_hypotheses(name, &hypotheses)?;
             paths.write_references(name, &pairs.iter().map(|pair| pair.target.as_str()).collect::<Vec<_>>())?;
@@ -272,12 +320,23 @@ impl Experiment for Translation {
         }
         let Some(perplexity) = task.perplexity(model, interrupt) else { return Ok(None) };
         scores.push("valid perplexity", perplexity, "per token of the joint vocabulary, without label smoothing");
+        if let (Some(checksums), Some((name, pairs))) = (pretrained, tests.first()) {
+            scores.notes.push(checksums.to_string());
+            let before = Self::model(setup, &RandomKey::from_seed(0), &model.source.tokens.weight.device())?;
+            let Some(perplexity) = task.perplexity(&before, interrupt) else { return Ok(None) };
+            scores.push(pretrained::PERPLEXITY_BEFORE, perplexity, "per token, of the pretrained weights");
+            let Some(hypotheses) = task.generate(&before, &setup.data.sources(pairs)?, "translating", interrupt) else { return Ok(None) };
+            let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
+            let signature = format!("{}, test set {name}, {}", bleu.signature(Some(1)), setup.config.own.decoding);
+            scores.push(pretrained::BEFORE, bleu.corpus_score(&hypotheses, &references).score, signature);
+        }
         Ok(Some(scores))
     }
 
     fn columns() -> Vec<MetricColumn> {
         vec![
             MetricColumn::new("BLEU", "BLEU").higher_is_better(),
+            MetricColumn::new(pretrained::BEFORE, "before").higher_is_better().defined_as("BLEU of the pretrained weights"),
             MetricColumn::new("chrF2", "chrF2").higher_is_better(),
             MetricColumn::new(METEOR, METEOR).percent().higher_is_better(),
             MetricColumn::new("valid perplexity", "valid ppl").lower_is_better(),
@@ -289,9 +348,11 @@ impl Experiment for Translation {
     }
 
     fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
-        let most = setup.config.model.max_length;
-        let fits =
-            |pair: &&Pair| [&pair.source, &pair.target].iter().all(|text| (1..most).contains(&setup.data.tokeniser.encode(text).len()));
+        let (TranslationDataset { tokeniser, frame, .. }, most) = (setup.data, setup.config.model.max_length);
+        let fits = |pair: &&Pair| {
+            let pair = frame.pair(tokeniser, [&pair.source, &pair.target]);
+            pair.is_ok_and(|TokenPair { source, target }| [source, target].iter().all(|tokens| (1..most).contains(&tokens.len())))
+        };
         let pairs = setup.data.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
         pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
     }

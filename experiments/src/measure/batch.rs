@@ -122,7 +122,7 @@ fn bytes(model: &Reloaded<Translation>, pairs: &[&TokenPair], round: usize) -> R
     let Reloaded { config, dataset, attention, .. } = model;
     let setup = Setup { config, data: dataset, attention };
     let untold = || ExperimentError::failure("this system does not tell how much memory a program uses; measure on Linux");
-    let batch = TextToTextTask::pad(pairs.iter().copied());
+    let batch = TextToTextTask::pad(dataset.frame().special, pairs.iter().copied());
     return_freed_memory();
     if !reset_peak_memory() {
         return Err(untold());

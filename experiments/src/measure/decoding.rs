@@ -44,7 +44,7 @@ impl DecodingOptions {
     fn measure(&self, models: &[Reloaded<Translation>]) -> Result<Vec<Series>, ExperimentError> {
         let cases: Vec<(&Reloaded<Translation>, usize)> =
             models.iter().flat_map(|model| self.at_once.iter().map(move |&at_once| (model, at_once))).collect();
-        let sources: Vec<Vec<Vec<u32>>> = models.iter().map(|model| model.dataset.test_sources(self.sentences)).collect();
+        let sources = models.iter().map(|model| model.dataset.test_sources(self.sentences)).collect::<Result<Vec<_>, _>>()?;
         // What code and threads need once is there before the first round.
         for (model, sources) in models.iter().zip(&sources) {
             translate(model, &sources[..sources.len().min(1)], 1);

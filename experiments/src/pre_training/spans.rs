@@ -19,8 +19,7 @@ use crate::experiment::{
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
-use crate::text_to_text::{self, AddPair, TextToTextBatch, TextToTextTask, TokenPair};
-use crate::tokenise::BEGIN;
+use crate::text_to_text::{self, AddPair, OWN_FRAME, TextToTextBatch, TextToTextTask, TokenPair};
 use crate::train::{Interrupt, Task, TrainingLoss};
 
 /// The comparison of attentions on filling gaps.
@@ -143,12 +142,12 @@ impl Experiment for SpanModelling {
         let Corrupted { source, target } = config.own.0.spans(vocabulary).corrupt(&tokens, &RandomKey::from_seed(0).named("read"));
         check_length(text, target.len() + 1, config.model.max_length)?;
         let pair = TokenPair { source, target };
-        TextToTextTask::hidden(model, &TextToTextTask::pad(std::iter::once(&pair)), None, probe);
+        TextToTextTask::hidden(model, &TextToTextTask::pad(OWN_FRAME.special, std::iter::once(&pair)), None, probe);
         let word = |&token: &u32| match (token as usize).checked_sub(vocabulary) {
             Some(gap) => format!("<extra_id_{gap}>"),
             None => data.tokeniser.words(&[token]).concat(),
         };
-        let decoder: Vec<u32> = std::iter::once(BEGIN).chain(pair.target).collect();
+        let decoder: Vec<u32> = std::iter::once(OWN_FRAME.special.begin).chain(pair.target).collect();
         let [encoder, decoder] = [&pair.source, &decoder].map(|tokens| tokens.iter().map(word).collect());
         Ok(Reading { encoder, decoder, ..Reading::default() })
     }
@@ -178,6 +177,7 @@ impl SpanTask<'_> {
     /// What is done with pairs, of which these are evaluated.
     fn pairs<'t>(&'t self, evaluated: &'t [TokenPair]) -> TextToTextTask<'t> {
         TextToTextTask {
+            frame: &OWN_FRAME,
             train: &[],
             valid: evaluated,
             tokeniser: &self.dataset.tokeniser,
@@ -201,7 +201,7 @@ impl Task for SpanTask<'_> {
     fn batch(&self, items: &[usize], _epoch: u64, key: &RandomKey) -> TextToTextBatch {
         let pair = |(row, &start): (usize, &usize)| pair(self.options, self.dataset, &self.dataset.train, start, &key.numbered(row as u64));
         let pairs: Vec<TokenPair> = items.iter().enumerate().map(pair).collect();
-        TextToTextTask::pad(pairs.iter())
+        TextToTextTask::pad(OWN_FRAME.special, pairs.iter())
     }
 
     fn units(&self, batch: &TextToTextBatch) -> usize {

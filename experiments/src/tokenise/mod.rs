@@ -78,7 +78,7 @@ pub enum TokeniserConfig {
     },
     /// Each Unicode scalar value of the text, white space too.
     Character {},
-    /// That of a pretrained model: `lm --pretrained` and `glue --pretrained` read it from the folder of the model, with the special tokens that it has.
+    /// That of a pretrained model: programs with `--pretrained` read it from the folder of the model, with the special tokens that it has.
     Pretrained {},
 }
 

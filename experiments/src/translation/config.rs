@@ -24,8 +24,14 @@ pub type TranslationConfig = Config<Translation>;
 pub struct Translation {
     /// Which text.
     pub data: TranslationData,
-    /// How it is cut into tokens: one vocabulary for both languages.
+    /// How it is cut into tokens: one vocabulary for both languages; `pretrained` is that of the pretrained model.
     pub tokeniser: TokeniserConfig,
+    /// Folder of a pretrained T5 of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, `prefix`, the attention, `tying`,
+    /// `label_smoothing` and the fields of the table `model`.
+    pub pretrained: Option<PathBuf>,
+    /// Text before each source of a pretrained model, which tells it what to do: by default, between languages of T5 (`en`, `de`, `fr`, `ro`),
+    /// `translate English to German: ` with their names, and none for the built-in corpus.
+    pub prefix: Option<String>,
     /// Which matrices are one: `three-way`, `output` or `none`.
     pub tying: Tying,
     /// ε of label smoothing, in `[0, 1)`.
@@ -57,6 +63,8 @@ impl Default for Translation {
         Self {
             data: TranslationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            pretrained: None,
+            prefix: None,
             tying: Tying::ThreeWay,
             label_smoothing: 0.1,
             decoding: Decoding::default(),

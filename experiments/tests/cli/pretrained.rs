@@ -1,10 +1,11 @@
-//! Scoring and fine-tuning pretrained models: `lm --pretrained`, `mlm --pretrained`.
+//! Scoring and fine-tuning pretrained models: `lm --pretrained`, `mlm --pretrained`, `mt --pretrained`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use burn::tensor::{Device, Int, Tensor};
+use heedful_attention::mask::Mask;
 use heedful_attention::probe::Probe;
 use heedful_attention::read::read;
 use heedful_models::classifier::Sentences;
@@ -348,5 +349,97 @@ fn folders_and_options_that_do_not_fit_are_refused() {
     refused(&language.output().unwrap(), 2, &["tokeniser.kind", "--pretrained DIR"]);
     let mut translation = binary("mt");
     translation.args(set).arg("--out").arg(&out);
-    refused(&translation.output().unwrap(), 2, &["tokeniser.kind", "lm --pretrained DIR"]);
+    refused(&translation.output().unwrap(), 2, &["tokeniser.kind", "give --pretrained DIR"]);
+}
+
+/// Pairs of sentences for training, validation and test.
+fn pairs() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (part, count) in [("train", 24), ("val", 2), ("test", 3)] {
+        for (language, text) in [("en", "the cat"), ("de", "an hose"), ("nl", "de kat")] {
+            fs::write(folder.path().join(format!("{part}.{language}")), (0..count).map(|n| format!("{text} {n}\n")).collect::<String>())
+                .unwrap();
+        }
+    }
+    folder
+}
+
+fn mt(pretrained: &Path, data: &Path, out: &Path) -> Command {
+    let mut command = binary("mt");
+    command.arg("--pretrained").arg(pretrained).arg("--data").arg(data).arg("--out").arg(out);
+    command.args(["--set", "data.batch_tokens=200", "--set", "decoding={beam=2, extra_length=2}", "--steps", "4", "--quiet"]);
+    command.args(["--set", "training={learning_rate = 5e-2, evaluate_every = 2, checkpoint_every = 2}"]);
+    command
+}
+
+/// The perplexity of two sentences, from the logits of a T5: its decoder begins with the token of padding, sources and targets end with that of the end.
+fn perplexity_of_pairs(folder: &Path, prefix: &str) -> f64 {
+    let device = Device::flex();
+    let model = Pretrained::open(folder).unwrap().seq2seq(&device).unwrap();
+    let id = |letter: char| LETTERS.chars().position(|known| known == letter).map_or(5, |place| place as i32 + 4);
+    let (mut nats, mut count) = (0.0, 0);
+    for number in 0..2 {
+        let source: Vec<i32> = format!("{prefix}the cat {number}").chars().map(id).chain([1]).collect();
+        let target: Vec<i32> = format!("an hose {number}").chars().map(id).chain([1]).collect();
+        let given: Vec<i32> = std::iter::once(0).chain(target[..target.len() - 1].iter().copied()).collect();
+        let [source, given] = [source, given].map(|tokens| Tensor::<1, Int>::from_data(&tokens[..], &device).unsqueeze());
+        let logits: Vec<f64> = read(model.forward(source, given, &Mask::none())).iter::<f64>().collect();
+        let rows = logits.chunks(logits.len() / target.len()).zip(&target);
+        nats += rows.map(|(row, &token)| row.iter().map(|logit| logit.exp()).sum::<f64>().ln() - row[token as usize]).sum::<f64>();
+        count += target.len();
+    }
+    (nats / count as f64).exp()
+}
+
+#[test]
+fn a_pretrained_t5_is_scored_and_fine_tuned() {
+    let data = pairs();
+    for name in ["t5", "t5-gated"] {
+        let (folder, out) = (folder(name), tempfile::tempdir().unwrap());
+        let first = out.path().join("first");
+        let output = mt(folder.path(), data.path(), &first).output().unwrap();
+        succeeded(&output);
+        assert!(stdout(&output).contains("before"), "{}", stdout(&output));
+        let found = metrics(&first);
+        let [before, after] = ["valid perplexity before", "valid perplexity"].map(|metric| found[metric].as_f64().unwrap());
+        let expected = perplexity_of_pairs(folder.path(), "translate English to German: ");
+        assert!((before / expected - 1.0).abs() < 1e-4, "{name}: {before} and {expected}");
+        assert!(after < 0.9 * before && found["BLEU before"].is_number() && found["BLEU"].is_number(), "{name}: {found}");
+        let config = fs::read_to_string(first.join("config.toml")).unwrap();
+        assert!(config.contains("prefix = \"translate English to German: \"") && config.contains("decoder_layers = 3"), "{config}");
+        let report = fs::read_to_string(first.join("report.md")).unwrap();
+        assert!(report.contains("began with the weights of") && report.contains(".safetensors has the SHA-256"), "{report}");
+        // The written configuration repeats the run.
+        let second = out.path().join("second");
+        succeeded(&binary("mt").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
+        let scores = |found: &Value| ["BLEU", "BLEU before", "valid perplexity"].map(|metric| found[metric].clone());
+        assert_eq!(scores(&metrics(&second)), scores(&found), "{name}");
+        assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)), "{name}");
+        // Without a prefix the model reads other sources.
+        let plain = out.path().join("plain");
+        succeeded(&mt(folder.path(), data.path(), &plain).args(["--set", "prefix=''", "--target", "nl"]).output().unwrap());
+        assert_ne!(metrics(&plain)["valid perplexity before"], found["valid perplexity before"], "{name}");
+    }
+}
+
+#[test]
+fn encoder_decoders_and_options_that_do_not_fit_are_refused() {
+    let (data, out, t5) = (pairs(), tempfile::tempdir().unwrap(), folder("t5"));
+    let out = out.path().join("run");
+    let refuse = |folder: &Path, further: &[&str], parts: &[&str]| {
+        refused(&mt(folder, data.path(), &out).args(further).output().unwrap(), 2, parts);
+        assert!(!out.exists(), "{further:?}");
+    };
+    refuse(folder("bert").path(), &[], &["--pretrained", "bert", "no encoder-decoder"]);
+    refuse(t5.path(), &["--target", "nl"], &["prefix", "en and nl", "prefix=''"]);
+    refuse(t5.path(), &["--attention", "dot-product"], &["run.attention", "for t5-bias", "leave --attention out"]);
+    refuse(t5.path(), &["--set", "model.decoder_layers=2"], &["model.decoder_layers", "for 3; leave it out"]);
+    refuse(t5.path(), &["--set", "tying='none'"], &["tying", "leave it out"]);
+    refuse(t5.path(), &["--set", "tokeniser={kind='word'}"], &["tokeniser.kind", "leave it out"]);
+    let mut plain = binary("mt");
+    plain.arg("--data").arg(data.path()).arg("--out").arg(&out).args(["--set", "prefix='translate: '"]);
+    refused(&plain.output().unwrap(), 2, &["prefix", "--pretrained DIR"]);
+    let mut language = binary("lm");
+    language.arg("--out").arg(&out).args(["--set", "model.decoder_layers=1"]);
+    refused(&language.output().unwrap(), 2, &["model.decoder_layers", "one stack"]);
 }

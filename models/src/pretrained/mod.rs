@@ -133,7 +133,13 @@ impl Pretrained {
             one => one.as_u64(),
         };
         let either = |field, other| token(field).or_else(|| token(other)).and_then(|token| u32::try_from(token).ok());
-        let (first_token, last_token) = (either("bos_token_id", "eos_token_id"), either("eos_token_id", "bos_token_id"));
+        let (first_token, last_token) = match &model {
+            // The numbers are those of transformers where nothing is said.
+            PresetModel::Seq2Seq(_) => {
+                (either("decoder_start_token_id", "pad_token_id").or(Some(0)), either("eos_token_id", "eos_token_id").or(Some(1)))
+            }
+            _ => (either("bos_token_id", "eos_token_id"), either("eos_token_id", "bos_token_id")),
+        };
         Ok(Self { folder: folder.into(), architecture, model, files, table, first_token, last_token, has_new_output: false })
     }
 
@@ -185,12 +191,14 @@ impl Pretrained {
         self.files.files.iter().map(|file| file.path.as_path())
     }
 
-    /// The token that texts begin with, if the configuration names one: `bos_token_id`, or the first of `eos_token_id` where there is none.
+    /// The token that texts begin with, if the configuration names one: `bos_token_id`, or the first of `eos_token_id` where there is none. Of an encoder-decoder,
+    /// that which targets begin with: `decoder_start_token_id`, or the token of padding.
     pub fn first_token(&self) -> Option<u32> {
         self.first_token
     }
 
-    /// The token that texts end with, if the configuration names one: the first of `eos_token_id`, or `bos_token_id` where there is none.
+    /// The token that texts end with, if the configuration names one: the first of `eos_token_id`, or `bos_token_id` where there is none. Sources and targets of
+    /// an encoder-decoder end with it.
     pub fn last_token(&self) -> Option<u32> {
         self.last_token
     }
