@@ -2,8 +2,10 @@
 //!
 //! The values of an image are tokens, row by row, or block by block where attention is local in two dimensions (Parmar et al. 2018), and each is predicted
 //! from those before it, and from the class of the image if a model is told it. [`ImageModelling`] has a decoder alone, [`SuperResolution`] an encoder for a
-//! small version of the image as well. For [`ImageMixtures`] the elements are pixels, whose three values have a mixture of logistics.
+//! small version of the image as well. For [`ImageMixtures`] the elements are pixels, whose three values have a mixture of logistics. [`ImageClassification`] tells
+//! the classes of images, which nothing is generated of.
 
+mod classification;
 mod config;
 mod mixture;
 mod super_resolution;
@@ -33,6 +35,7 @@ use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::train::{Interrupt, Task};
 
+pub use classification::{ClassifiedImages, ImageClassification, VisionBatch, VisionTask};
 use config::row;
 pub use config::{Conditions, ImageConfig, ImageData, ImageOptions};
 pub use mixture::{ImageMixtures, PixelBatch, PixelTask};

@@ -17,6 +17,7 @@ use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use heedful_models::stack::{Stack, StackConfig};
+use heedful_models::vision::VisionConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::attention::Attention;
@@ -317,6 +318,12 @@ impl ModelSettings {
         let same =
             LanguageModelConfig { layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, ..Default::default() };
         Self::of_language_model(&same)
+    }
+
+    /// Those of a classifier of images.
+    pub(crate) fn of_vision(config: &VisionConfig) -> Self {
+        let VisionConfig { layers, block, positions, depth, initialisation, .. } = *config;
+        Self::of_language_model(&LanguageModelConfig { layers, block, positions, depth, initialisation, ..Default::default() })
     }
 
     /// Those of a model with encoder and decoder.

@@ -131,7 +131,7 @@ mod tests {
     use crate::comparison::candidates;
     use crate::experiment::definition::Config;
     use crate::footprint::Memory;
-    use crate::image::ImageModelling;
+    use crate::image::{ImageClassification, ImageModelling};
     use crate::language::Language;
     use crate::settings::{Assignment, Settings};
     use crate::text_classification::TextClassification;
@@ -211,18 +211,29 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_of_a_paper_on_text_or_pixels_has_a_program() {
+    fn a_classifier_of_images_by_name_is_the_preset() {
+        for (name, preset) in all::<ImageClassification>() {
+            let PresetModel::Vision(expected) = &preset.model else { panic!("{name} is no classifier of images") };
+            let length = format!("model.max_length={}", expected.block.max_length);
+            let (config, attention) = of::<ImageClassification>(&name, &[&length]).unwrap();
+            let shape = [expected.height, expected.width, expected.channels];
+            assert_eq!(config.vision_of(shape, expected.classes, &attention), *expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_preset_of_a_paper_has_a_program() {
         let names = |list: Vec<NamedPreset>| list.into_iter().map(|preset| preset.own_name).collect::<Vec<_>>();
         let reached = [
             names(NamedPreset::all::<Language>()),
             names(NamedPreset::all::<Translation>()),
             names(NamedPreset::all::<Classification>()),
             names(NamedPreset::all::<ImageModelling>()),
+            names(NamedPreset::all::<ImageClassification>()),
         ]
         .concat();
         let missing: Vec<_> = presets::NAMES.iter().filter(|name| !reached.iter().any(|own| own == *name)).collect();
-        // No experiment classifies images.
-        assert_eq!(missing, [&"vit-b16"]);
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]

@@ -214,15 +214,20 @@ pub(crate) fn special_token(folder: &Path, tokeniser: &Tokeniser, token: &str) -
 #[derive(Clone, Debug)]
 pub(crate) struct Checksums {
     folder: PathBuf,
-    /// By the names of the files: configuration and tokeniser, and then the weights.
+    /// By the names of the files: configuration and tokeniser, or preprocessor, and then the weights.
     files: Vec<(String, String)>,
 }
 
 impl Checksums {
-    /// Those of a folder.
+    /// Those of a folder with a tokeniser.
     pub(crate) fn of(folder: &Path) -> Result<Self, ExperimentError> {
+        Self::with_file(folder, TOKENISER)
+    }
+
+    /// Those of a folder where this file says what the model is given of an input.
+    pub(crate) fn with_file(folder: &Path, file: &str) -> Result<Self, ExperimentError> {
         let opened = opened(folder)?;
-        let others = [CONFIG, TOKENISER].map(|name| folder.join(name));
+        let others = [CONFIG, file].map(|name| folder.join(name));
         let paths = others.iter().map(|path| path.as_path()).chain(opened.weight_files());
         let checksum = |path: &Path| {
             let sha256 = sha256_of_file(path).map_err(|error| refused(format!("cannot read `{}`: {error}", path.display())))?;

@@ -29,7 +29,7 @@ mod tests {
     use heedful_attention::random::RandomKey;
 
     use crate::experiment::{Attention, Config, Experiment, Scores, Setup, Split};
-    use crate::image::{ImageMixtures, ImageModelling, ImageOptions, SuperResolution};
+    use crate::image::{ImageClassification, ImageMixtures, ImageModelling, ImageOptions, SuperResolution};
     use crate::model::ModelSettings;
     use crate::pre_training::{MaskedModelling, PreTrainingOptions, SpanModelling};
     use crate::train::{Interrupt, Task};
@@ -79,6 +79,11 @@ mod tests {
         });
         has_items::<SuperResolution>(9, |mut config, batch| {
             with_batch(&mut config.own.0, batch);
+            config
+        });
+        has_items::<ImageClassification>(9, |mut config, batch| {
+            config.own.data.batch = batch;
+            config.own.data.test = Some(9);
             config
         });
         has_items::<ImageMixtures>(9, |mut config, batch| {

@@ -90,7 +90,7 @@ const READERS: [Reader; 9] = [
     Reader { kind: "GLUE", used_by: "glue --task LABEL", labels: glue_task, read: read_glue },
     Reader { kind: "bAbI", used_by: "algorithmic (babi-1 to babi-20)", labels: babi_sets, read: read_babi },
     Reader { kind: "ListOps", used_by: "algorithmic (list-ops)", labels: list_ops_files, read: read_list_ops },
-    Reader { kind: "images", used_by: "image", labels: image_files, read: read_images },
+    Reader { kind: "images", used_by: "image, classify --images where they have classes", labels: image_files, read: read_images },
     Reader { kind: "labelled texts", used_by: "classify", labels: labelled_files, read: read_labelled },
     Reader { kind: "dialogues", used_by: "textgen --task dialogue", labels: dialogue_kinds, read: read_dialogue },
     Reader { kind: "documents and summaries", used_by: "textgen --task summary", labels: summary_files, read: read_summary },

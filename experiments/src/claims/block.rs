@@ -9,7 +9,7 @@ use crate::classification::Classification;
 use crate::comparison::{RunList, run_list};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::image::{ImageMixtures, ImageModelling, SuperResolution};
+use crate::image::{ImageClassification, ImageMixtures, ImageModelling, SuperResolution};
 use crate::language::Language;
 use crate::memory_rl::MemoryRl;
 use crate::ponder::Ponder;
@@ -116,6 +116,7 @@ impl Block {
             SpanModelling::NAME => (MaskedModelling::NAME, &["--objective", "spans"]),
             SuperResolution::NAME => (ImageModelling::NAME, &["--super-resolution"]),
             ImageMixtures::NAME => (ImageModelling::NAME, &["--logistic-mixture"]),
+            ImageClassification::NAME => (TextClassification::NAME, &["--images"]),
             name => (name, &[]),
         }
     }
@@ -189,7 +190,7 @@ impl Block {
 type Reader = fn(&Table) -> Result<RunList, ExperimentError>;
 
 /// The experiments by the names that records have.
-const EXPERIMENTS: [(&str, Reader); 16] = [
+const EXPERIMENTS: [(&str, Reader); 17] = [
     (Translation::NAME, run_list::<Translation>),
     (Language::NAME, run_list::<Language>),
     (Classification::NAME, run_list::<Classification>),
@@ -201,6 +202,7 @@ const EXPERIMENTS: [(&str, Reader); 16] = [
     (ImageModelling::NAME, run_list::<ImageModelling>),
     (SuperResolution::NAME, run_list::<SuperResolution>),
     (ImageMixtures::NAME, run_list::<ImageMixtures>),
+    (ImageClassification::NAME, run_list::<ImageClassification>),
     (MemoryRl::NAME, run_list::<MemoryRl>),
     (Recall::NAME, run_list::<Recall>),
     (Track::NAME, run_list::<Track>),

@@ -49,6 +49,7 @@ macro_rules! experiments {
 experiments! {
     algorithmic: crate::algorithmic::Algorithmic,
     classify: crate::text_classification::TextClassification,
+    classify_images: crate::image::ImageClassification,
     glue: crate::classification::Classification,
     image: crate::image::ImageModelling,
     image_mixtures: crate::image::ImageMixtures,
@@ -77,6 +78,7 @@ fn no_preset_gives_a_field_without_effect() {
         let program = command.split(' ').next().unwrap();
         let name = match program {
             "image" if command.contains("--super-resolution") => "image-super-resolution",
+            "classify" if command.contains("--images") => "classify-images",
             "mlm" if command.contains("--objective spans") => "mlm-spans",
             program => program,
         };

@@ -203,6 +203,27 @@ fn images_are_drawn_and_completed_given_their_class() {
 }
 
 #[test]
+fn images_are_classified_by_their_patches() {
+    let folder = tempfile::tempdir().unwrap();
+    let few = ["--images", "--set", "data={generated_images = 40, valid = 8, test = 8, batch = 8}"];
+    let out = folder.path().join("run");
+    let found = record(&run("classify", &out, &[&few[..], &["--attention", "synthesizer-random"]].concat()), &out);
+    assert_eq!(found["experiment"], "classify-images");
+    assert!(found["metrics"]["accuracy"].is_number() && found["signatures"]["accuracy"] == "8 test images", "{found}");
+    refused(&tool("analyse").arg(&out).output().unwrap(), 2, &["classify-images", "read no texts"]);
+    let named = folder.path().join("named");
+    let found = record(&run("classify", &named, &[&few[..], &["--model", "vit-b16-tiny"]].concat()), &named);
+    assert_eq!(found["attention"], "vit-b16-tiny");
+    let refuse = |further: &[&str], parts: &[&str]| {
+        refused(&run("classify", &folder.path().join("refused"), &[&few[..], further].concat()), 2, parts);
+    };
+    refuse(&["--model", "vit-b16"], &["patch = 16", "12 by 12", "--set patch=N"]);
+    refuse(&["--set", "data.samples=4"], &["data.samples", "leave it out"]);
+    refuse(&["--set", "model.embedding_scale=none"], &["model.embedding_scale", "leave it out"]);
+    refuse(&["--set", "model.positions={grid={rows=3, columns=3}}"], &["model.positions", "learned"]);
+}
+
+#[test]
 fn coloured_images_are_drawn_pixel_by_pixel_from_mixtures() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");

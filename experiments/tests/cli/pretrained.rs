@@ -1,10 +1,10 @@
-//! Scoring and fine-tuning pretrained models: `lm --pretrained`, `mlm --pretrained`, `mt --pretrained`.
+//! Scoring and fine-tuning pretrained models: `lm --pretrained`, `mlm --pretrained`, `mt --pretrained`, `classify --images --pretrained`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::mask::Mask;
 use heedful_attention::probe::Probe;
 use heedful_attention::read::read;
@@ -442,4 +442,115 @@ fn encoder_decoders_and_options_that_do_not_fit_are_refused() {
     let mut language = binary("lm");
     language.arg("--out").arg(&out).args(["--set", "model.decoder_layers=1"]);
     refused(&language.output().unwrap(), 2, &["model.decoder_layers", "one stack"]);
+}
+
+/// The mean and the deviation of each channel.
+const NORMALISATION: [[f32; 2]; 3] = [[0.5, 0.5], [0.4, 0.25], [0.3, 0.5]];
+
+/// A Vision Transformer for five classes of images of 8 rows, 12 columns and 3 channels, and what it is given of an image.
+fn vision() -> TempDir {
+    let folder = copied("vit");
+    let [mean, deviation] = [0, 1].map(|part| NORMALISATION.map(|channel| channel[part]));
+    let preprocessor = json!({
+        "do_normalize": true, "do_rescale": true, "do_resize": true, "image_mean": mean, "image_processor_type": "ViTImageProcessor",
+        "image_std": deviation, "resample": 2, "rescale_factor": 1.0 / 255.0, "size": {"height": 8, "width": 12},
+    });
+    fs::write(folder.path().join("preprocessor_config.json"), preprocessor.to_string()).unwrap();
+    folder
+}
+
+/// A value of a grey image: the brightness of rows says the class.
+fn pixel(image: usize, row: usize, column: usize, classes: usize) -> u8 {
+    (40 * ((image % classes + row) % 5) + 7 * (column % 3) + image % 11) as u8
+}
+
+/// Grey images of this size in the format of MNIST: 36 for training and validation, and 30 for the test.
+fn images([rows, columns]: [usize; 2], classes: usize) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let header = |numbers: &[usize]| numbers.iter().flat_map(|&number| (number as u32).to_be_bytes()).collect::<Vec<u8>>();
+    for (part, count) in [("train", 36), ("t10k", 30)] {
+        let values = (0..count * rows * columns).map(|at| {
+            let (image, place) = (at / (rows * columns), at % (rows * columns));
+            pixel(image, place / columns * 8 / rows, place % columns * 12 / columns, classes)
+        });
+        let images = [header(&[2051, count, rows, columns]), values.collect()].concat();
+        fs::write(folder.path().join(format!("{part}-images-idx3-ubyte")), images).unwrap();
+        let labels = [header(&[2049, count]), (0..count).map(|image| (image % classes) as u8).collect()].concat();
+        fs::write(folder.path().join(format!("{part}-labels-idx1-ubyte")), labels).unwrap();
+    }
+    folder
+}
+
+fn classify(pretrained: &Path, data: &Path, out: &Path) -> Command {
+    let mut command = binary("classify");
+    command.arg("--images").arg("--pretrained").arg(pretrained).arg("--data").arg(data).arg("--out").arg(out);
+    command.args(["--set", "data.batch=6", "--steps", "40", "--quiet"]);
+    command.args(["--set", "training={learning_rate = 1e-2, evaluate_every = 20, checkpoint_every = 20}"]);
+    command
+}
+
+/// The share of the test images whose class a Vision Transformer finds. Each of its channels is given the values of the grey image.
+fn accuracy(folder: &Path) -> f64 {
+    let device = Device::flex();
+    let model = Pretrained::open(folder).unwrap().vision(&device).unwrap();
+    let right = (0..30).filter(|&image| {
+        let of_channel = |[mean, deviation]: [f32; 2]| {
+            (0..96).map(move |at| (f32::from(pixel(image, at / 12, at % 12, 5)) / 255.0 - mean) / deviation).collect::<Vec<_>>()
+        };
+        let values = NORMALISATION.map(of_channel).concat();
+        let logits = read(model.forward(Tensor::from_data(TensorData::new(values, [1, 3, 8, 12]), &device)));
+        let logits: Vec<f64> = logits.iter::<f64>().collect();
+        (0..5).all(|class| logits[class] <= logits[image % 5])
+    });
+    right.count() as f64 / 30.0
+}
+
+#[test]
+fn a_pretrained_vision_transformer_is_scored_and_fine_tuned() {
+    let (folder, data, out) = (vision(), images([8, 12], 5), tempfile::tempdir().unwrap());
+    let first = out.path().join("first");
+    let output = classify(folder.path(), data.path(), &first).output().unwrap();
+    succeeded(&output);
+    assert!(stdout(&output).contains("before"), "{}", stdout(&output));
+    let found = metrics(&first);
+    let [before, after] = ["accuracy before", "accuracy"].map(|metric| found[metric].as_f64().unwrap());
+    assert_eq!(before, accuracy(folder.path()));
+    assert!(after > before + 0.3, "{found}");
+    let report = fs::read_to_string(first.join("report.md")).unwrap();
+    assert!(report.contains("began with the weights of") && report.contains(".safetensors has the SHA-256"), "{report}");
+    // The written configuration repeats the run.
+    let second = out.path().join("second");
+    succeeded(
+        &binary("classify").arg("--images").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap(),
+    );
+    assert_eq!(metrics(&second)["accuracy"], found["accuracy"]);
+    assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)));
+    // Larger images are made smaller, and other classes have a new output.
+    let (larger, third) = (images([16, 24], 3), out.path().join("third"));
+    succeeded(&classify(folder.path(), larger.path(), &third).args(["--set", "data.reductions.shrink=2"]).output().unwrap());
+    let found = metrics(&third);
+    assert!(found["accuracy"].as_f64().unwrap() > 0.6 && found.get("accuracy before").is_none(), "{found}");
+    assert!(fs::read_to_string(third.join("report.md")).unwrap().contains("the output is a new one"));
+}
+
+#[test]
+fn vision_transformers_and_images_that_do_not_fit_are_refused() {
+    let (data, out, vit) = (images([8, 12], 5), tempfile::tempdir().unwrap(), vision());
+    let out = out.path().join("run");
+    let refuse = |folder: &Path, data: &TempDir, further: &[&str], parts: &[&str]| {
+        refused(&classify(folder, data.path(), &out).args(further).output().unwrap(), 2, parts);
+        assert!(!out.exists(), "{further:?}");
+    };
+    refuse(folder("bert").path(), &data, &[], &["--pretrained", "bert", "no classifier of images"]);
+    refuse(vit.path(), &images([16, 24], 5), &[], &["8 by 12 pixels", "16 by 24", "--set data.reductions.shrink=2"]);
+    refuse(vit.path(), &images([10, 10], 5), &[], &["8 by 12 pixels", "10 by 10", "image_size is [10, 10]"]);
+    refuse(vit.path(), &data, &["--attention", "uniform"], &["run.attention", "for dot-product", "leave --attention out"]);
+    refuse(vit.path(), &data, &["--set", "patch=2"], &["patch", "leave it out"]);
+    refuse(vit.path(), &data, &["--set", "model.d_model=32"], &["model.d_model", "for 16; leave it out"]);
+    refuse(copied("vit").path(), &data, &[], &["preprocessor_config.json", "save_pretrained of the image processor"]);
+    fs::write(vit.path().join("preprocessor_config.json"), json!({"image_mean": [0.5, 0.5]}).to_string()).unwrap();
+    refuse(vit.path(), &data, &[], &["preprocessor_config.json", "image_mean", "3 channels"]);
+    let mut texts = binary("classify");
+    texts.arg("--pretrained").arg(vit.path());
+    refused(&texts.output().unwrap(), 2, &["required arguments"]);
 }

@@ -265,7 +265,7 @@ fn refusal(binary: &str, path: &Path) -> Option<String> {
     use heedful_experiments::algorithmic::AlgorithmicConfig;
     use heedful_experiments::classification::ClassificationConfig;
     use heedful_experiments::experiment::Config;
-    use heedful_experiments::image::{ImageConfig, ImageMixtures, SuperResolution};
+    use heedful_experiments::image::{ImageClassification, ImageConfig, ImageMixtures, SuperResolution};
     use heedful_experiments::language::LanguageConfig;
     use heedful_experiments::memory_rl::MemoryConfig;
     use heedful_experiments::pre_training::PreTrainingConfig;
@@ -285,6 +285,7 @@ fn refusal(binary: &str, path: &Path) -> Option<String> {
         "textgen" => Settings::<GenerationConfig>::read(Some(path), Vec::new()).map(|_| ()),
         "classify" => Settings::<TextClassificationConfig>::read(Some(path), Vec::new()).map(|_| ()),
         "image" => Settings::<ImageConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        "classify-images" => Settings::<Config<ImageClassification>>::read(Some(path), Vec::new()).map(|_| ()),
         "image-logistic-mixture" => Settings::<Config<ImageMixtures>>::read(Some(path), Vec::new()).map(|_| ()),
         "image-super-resolution" => Settings::<Config<SuperResolution>>::read(Some(path), Vec::new()).map(|_| ()),
         "recall" => Settings::<Config<Recall>>::read(Some(path), Vec::new()).map(|_| ()),

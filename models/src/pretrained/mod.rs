@@ -186,6 +186,12 @@ impl Pretrained {
         self.architecture
     }
 
+    /// Whether its files have the output of a classifier.
+    pub fn has_output(&self) -> bool {
+        let mut output = self.architecture.output().iter();
+        output.len() > 0 && output.all(|(_, tensor, _)| self.files.has(tensor))
+    }
+
     /// The files that its weights are in.
     pub fn weight_files(&self) -> impl Iterator<Item = &Path> {
         self.files.files.iter().map(|file| file.path.as_path())

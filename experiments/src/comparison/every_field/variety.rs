@@ -170,6 +170,11 @@ const IMAGE: &[&str] =
     &[DOT, "data.generated_images=4", "data.valid=2", "data.test=2", "data.batch=2", "data.samples=0", "model.max_length=160"];
 const DRAWN: Context = (&["data.samples=1"], &["sampling"]);
 
+pub(super) fn classify_images() -> Variety {
+    let own = [DOT, "data.generated_images=8", "data.valid=3", "data.test=3", "data.batch=2", "model.max_length=16"];
+    Variety::new(&own, &[LONGEST]).of_own_model()
+}
+
 pub(super) fn image() -> Variety {
     Variety::new(IMAGE, &[LONGEST, DRAWN]).of_own_model()
 }

@@ -16,7 +16,7 @@ use crate::algorithmic::Algorithmic;
 use crate::classification::Classification;
 use crate::comparison::candidate::candidates;
 use crate::footprint::Memory;
-use crate::image::{ImageMixtures, ImageModelling, SuperResolution};
+use crate::image::{ImageClassification, ImageMixtures, ImageModelling, SuperResolution};
 use crate::language::Language;
 use crate::memory_rl::MemoryRl;
 use crate::pre_training::{MaskedModelling, SpanModelling};
@@ -121,6 +121,7 @@ fn no_two_mechanisms_compute_the_same_by_default_but_those_that_are_explained() 
     // `ponder` has no attention.
     equal::<Algorithmic>(&mut found);
     equal::<Classification>(&mut found);
+    equal::<ImageClassification>(&mut found);
     equal::<ImageMixtures>(&mut found);
     equal::<ImageModelling>(&mut found);
     equal::<Language>(&mut found);

@@ -1,0 +1,237 @@
+//! Classes of images by a Vision Transformer (Dosovitskiy et al. 2021).
+//!
+//! It is an experiment beside those that generate images, whose readers and options of data it shares: `classify --images`.
+
+mod pretrained;
+mod task;
+
+use std::path::PathBuf;
+
+use burn::tensor::Device;
+use heedful_attention::random::RandomKey;
+use heedful_models::classifier::Pooling;
+use heedful_models::position::PositionConfig;
+use heedful_models::presets::{Preset, PresetModel};
+use heedful_models::vision::{VisionConfig, VisionTransformer};
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use super::config::{ImageData, SHAPE};
+use super::{ImageDataset, ImageModelling, open, rules};
+use crate::comparison::STEPS_PER_SECOND;
+use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, Rule, Scores, Setup, Split, TrainingLengths};
+use crate::metrics::MetricColumn;
+use crate::model::ModelSettings;
+use crate::presets::PaperModel;
+use crate::pretrained::{Checksums, score_before};
+use crate::run_folder::RunPaths;
+use crate::settings::Settings;
+use crate::train::{Interrupt, ScheduleConfig, Task, TrainingConfig};
+
+use self::pretrained::Normalisation;
+use self::task::ACCURACY;
+
+pub use self::task::{VisionBatch, VisionTask};
+
+/// The comparison of attentions on the classification of images: the options that only it has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImageClassification {
+    /// Which images.
+    pub data: ImageData,
+    /// Rows and columns of the squares of pixels that are the elements of a sequence, a divisor of those of the images.
+    pub patch: usize,
+    /// How hidden states become one vector: `class-token` (the paper), `mean` or `last-token`.
+    pub pooling: Pooling,
+    /// Folder of a pretrained Vision Transformer of Hugging Face, from whose weights training goes on; by default none. It sets `patch`, `pooling`, the attention
+    /// and the fields of the table `model`.
+    pub pretrained: Option<PathBuf>,
+}
+
+impl Default for ImageClassification {
+    fn default() -> Self {
+        Self { data: ImageData::default(), patch: 4, pooling: Pooling::ClassToken, pretrained: None }
+    }
+}
+
+/// Images with classes, and what a model reads of them.
+#[derive(Debug)]
+pub struct ClassifiedImages {
+    dataset: ImageDataset,
+    normalisation: Normalisation,
+    /// Numbers of a pixel that the model reads.
+    channels: usize,
+    /// The checksums of the pretrained model, if there is one.
+    pretrained: Option<Checksums>,
+    /// Whether the outputs are not those of the pretrained model.
+    has_new_output: bool,
+}
+
+impl Config<ImageClassification> {
+    fn vision(&self, data: &ClassifiedImages, attention: &Attention) -> VisionConfig {
+        let images = &data.dataset.images;
+        self.vision_of([images.height, images.width, data.channels], images.classes, attention)
+    }
+
+    /// A model of images of so many rows, columns and channels.
+    pub(crate) fn vision_of(&self, [height, width, channels]: [usize; 3], classes: usize, attention: &Attention) -> VisionConfig {
+        let ImageClassification { patch, pooling, .. } = self.own;
+        let ModelSettings { layers, positions, depth, initialisation, max_length, .. } = self.model;
+        let attention = attention.layout.encoder.clone();
+        let config = VisionConfig { height, width, channels, patch, classes, attention, layers, pooling, ..VisionConfig::default() };
+        let config = VisionConfig { block: self.model.block(), positions, depth, initialisation, ..config };
+        let length = config.length();
+        config.with_max_length(max_length.max(length))
+    }
+}
+
+impl Experiment for ImageClassification {
+    const NAME: &'static str = "classify-images";
+    const TITLE: &'static str = "Classification of images";
+    const DATA: &'static [&'static str] =
+        &["pretrained", "data.reductions", "data.train", "data.valid", "data.test", "data.generated_images", "model.max_length"];
+    const BATCH: &'static str = ImageModelling::BATCH;
+    const READS_FILES: bool = true;
+    const HAS_PADDING: bool = false;
+    type Data = ClassifiedImages;
+    type Model = VisionTransformer;
+    type Task<'a> = VisionTask<'a>;
+
+    /// For images of 12 by 12 values, which are nine patches behind a class token.
+    fn defaults(config: &mut Config<Self>) {
+        config.run.attention =
+            ["dot-product", "synthesizer-dense", "synthesizer-random", "linear-attention", "uniform"].map(str::to_owned).to_vec();
+        config.model.positions = PositionConfig::Learned;
+        config.model.max_length = 10;
+        config.training = TrainingConfig {
+            steps: 800,
+            learning_rate: 3e-3,
+            schedule: ScheduleConfig::Linear { warmup: 80, end: 1e-5 },
+            evaluate_every: 200,
+            checkpoint_every: 200,
+            log_every: 50,
+            ..TrainingConfig::default()
+        };
+    }
+
+    fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
+        config.own.pretrained.as_deref().map(pretrained::beneath).transpose()
+    }
+
+    fn preset(preset: &Preset) -> Option<PaperModel> {
+        let PresetModel::Vision(config) = &preset.model else { return None };
+        let model = PaperModel::new(&config.attention, ModelSettings::of_vision(config));
+        Some(model.with("patch", config.patch).with("pooling", config.pooling))
+    }
+
+    fn rules() -> Vec<Rule<Self>> {
+        let mut rules = rules::<Self>(false);
+        rules.push(Rule::counts(&["patch"]));
+        rules.push(Rule::used(&["data.samples"], |_| false, "no image is drawn; leave it out"));
+        let embedding = &["model.embedding_scale", "model.embedding_norm"];
+        rules.push(Rule::used(embedding, |_| false, "patches are no tokens with vectors of their own; leave it out"));
+        rules
+    }
+
+    fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+        let has_grid = matches!(settings.value.model.positions, PositionConfig::Grid(_));
+        let remedy = "patches stand in one row, behind a class token; give learned, sinusoidal, per-layer or none";
+        settings.require("model.positions", !has_grid, remedy)?;
+        pretrained::check(settings, attentions)
+    }
+
+    fn open(config: &Config<Self>) -> Result<Vec<ClassifiedImages>, ExperimentError> {
+        let dataset = open(config, &config.own.data, SHAPE, "classified")?.remove(0);
+        Ok(vec![match &config.own.pretrained {
+            Some(folder) => pretrained::opened_with(folder, dataset)?,
+            None => {
+                let channels = dataset.images.channels;
+                let normalisation = Normalisation::of_channels(channels);
+                ClassifiedImages { dataset, normalisation, channels, pretrained: None, has_new_output: true }
+            }
+        }])
+    }
+
+    fn card(data: &ClassifiedImages) -> Card<'_> {
+        data.dataset.card()
+    }
+
+    fn fits(Setup { config, data, attention }: Setup<'_, Self>) -> Result<(), ExperimentError> {
+        let ImageDataset { name, images, .. } = &data.dataset;
+        if images.classes < 2 {
+            return Err(ExperimentError::usage(format!("the images of `{name}` have no classes; give --data with MNIST or CIFAR")));
+        }
+        if let Some(folder) = &config.own.pretrained {
+            pretrained::check_size(folder, images)?;
+        }
+        let patch = config.own.patch;
+        if !images.height.is_multiple_of(patch) || !images.width.is_multiple_of(patch) {
+            let size = format!("{} by {}", images.height, images.width);
+            return Err(ExperimentError::usage(format!(
+                "patch = {patch} does not divide images of {size}; give --set patch=N with a divisor"
+            )));
+        }
+        config.vision(data, attention).validate().map_err(ExperimentError::usage)
+    }
+
+    fn batch_tokens(config: &Config<Self>, data: &ClassifiedImages) -> usize {
+        let images = &data.dataset.images;
+        let patch = config.own.patch.max(1);
+        config.own.data.batch.min(images.train.len()).saturating_mul((images.height / patch) * (images.width / patch))
+    }
+
+    fn lengths(Setup { config, data, attention }: Setup<'_, Self>) -> TrainingLengths {
+        let model = config.vision(data, attention);
+        TrainingLengths::new(&attention.layout, model.block.max_length).encoder([model.length()])
+    }
+
+    fn task(Setup { config, data, .. }: Setup<'_, Self>) -> VisionTask<'_> {
+        let ClassifiedImages { dataset, normalisation, channels, .. } = data;
+        VisionTask { images: &dataset.images, normalisation, channels: *channels, batch: config.own.data.batch }
+    }
+
+    fn model(
+        Setup { config, data, attention }: Setup<'_, Self>,
+        key: &RandomKey,
+        device: &Device,
+    ) -> Result<VisionTransformer, ExperimentError> {
+        let model = config.vision(data, attention).init(key, device);
+        match &config.own.pretrained {
+            Some(folder) => pretrained::read(folder, data.has_new_output.then_some(data.dataset.images.classes), model),
+            None => Ok(model),
+        }
+    }
+
+    /// Where training began with a pretrained model and its outputs, the accuracy that these have as well.
+    fn score(
+        setup: Setup<'_, Self>,
+        task: &VisionTask<'_>,
+        model: &VisionTransformer,
+        _paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError> {
+        let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        match &setup.data.pretrained {
+            Some(checksums) if setup.data.has_new_output => {
+                scores.notes.push(format!("{checksums}; the output is a new one, for the classes of the data"));
+            }
+            Some(checksums) => {
+                let device = model.output.weight.device();
+                let what = (checksums, ACCURACY, pretrained::BEFORE);
+                return Ok(score_before(setup, task, what, (&mut scores, &device), interrupt)?.then_some(scores));
+            }
+            None => {}
+        }
+        Ok(Some(scores))
+    }
+
+    fn columns() -> Vec<MetricColumn> {
+        let accuracy = |name: &str, label: &str| MetricColumn::new(name, label).percent().higher_is_better();
+        vec![
+            accuracy(ACCURACY, "accuracy"),
+            accuracy(pretrained::BEFORE, "before").defined_as("accuracy of the pretrained weights"),
+            MetricColumn::new(STEPS_PER_SECOND, "steps/s"),
+        ]
+    }
+}
