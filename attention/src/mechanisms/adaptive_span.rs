@@ -273,7 +273,7 @@ impl Mechanism for AdaptiveSpanConfig {
     }
 
     fn sizes() -> &'static [&'static str] {
-        &["max_span", "initial"]
+        &["initial", "max_span"]
     }
 
     fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
@@ -281,6 +281,7 @@ impl Mechanism for AdaptiveSpanConfig {
         let is_whole = self.kind == SpanKind::Fixed && self.own_position && span >= length.saturating_sub(1) as f64;
         is_whole.then_some(Idle {
             what: "has a fixed span that covers all",
+            sizes: Self::sizes(),
             options: &["max_span", "initial", "ramp", "origin", "penalty", "kind"],
         })
     }

@@ -205,7 +205,8 @@ impl Mechanism for LinformerConfig {
     }
 
     fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
-        (self.rank_for(placement) >= length).then_some(Idle { what: "has as many slots as there are positions", options: &[] })
+        let idle = Idle { what: "has as many slots as there are positions", sizes: Self::sizes(), options: &[] };
+        (self.rank_for(placement) >= length).then_some(idle)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {

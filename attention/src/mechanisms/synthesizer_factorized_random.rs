@@ -120,7 +120,8 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
     }
 
     fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
-        (self.rank_at(placement.max_length) >= length).then_some(Idle { what: "has factors of full rank", options: &[] })
+        let idle = Idle { what: "has factors of full rank", sizes: Self::sizes(), options: &[] };
+        (self.rank_at(placement.max_length) >= length).then_some(idle)
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

@@ -228,6 +228,8 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
 pub struct Idle {
     /// In words that follow its name, such as `hashes nothing`.
     pub what: &'static str,
+    /// The [sizes](Mechanism::sizes) that it comes from, the one first that the others follow if none is given.
+    pub sizes: &'static [&'static str],
     /// Options whose values change nothing then.
     pub options: &'static [&'static str],
 }

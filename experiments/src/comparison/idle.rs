@@ -4,23 +4,23 @@
 //! What patterns hide is counted on the lengths of the training sequences, whatever the greatest length of the model is; what else a mechanism does not do on
 //! short sequences it says itself ([`AnyMechanism::idle`]). Sizes that nobody has chosen are refused if they do nothing, and those that someone has are told.
 
+mod hidden;
+
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use burn::tensor::Device;
 use heedful_attention::logits::Logits;
-use heedful_attention::pattern::Pattern;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
-use heedful_attention::registry::{AnyMechanism, Kind};
+use heedful_attention::registry::{AnyLogits, AnyMechanism, Kind};
 use serde_json::{Map, Value, json};
 
+use self::hidden::Hidden;
 use crate::error::ExperimentError;
 use crate::experiment::TrainingLengths;
 use crate::experiment::definition::{Candidate, Experiment, Setup};
 
-/// Most positions of a sequence whose pairs are looked at.
-const SAMPLED: usize = 512;
 /// A pattern that hides a smaller share of the pairs is told of.
 const LITTLE: f64 = 0.01;
 const ROLES: [Role; 3] = [Role::Encoder, Role::Decoder, Role::Cross];
@@ -33,41 +33,50 @@ pub(super) struct Remark {
     pub(super) sentence: String,
 }
 
+/// An option, and a value for it.
+type Given = (&'static str, Value);
+
+/// What a mechanism does not do on the training data.
+struct Vacuity {
+    /// Whether it does nothing of what it is for.
+    is_idle: bool,
+    /// In words that follow the mechanism's name.
+    what: String,
+    /// The sizes that it comes from.
+    sizes: &'static [&'static str],
+}
+
 /// What is wrong with a mechanism of a candidate.
 struct Finding {
-    /// Whether someone has chosen the sizes.
-    is_chosen: bool,
     is_idle: bool,
     /// In words that follow the mechanism's name.
     what: String,
     family: &'static str,
-    sizes: Vec<(&'static str, Value)>,
+    sizes: Vec<Given>,
     lengths: String,
-    longest: usize,
+    /// Where nobody has chosen the sizes: smaller ones with which it does something, if there are such.
+    of_default: Option<Option<Vec<Given>>>,
 }
 
 impl Finding {
-    fn sizes(&self) -> String {
-        let shown = |(option, value): &(&str, Value)| if value.is_null() { (*option).to_owned() } else { format!("{option} = {value}") };
-        self.sizes.iter().map(shown).collect::<Vec<_>>().join(", ")
-    }
-
     fn sentence(&self, candidate: &str, dataset: &str) -> String {
         let Self { family, what, lengths, .. } = self;
-        format!("`{candidate}`: on the training data of {dataset}, sequences of {lengths}, {family} {what} with {}", self.sizes())
+        let shown = |(option, value): &Given| if value.is_null() { (*option).to_owned() } else { format!("{option} = {value}") };
+        let sizes: Vec<_> = self.sizes.iter().map(shown).collect();
+        format!("`{candidate}`: on the training data of {dataset}, sequences of {lengths}, {family} {what} with {}", sizes.join(", "))
     }
 
-    fn remedy(&self) -> String {
-        let Self { family, sizes, longest, .. } = self;
-        let (option, value) = &sizes[0];
-        let example = match value {
-            Value::Array(_) => "[1,2]".to_owned(),
-            _ => (longest / 4).max(1).to_string(),
+    /// What to do where sizes that nobody has chosen do nothing.
+    fn refusal(&self, candidate: &str, smaller: Option<&[Given]>) -> String {
+        let family = self.family;
+        let remedy = match smaller {
+            Some(smaller) => {
+                let options: Vec<_> = smaller.iter().map(|(option, value)| format!("--set mechanisms.{family}.{option}={value}")).collect();
+                format!("give smaller sizes, such as {}", options.join(" "))
+            }
+            None => "the sequences are too short for any; give longer ones".to_owned(),
         };
-        format!(
-            "nobody has set these sizes, and its comparison with attention to all positions would be one of a thing with itself; give a smaller one, such as \
-             --set mechanisms.{family}.{option}={example}, or leave it out"
-        )
+        format!("nobody has set these sizes, and rows would say nothing of what {family} is for; {remedy}, or leave `{candidate}` out")
     }
 }
 
@@ -78,8 +87,9 @@ impl Finding {
 pub(super) fn check<E: Experiment>(candidates: &[Candidate<E>], datasets: &[E::Data]) -> Result<Vec<Remark>, ExperimentError> {
     let found = found::<E>(candidates, datasets);
     for (candidate, dataset, finding) in &found {
-        if finding.is_idle && !finding.is_chosen {
-            return Err(ExperimentError::usage(format!("{}; {}", finding.sentence(candidate, dataset), finding.remedy())));
+        if let Some(smaller) = finding.of_default.as_ref().filter(|_| finding.is_idle) {
+            let refusal = finding.refusal(candidate, smaller.as_deref());
+            return Err(ExperimentError::usage(format!("{}; {refusal}", finding.sentence(candidate, dataset))));
         }
     }
     Ok(found.into_iter().map(remark).collect())
@@ -121,6 +131,8 @@ pub(super) struct Places {
     heads: usize,
     layers: usize,
     roles: Vec<Role>,
+    /// What the patterns hide that were looked at, by role and pattern: layers that have the same one hide the same.
+    looked_at: RefCell<BTreeMap<String, Hidden>>,
 }
 
 impl Places {
@@ -132,7 +144,7 @@ impl Places {
         let has_attention = !E::attentions(setup.attention).is_empty();
         let roles = ROLES.into_iter().filter(|role| has_attention && is_there(role)).collect();
         let sizes = E::sizes(setup.config);
-        Self { lengths, chosen, heads: sizes.heads.max(1), layers: sizes.layers, roles }
+        Self { lengths, chosen, heads: sizes.heads.max(1), layers: sizes.layers, roles, looked_at: RefCell::default() }
     }
 
     /// Each place, with the mechanism that a model has there and the one that the configuration has.
@@ -149,59 +161,112 @@ impl Places {
     /// One finding for each mechanism that does nothing, or hides hardly anything, in all of its places.
     fn findings(&self, candidate: &str) -> Vec<Finding> {
         // Factors that layers have in turn are looked at together.
-        let mut places: Vec<(String, Vec<Place>)> = Vec::new();
+        let mut places: Vec<(String, Vec<Placement>, &AnyMechanism, &AnyMechanism)> = Vec::new();
         for (place, built, chosen) in self.all() {
             for (built, chosen) in with_members(built).into_iter().zip(with_members(chosen)) {
                 let key = format!("{:?} {built:?}", place.role);
-                match places.iter_mut().find(|(other, _)| *other == key) {
-                    Some((_, own)) => own.push((place, built, chosen)),
-                    None => places.push((key, vec![(place, built, chosen)])),
+                match places.iter_mut().find(|(other, ..)| *other == key) {
+                    Some((_, own, ..)) => own.push(place),
+                    None => places.push((key, vec![place], built, chosen)),
                 }
             }
         }
-        places.into_iter().filter_map(|(_, own)| self.finding(candidate, &own)).collect()
+        places.into_iter().filter_map(|(_, own, built, chosen)| self.finding(candidate, &own, built, chosen)).collect()
     }
 
-    fn finding(&self, candidate: &str, places: &[Place]) -> Option<Finding> {
-        let (place, built, chosen) = places.first()?;
-        let counts = self.lengths.of(place.role);
-        let (&shortest, &longest) = (counts.keys().next()?, counts.keys().next_back()?);
-        let (is_idle, what) = match self.hidden(places) {
-            Some(share) => {
-                tracing::info!("{candidate}: {} hides {:.1} % of the pairs of queries and keys", built.family(), 100.0 * share);
-                match share {
-                    0.0 => (true, "hides no key that is seen without it".to_owned()),
-                    share if share < LITTLE => (false, format!("hides {:.2} % of the pairs of queries and keys", 100.0 * share)),
-                    _ => return None,
-                }
-            }
-            None => (true, built.idle(place, longest)?.what.to_owned()),
-        };
-        let (options, set) = (options(&built.resolved(self.lengths.max_length)), self::options(chosen));
-        let of_family = self::options(&AnyMechanism::of_family(chosen.family())?);
-        let is_chosen = |option: &&str| set.get(*option).is_some_and(|value| !value.is_null() && Some(value) != of_family.get(*option));
-        let sizes: Vec<_> = built.sizes().iter().map(|option| (*option, options.get(*option).cloned().unwrap_or_default())).collect();
-        if sizes.is_empty() {
-            return None;
+    /// Of a mechanism in its places, as it is built and as it was chosen.
+    fn finding(&self, candidate: &str, places: &[Placement], built: &AnyMechanism, chosen: &AnyMechanism) -> Option<Finding> {
+        let counts = self.lengths.of(places.first()?.role);
+        let (shortest, longest) = (counts.keys().next()?, counts.keys().next_back()?);
+        if let Some(share) = self.hidden(built, places) {
+            tracing::info!("{candidate}: {} hides {:.1} % of the pairs of queries and keys", built.family(), 100.0 * share);
         }
+        let Vacuity { is_idle, what, sizes } = self.vacuity(built, places)?;
+        let (set, of_family) = (options(chosen), options(&AnyMechanism::of_family(chosen.family())?));
+        let is_set = |option: &str| set.get(option).is_some_and(|value| !value.is_null() && Some(value) != of_family.get(option));
+        let (first, others) = sizes.split_first()?;
+        // Whoever sets another size than the first has chosen what no value of the first would change.
+        let of_default = (is_idle && !is_set(first))
+            .then(|| self.smaller(built, places, &is_set))
+            .filter(|smaller| smaller.is_some() || !others.iter().any(|option| is_set(option)));
+        let options = options(&built.resolved(self.lengths.max_length));
+        let sizes = sizes.iter().map(|option| (*option, options.get(*option).cloned().unwrap_or_default())).collect();
         let lengths = if shortest == longest { format!("{longest} positions") } else { format!("{shortest} to {longest} positions") };
-        let (family, is_chosen) = (built.family(), built.sizes().iter().any(is_chosen));
-        Some(Finding { is_chosen, is_idle, what, family, sizes, lengths, longest })
+        Some(Finding { is_idle, what, family: built.family(), sizes, lengths, of_default })
+    }
+
+    /// What a mechanism does not do in these places, if there is anything.
+    fn vacuity(&self, mechanism: &AnyMechanism, places: &[Placement]) -> Option<Vacuity> {
+        match self.hidden(mechanism, places) {
+            Some(share) if share >= LITTLE => None,
+            Some(share) => {
+                let little = format!("hides {:.2} % of the pairs of queries and keys", 100.0 * share);
+                let what = if share > 0.0 { little } else { "hides no key that is seen without it".to_owned() };
+                Some(Vacuity { is_idle: share == 0.0, what, sizes: mechanism.sizes() })
+            }
+            None => {
+                let place = places.first()?;
+                let idle = mechanism.idle(place, *self.lengths.of(place.role).keys().next_back()?)?;
+                Some(Vacuity { is_idle: true, what: idle.what.to_owned(), sizes: idle.sizes })
+            }
+        }
+    }
+
+    /// Smaller sizes than those that nobody has set, with which a mechanism that is idle does something.
+    fn smaller(&self, mechanism: &AnyMechanism, places: &[Placement], is_set: &dyn Fn(&str) -> bool) -> Option<Vec<Given>> {
+        let (first, others) = self.vacuity(mechanism, places)?.sizes.split_first()?;
+        let place = places.first()?;
+        let resolved = options(&mechanism.resolved(place.max_length));
+        let is_pair = |option: &str| resolved.get(option).is_some_and(Value::is_array);
+        let quarter = (self.lengths.of(place.role).keys().next_back()? / 4).max(2);
+        let halved = std::iter::successors(Some(quarter), |size| (*size > 2).then(|| (size / 2).max(2)));
+        let sizes: Vec<Value> = if is_pair(first) { vec![json!([1, 2]), json!([1, 1])] } else { halved.map(|size| json!(size)).collect() };
+        let least = |option: &'static str| (option, if is_pair(option) { json!([1, 1]) } else { json!(1) });
+        let others: Vec<Given> = others.iter().filter(|option| !is_set(option)).map(|option| least(option)).collect();
+        // Sizes that follow the first, and then the least.
+        let tried = sizes.iter().flat_map(|size| [&[][..], &others].map(|others| [&[(*first, size.clone())], others].concat()));
+        for given in tried {
+            let mut options = options(mechanism);
+            options.extend(given.iter().map(|(option, value)| ((*option).to_owned(), value.clone())));
+            let Ok(smaller) = serde_json::from_value::<AnyMechanism>(Value::Object(options)) else { continue };
+            if places.iter().any(|place| smaller.validate(place).is_err()) {
+                continue;
+            }
+            match self.vacuity(&smaller, places) {
+                None => return Some(given),
+                // Something else makes it idle now, which someone has chosen or which has a remedy of its own.
+                Some(next) if next.is_idle && next.sizes.first() != Some(first) => match next.sizes.first() {
+                    Some(next) if is_set(next) => return Some(given),
+                    _ => {
+                        let further = self.smaller(&smaller, places, &|option| option == *first || is_set(option));
+                        if let Some(further) = further {
+                            return Some([given, further].concat());
+                        }
+                    }
+                },
+                Some(_) => {}
+            }
+        }
+        None
     }
 
     /// The share of the pairs of queries and keys that a pattern hides in these places; none of what is no pattern.
-    fn hidden(&self, places: &[Place]) -> Option<f64> {
+    fn hidden(&self, mechanism: &AnyMechanism, places: &[Placement]) -> Option<f64> {
         let (mut hidden, mut all) = (0.0, 0.0);
-        for (place, mechanism, _) in places {
+        for place in places {
             let logits = alone(mechanism, place)?;
-            let pattern = logits.pattern()?;
-            let heads = if pattern.depends_on_head() { self.heads } else { 1 };
-            visit(pattern, place.role, heads, self.lengths.of(place.role), self.lengths.first_query(place.role), |weight, is_seen, _| {
-                all += weight;
-                hidden += if is_seen { 0.0 } else { weight };
-            });
+            let of_place = self.hidden_by(&logits, place.role)?;
+            hidden += of_place.hidden;
+            all += of_place.all;
         }
         (all > 0.0).then(|| hidden / all)
+    }
+
+    /// What the pattern of logits hides.
+    fn hidden_by(&self, logits: &AnyLogits, role: Role) -> Option<Hidden> {
+        let pattern = logits.pattern()?;
+        let look = || Hidden::by(pattern, role, self.heads, self.lengths.of(role), self.lengths.first_query(role));
+        Some(self.looked_at.borrow_mut().entry(format!("{role:?} {pattern:?}")).or_insert_with(look).clone())
     }
 
     /// What the mechanisms compute on these lengths: the same for two models where only options differ that change nothing there.
@@ -212,26 +277,13 @@ impl Places {
     fn computed_by(&self, mechanism: &AnyMechanism, place: &Placement) -> Value {
         let logits = mechanism.members().first().copied();
         if let (Some(over), Some(scores)) = (alone(mechanism, place), logits)
-            && let Some(pattern) = over.pattern()
+            && let Some(hidden) = self.hidden_by(&over, place.role)
         {
             let inner = self.computed_by(scores, place);
-            let (mut hash, mut hides) = (DefaultHasher::new(), false);
-            visit(
-                pattern,
-                place.role,
-                self.heads,
-                self.lengths.of(place.role),
-                self.lengths.first_query(place.role),
-                |_, is_seen, pair| {
-                    if !is_seen {
-                        hides = true;
-                        pair.hash(&mut hash);
-                    }
-                },
-            );
             // Where positions are those inside a cache, scores of what is seen differ as well.
             let cache = over.cache().filter(|_| *scores != AnyMechanism::default()).map(|_| mechanism.family());
-            return if hides { json!({ "pattern": hash.finish(), "cache": cache, "logits": inner }) } else { inner };
+            let hides = hidden.hidden > 0.0;
+            return if hides { json!({ "pattern": hidden.digests, "cache": cache, "logits": inner }) } else { inner };
         }
         let idle = self.lengths.of(place.role).keys().next_back().and_then(|longest| mechanism.idle(place, *longest));
         let mut options = options(&mechanism.resolved(place.max_length));
@@ -260,7 +312,7 @@ fn with_members(mechanism: &AnyMechanism) -> Vec<&AnyMechanism> {
 }
 
 /// The logits of a pattern over dot-product attention in a small model; none of what is no pattern.
-fn alone(mechanism: &AnyMechanism, place: &Placement) -> Option<heedful_attention::registry::AnyLogits> {
+fn alone(mechanism: &AnyMechanism, place: &Placement) -> Option<AnyLogits> {
     let is_pattern = mechanism.card().kind == Kind::Pattern && place.role != Role::Cross;
     let over = is_pattern.then(|| mechanism.over(AnyMechanism::default())).flatten()?;
     over.init_logits(place, &RandomKey::from_seed(0), &Device::flex())
@@ -270,32 +322,6 @@ fn options(mechanism: &AnyMechanism) -> Map<String, Value> {
     match serde_json::to_value(mechanism) {
         Ok(Value::Object(options)) => options,
         _ => unreachable!("the options of a mechanism are a table"),
-    }
-}
-
-/// Shows `take` pairs of a query and a key that causality does not hide: how many training sequences have it, whether the pattern shows it, and head and positions.
-/// Positions of long sequences are looked at in steps.
-fn visit(
-    pattern: &dyn Pattern,
-    role: Role,
-    heads: usize,
-    lengths: &BTreeMap<usize, usize>,
-    first_query: usize,
-    mut take: impl FnMut(f64, bool, (usize, usize, usize)),
-) {
-    let longest = lengths.keys().next_back().copied().unwrap_or_default();
-    let step = longest.saturating_sub(first_query).div_ceil(SAMPLED).max(1);
-    // The pairs whose later position is `last` are those that a sequence has more than one of `last` positions.
-    for last in (first_query..longest).rev().step_by(step) {
-        let weight = lengths.range(last + 1..).map(|(_, count)| *count).sum::<usize>() as f64;
-        for head in 0..heads {
-            for other in 0..=last {
-                take(weight, pattern.sees(head, last, other), (head, last, other));
-                if role == Role::Encoder && other < last {
-                    take(weight, pattern.sees(head, other, last), (head, other, last));
-                }
-            }
-        }
     }
 }
 
@@ -344,9 +370,83 @@ mod tests {
             let [told] = &checked::<Language>(own, &SHORT).unwrap()[..] else { panic!("{own} is not told") };
             assert!(told.starts_with(&format!("`{own}`")) && told.contains(parts[1]), "{told}");
         }
+        // What is hashed into one chunk is not said to be hashed not at all.
+        let one_chunk = checked::<Language>("lsh{chunk=32,bucket_mask=false,full_attention_below=1}", &SHORT).unwrap();
+        assert!(one_chunk[0].contains("one chunk holds all positions") && !one_chunk[0].contains("hashes nothing"), "{one_chunk:?}");
         // An option of the command is a choice as well, and so is the same mechanism over other scores.
         let set = [&SHORT[..], &["mechanisms.sliding-window.window=30"]].concat();
         assert!(checked::<Language>("relative@sliding-window", &set).unwrap()[0].contains("window = 30"));
+    }
+
+    #[test]
+    fn every_remedy_of_a_refusal_is_accepted_without_a_word() {
+        let is_pattern_or_sized = |mechanism: &AnyMechanism| !mechanism.sizes().is_empty();
+        let mut refused = Vec::new();
+        for length in [2, 3, 4, 7, 8, 11] {
+            let lengths = [format!("data.context={length}"), format!("data.stride={length}"), "model.max_length=256".to_owned()];
+            let lengths: Vec<&str> = lengths.iter().map(String::as_str).collect();
+            for mechanism in AnyMechanism::all().iter().filter(|mechanism| is_pattern_or_sized(mechanism)) {
+                let (name, sizes) = (mechanism.name(), mechanism.sizes());
+                if mechanism.validate(&Placement::new(Role::Decoder, 8, 2)).is_err() {
+                    continue;
+                }
+                let Err(refusal) = checked::<Language>(&name, &lengths) else { continue };
+                let remedies: Vec<&str> = refusal.split("--set ").skip(1).map(|part| part.split([' ', ';']).next().unwrap()).collect();
+                let remedies: Vec<&str> = remedies.into_iter().map(|remedy| remedy.trim_end_matches(',')).collect();
+                if remedies.is_empty() {
+                    // Two positions are too short for any size, and three for a stride of two.
+                    assert!(length <= 3 && refusal.contains("too short"), "{name}, {length}: {refusal}");
+                    continue;
+                }
+                assert!(remedies.len() <= sizes.len(), "{refusal}");
+                let options = [&lengths[..], &remedies].concat();
+                assert_eq!(checked::<Language>(&name, &options), Ok(Vec::new()), "{name}, {length}: {refusal}");
+                refused.push(name);
+            }
+        }
+        for name in [
+            "sliding-window",
+            "streaming-llm",
+            "local-1d",
+            "local-2d",
+            "sparse-strided",
+            "sparse-fixed",
+            "lsh",
+            "lsh-random",
+            "aft",
+            "aft-local",
+        ] {
+            assert!(refused.iter().any(|refused| refused == name), "{name} is never refused");
+        }
+    }
+
+    #[test]
+    fn a_default_that_does_nothing_is_refused_beside_other_sizes_that_someone_has_set() {
+        for (name, remedy) in [
+            ("streaming-llm{sinks=2}", "mechanisms.streaming-llm.window=2"),
+            ("local-1d{memory_block=3}", "mechanisms.local-1d.query_block=2"),
+            ("sparse-fixed{summary=1}", "mechanisms.sparse-fixed.stride=2"),
+            ("aft-local{window=2}", "mechanisms.aft.rank=2"),
+        ] {
+            let refused = checked::<Language>(name, &[&SHORT[..], &["model.max_length=256"]].concat()).unwrap_err();
+            assert!(refused.contains(&format!("--set {remedy}, or leave `{name}` out")), "{refused}");
+        }
+        // Sizes that do nothing whatever the first is are a choice.
+        for name in ["streaming-llm{sinks=8}", "local-1d{memory_block=8}", "lsh{full_attention_below=64}", "adaptive-span-fixed{initial=1}"]
+        {
+            assert_eq!(checked::<Language>(name, &SHORT).map(|told| told.len()), Ok(1), "{name}");
+        }
+    }
+
+    #[test]
+    fn layers_with_the_same_pattern_are_looked_at_once() {
+        for (name, patterns) in [("sparse-strided{stride=2}", 1), ("sparse-strided{stride=2,integration=interleaved}", 2)] {
+            let (candidates, datasets) = of::<Language>(&[name], &["model.layers=6"]);
+            let Candidate { attention, config, .. } = &candidates[0];
+            let places = Places::of::<Language>(Setup { config, data: &datasets[0], attention });
+            assert_eq!((places.findings(name).len(), places.computed().len()), (0, 6));
+            assert_eq!(places.looked_at.borrow().len(), patterns, "{name}");
+        }
     }
 
     #[test]
@@ -403,5 +503,14 @@ mod tests {
         // They differ on longer sequences.
         let (candidates, datasets) = of::<Language>(&names[..4], &[]);
         assert_eq!(twins::<Language>(&candidates, &datasets).unwrap(), [""; 0]);
+        // Blocks and windows of the same size see the same from the last position of a block alone.
+        for (length, size) in [(1024, 2), (4096, 8)] {
+            let long = [format!("data.context={length}"), format!("data.stride={length}"), format!("model.max_length={length}")];
+            let names = [format!("local-1d{{query_block={size},memory_block=0}}"), format!("sliding-window{{window={size}}}")];
+            let (names, long): (Vec<&str>, Vec<&str>) =
+                (names.iter().map(String::as_str).collect(), long.iter().map(String::as_str).collect());
+            let (candidates, datasets) = of::<Language>(&names, &long);
+            assert_eq!(twins::<Language>(&candidates, &datasets).unwrap(), [""; 0]);
+        }
     }
 }

@@ -18,7 +18,7 @@ fn a_comparison_of_an_attention_with_itself_is_refused_before_training() {
     let out = folder.path().join("out");
     for further in [&[][..], &["--dry-run"]] {
         let output = compared(data.path(), &out, "dot-product,sliding-window", further);
-        refused(&output, 2, &["`sliding-window`", "4 positions", "window = ", "--set mechanisms.sliding-window.window=1"]);
+        refused(&output, 2, &["`sliding-window`", "4 positions", "window = ", "--set mechanisms.sliding-window.window=2"]);
         assert!(!out.exists());
     }
 }

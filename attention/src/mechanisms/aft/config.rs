@@ -195,10 +195,13 @@ impl Mechanism for AftConfig {
 
     fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
         if self.window_at(placement.max_length).is_some_and(|window| window >= length) {
-            return Some(Idle { what: "has a window that covers all", options: &["window"] });
+            return Some(Idle { what: "has a window that covers all", sizes: &["window"], options: &["window"] });
         }
-        (self.has_factors() && self.rank_at(placement.max_length) >= length)
-            .then_some(Idle { what: "has factors of full rank", options: &[] })
+        (self.has_factors() && self.rank_at(placement.max_length) >= length).then_some(Idle {
+            what: "has factors of full rank",
+            sizes: &["rank"],
+            options: &[],
+        })
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {

@@ -305,9 +305,12 @@ impl Mechanism for LshConfig {
 
     fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
         let max_length = placement.max_length;
+        let idle = |what| Some(Idle { what, sizes: Self::sizes(), options: OF_HASHING });
+        if length <= self.longest_full_attention(max_length) {
+            return idle("hashes nothing and hides nothing");
+        }
         let is_one_chunk = length <= self.chunk_at(max_length) && !self.bucket_mask;
-        (is_one_chunk || length <= self.longest_full_attention(max_length))
-            .then_some(Idle { what: "hashes nothing and hides nothing", options: OF_HASHING })
+        if is_one_chunk { idle("hides nothing, since one chunk holds all positions,") } else { None }
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
