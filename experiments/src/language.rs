@@ -149,6 +149,12 @@ impl Experiment for Language {
                 "sequences are as long as model.max_length, so that positions cannot move; leave it out, or give a larger model.max_length",
             ),
             Rule::used(
+                &["auxiliary.target_weight"],
+                |candidate| candidate.config.own.auxiliary.is_some_and(|losses| losses.has_further_targets()),
+                WEIGHT_OF_NO_TARGET,
+            ),
+            Rule::used(&["auxiliary.intermediate_layers"], |candidate| candidate.config.model.layers > 1, NO_LAYERS_BELOW),
+            Rule::used(
                 &["data.stride"],
                 // Where the default is longer than the context, one has to be given whatever the models are.
                 |Candidate { config, .. }| {
@@ -361,6 +367,12 @@ impl Experiment for Language {
     }
 }
 
+/// Why a weight of further targets has no effect.
+pub(crate) const WEIGHT_OF_NO_TARGET: &str =
+    "it is the weight of tokens after the next one, and none is a target; leave it out, or give auxiliary.targets of at least 2";
+/// Why losses of lower layers have no effect.
+pub(crate) const NO_LAYERS_BELOW: &str = "the model has one layer and none below it; leave it out, or give more model.layers";
+
 /// Checks the fields that say how a language model reads its text. Theirs are the names of `lm` in every experiment.
 ///
 /// # Errors
@@ -374,6 +386,10 @@ pub(crate) fn check_data<E: Experiment>(
     let farthest = auxiliary.map_or(0, |auxiliary| auxiliary.targets);
     let remedy = format!("no sequence has a token so far ahead; give at most data.context = {}", data.context);
     settings.require("auxiliary.targets", farthest <= data.context, remedy)?;
+    let adds_loss = auxiliary.is_none_or(|losses| losses.has_effect(model.layers));
+    let remedy = "it adds no loss to the model's own; give more targets, multiple_positions=false, or intermediate_layers=true in a model of \
+                  more than one layer, or leave it out";
+    settings.require("auxiliary", adds_loss, remedy)?;
     if data.context == 0 || data.context > model.max_length {
         let problem = format!(
             "{} tokens are not between 1 and model.max_length = {}, the maximal length of every attention here; \

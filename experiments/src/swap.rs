@@ -23,7 +23,9 @@ use toml::Table;
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
 use crate::experiment::{Attention, Candidate, Card, Experiment, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths};
-use crate::language::{Language, LanguageConfig, LanguageData, LanguageDataset, LanguageTask, check_data};
+use crate::language::{
+    Language, LanguageConfig, LanguageData, LanguageDataset, LanguageTask, NO_LAYERS_BELOW, WEIGHT_OF_NO_TARGET, check_data,
+};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::run_folder::RunPaths;
@@ -90,6 +92,12 @@ impl Experiment for Swap {
                 |candidate| candidate.config.run.data.is_none(),
                 "the words are those of --data; leave it out",
             ),
+            Rule::used(
+                &["auxiliary.target_weight"],
+                |candidate| candidate.config.own.auxiliary.is_some_and(|losses| losses.has_further_targets()),
+                WEIGHT_OF_NO_TARGET,
+            ),
+            Rule::used(&["auxiliary.intermediate_layers"], |candidate| candidate.config.model.layers > 1, NO_LAYERS_BELOW),
             Rule::used(
                 &["data.stride"],
                 // Where the default is longer than the context, one has to be given whatever the models are.

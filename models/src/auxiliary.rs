@@ -47,6 +47,17 @@ impl Default for AuxiliaryLossesConfig {
 }
 
 impl AuxiliaryLossesConfig {
+    /// Whether it changes the training of a model of so many layers: without further targets, losses of lower layers or a loss of the last position alone it
+    /// adds nothing.
+    pub fn has_effect(&self, layers: usize) -> bool {
+        self.has_further_targets() && self.target_weight > 0.0 || self.intermediate_layers && layers > 1 || !self.multiple_positions
+    }
+
+    /// Whether more than the next token is predicted.
+    pub fn has_further_targets(&self) -> bool {
+        self.targets > 1
+    }
+
     /// Checks the configuration.
     ///
     /// # Errors

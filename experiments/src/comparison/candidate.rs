@@ -292,6 +292,7 @@ mod tests {
     use crate::memory_rl::MemoryRl;
     use crate::pre_training::{MaskedModelling, SpanModelling};
     use crate::recall::Recall;
+    use crate::swap::Swap;
     use crate::translation::Translation;
 
     fn of<E: Experiment>(names: &[&str], options: &[&str]) -> (Settings<Config<E>>, Vec<Candidate<E>>) {
@@ -463,6 +464,13 @@ mod tests {
             ("spans.density", refused::<MaskedModelling>("", &["spans.density=0.3"])),
             ("masking.masked", refused::<SpanModelling>("[masking]\nmasked = 0.7", &[])),
             ("decoding.beam", refused::<SpanModelling>("", &["decoding.beam=2"])),
+            ("auxiliary.target_weight", refused::<Language>("", &["auxiliary={targets=1,target_weight=0.9}"])),
+            ("auxiliary.target_weight", refused::<Swap>("", &["auxiliary={targets=1,target_weight=0.9}"])),
+            ("auxiliary.intermediate_layers", refused::<Language>("", &["model.layers=1", "auxiliary={intermediate_layers=false}"])),
+            ("auxiliary", refused::<Language>("", &["auxiliary={targets=1,intermediate_layers=false}"])),
+            ("auxiliary", refused::<Language>("[model]\nlayers = 1\n[auxiliary]\ntargets = 1", &[])),
+            ("auxiliary", refused::<Swap>("", &["auxiliary={targets=1,intermediate_layers=false}"])),
+            ("auxiliary", refused::<Language>("", &["auxiliary={target_weight=0.0,intermediate_layers=false}"])),
         ];
         for (field, refusal) in refusals {
             let message = refusal.unwrap_or_else(|| panic!("{field} is accepted"));
@@ -472,6 +480,10 @@ mod tests {
         assert_eq!(refused::<SpanModelling>("[masking]\nmasked = 0.8", &[]), None);
         assert_eq!(refused::<Translation>("[data]\ntarget = 'fr'", &[data]), None);
         assert_eq!(refused::<SuperResolution>("", &["data.factor=2"]), None);
+        for losses in ["{}", "{targets=1}", "{targets=1,intermediate_layers=false,multiple_positions=false}", "{intermediate_layers=false}"]
+        {
+            assert_eq!(refused::<Language>("", &[&format!("auxiliary={losses}")]), None, "{losses}");
+        }
     }
 
     #[test]
