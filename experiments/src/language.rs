@@ -8,6 +8,7 @@ mod last_words;
 mod models;
 mod positions;
 mod pretrained;
+mod reading;
 mod spans;
 mod task;
 
@@ -16,7 +17,6 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::adaptive::AdaptiveConfig;
 use heedful_models::auxiliary::AuxiliaryLossesConfig;
-use heedful_models::depth::DepthConfig;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::presets::{Preset, PresetModel};
 use heedful_models::segment::SegmentMemory;
@@ -27,8 +27,7 @@ use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
 use crate::experiment::{
-    Attention, Candidate, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths,
-    check_length,
+    Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
 };
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
@@ -41,6 +40,8 @@ use crate::tokenise::{END, Tokeniser};
 use crate::train::Interrupt;
 
 use self::positions::PositionLosses;
+
+pub(crate) use reading::{ReadsText, check_data, rules as reading_rules};
 
 pub use config::{Language, LanguageConfig, LanguageData};
 pub use task::{LanguageBatch, LanguageCarried, LanguageTask};
@@ -99,6 +100,16 @@ impl LanguageDataset {
     }
 }
 
+impl ReadsText for Language {
+    fn text(&self) -> &LanguageData {
+        &self.data
+    }
+
+    fn auxiliary(&self) -> Option<AuxiliaryLossesConfig> {
+        self.auxiliary
+    }
+}
+
 impl Experiment for Language {
     const NAME: &'static str = "lm";
     const TITLE: &'static str = "Language modelling";
@@ -136,38 +147,18 @@ impl Experiment for Language {
     }
 
     fn rules() -> Vec<Rule<Self>> {
-        vec![
-            Rule::counts(&["data.batch", "data.generated_words"]),
-            Rule::used(
-                &["data.generated_words"],
-                |candidate| candidate.config.run.data.is_none(),
-                "the words are those of --data; leave it out",
-            ),
-            Rule::used(
-                &["model.position_offset"],
-                |candidate| candidate.config.model.max_length > candidate.config.own.data.context,
-                "sequences are as long as model.max_length, so that positions cannot move; leave it out, or give a larger model.max_length",
-            ),
-            Rule::used(
-                &["auxiliary.target_weight"],
-                |candidate| candidate.config.own.auxiliary.is_some_and(|losses| losses.has_further_targets()),
-                WEIGHT_OF_NO_TARGET,
-            ),
-            Rule::used(&["auxiliary.intermediate_layers"], |candidate| candidate.config.model.layers > 1, NO_LAYERS_BELOW),
-            Rule::used(
-                &["data.stride"],
-                // Where the default is longer than the context, one has to be given whatever the models are.
-                |Candidate { config, .. }| {
-                    config.own.data.evaluation_memory() == 0 || config.own.data.context < LanguageData::default().stride
-                },
-                "what is before a token is remembered in evaluation, and no window moves; leave it out, or give data.evaluation_memory=0",
-            ),
-        ]
+        let mut rules = reading_rules::<Self>();
+        rules.push(Rule::used(
+            &["model.position_offset"],
+            |candidate| candidate.config.model.max_length > candidate.config.own.data.context,
+            "sequences are as long as model.max_length, so that positions cannot move; leave it out, or give a larger model.max_length",
+        ));
+        rules
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let Self { data, adaptive, auxiliary, .. } = &settings.value.own;
-        check_data(settings, data, auxiliary.as_ref())?;
+        let Self { adaptive, .. } = &settings.value.own;
+        check_data(settings)?;
         pretrained::check(settings, attentions)?;
         adaptive::check(settings)?;
         // How many there are is known with the text.
@@ -365,56 +356,6 @@ impl Experiment for Language {
         }
         Ok(())
     }
-}
-
-/// Why a weight of further targets has no effect.
-pub(crate) const WEIGHT_OF_NO_TARGET: &str =
-    "it is the weight of tokens after the next one, and none is a target; leave it out, or give auxiliary.targets of at least 2";
-/// Why losses of lower layers have no effect.
-pub(crate) const NO_LAYERS_BELOW: &str = "the model has one layer and none below it; leave it out, or give more model.layers";
-
-/// Checks the fields that say how a language model reads its text. Theirs are the names of `lm` in every experiment.
-///
-/// # Errors
-/// A usage error that names the field and the remedy.
-pub(crate) fn check_data<E: Experiment>(
-    settings: &Settings<Config<E>>,
-    data: &LanguageData,
-    auxiliary: Option<&AuxiliaryLossesConfig>,
-) -> Result<(), ExperimentError> {
-    let model = &settings.value.model;
-    let farthest = auxiliary.map_or(0, |auxiliary| auxiliary.targets);
-    let remedy = format!("no sequence has a token so far ahead; give at most data.context = {}", data.context);
-    settings.require("auxiliary.targets", farthest <= data.context, remedy)?;
-    let adds_loss = auxiliary.is_none_or(|losses| losses.has_effect(model.layers));
-    let remedy = "it adds no loss to the model's own; give more targets, multiple_positions=false, or intermediate_layers=true in a model of \
-                  more than one layer, or leave it out";
-    settings.require("auxiliary", adds_loss, remedy)?;
-    if data.context == 0 || data.context > model.max_length {
-        let problem = format!(
-            "{} tokens are not between 1 and model.max_length = {}, the maximal length of every attention here; \
-             give a smaller context or --set model.max_length={}",
-            data.context, model.max_length, data.context
-        );
-        return Err(settings.refuse("data.context", problem).into());
-    }
-    let is_windowed = data.evaluation_memory() == 0;
-    if is_windowed && !(1..=data.context).contains(&data.stride) {
-        let problem = format!("{} is not between 1 and data.context = {}", data.stride, data.context);
-        return Err(settings.refuse("data.stride", problem).into());
-    }
-    if data.memory.max(data.evaluation_memory()) > 0 {
-        let refuse = |problem: &str| Err(settings.refuse("data.memory", problem).into());
-        if model.depth == DepthConfig::Reversible {
-            return refuse("a reversible model keeps no inputs of its layers that it could remember; give 0, or another model.depth");
-        }
-        if model.separable_feed_forward {
-            return refuse(
-                "separable feed-forward networks do not remember the segment before; give 0, or model.separable_feed_forward=false",
-            );
-        }
-    }
-    Ok(())
 }
 
 /// The tokens of a text of one or more lines, after the end of a line, or what texts of a pretrained model begin with.

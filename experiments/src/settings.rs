@@ -23,8 +23,8 @@ use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-pub(crate) use self::complete::{table_text, table_text_like};
 pub use self::complete::{changes, complete, complete_text, digest, first_difference, table_digest};
+pub(crate) use self::complete::{table_text, table_text_like};
 pub(crate) use self::reading::{Problem, Setting};
 pub use self::schema::schema;
 

@@ -16,16 +16,15 @@ use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
+use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::swap::Swappable;
 use toml::Table;
 
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
-use crate::experiment::{Attention, Candidate, Card, Experiment, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths};
-use crate::language::{
-    Language, LanguageConfig, LanguageData, LanguageDataset, LanguageTask, NO_LAYERS_BELOW, WEIGHT_OF_NO_TARGET, check_data,
-};
+use crate::experiment::{Attention, Card, Experiment, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths};
+use crate::language::{Language, LanguageConfig, LanguageData, LanguageDataset, LanguageTask, ReadsText, check_data, reading_rules};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::run_folder::RunPaths;
@@ -50,6 +49,16 @@ pub struct SwapDataset {
     sha256: String,
     /// A run of `lm`; none if a model is trained first.
     run: Option<RunStart>,
+}
+
+impl ReadsText for Swap {
+    fn text(&self) -> &LanguageData {
+        &self.data
+    }
+
+    fn auxiliary(&self) -> Option<AuxiliaryLossesConfig> {
+        self.auxiliary
+    }
 }
 
 impl Experiment for Swap {
@@ -85,34 +94,12 @@ impl Experiment for Swap {
     }
 
     fn rules() -> Vec<Rule<Self>> {
-        vec![
-            Rule::counts(&["data.batch", "data.generated_words"]),
-            Rule::used(
-                &["data.generated_words"],
-                |candidate| candidate.config.run.data.is_none(),
-                "the words are those of --data; leave it out",
-            ),
-            Rule::used(
-                &["auxiliary.target_weight"],
-                |candidate| candidate.config.own.auxiliary.is_some_and(|losses| losses.has_further_targets()),
-                WEIGHT_OF_NO_TARGET,
-            ),
-            Rule::used(&["auxiliary.intermediate_layers"], |candidate| candidate.config.model.layers > 1, NO_LAYERS_BELOW),
-            Rule::used(
-                &["data.stride"],
-                // Where the default is longer than the context, one has to be given whatever the models are.
-                |Candidate { config, .. }| {
-                    config.own.data.evaluation_memory() == 0 || config.own.data.context < LanguageData::default().stride
-                },
-                "what is before a token is remembered in evaluation, and no window moves; leave it out, or give data.evaluation_memory=0",
-            ),
-        ]
+        reading_rules()
     }
 
     fn check(settings: &Settings<SwapConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let Swap { data, start, auxiliary, .. } = &settings.value.own;
-        check_data(settings, data, auxiliary.as_ref())?;
-        start.check(settings)?;
+        check_data(settings)?;
+        settings.value.own.start.check(settings)?;
         let language = settings.value.language();
         for attention in attentions {
             // The attention that replaces another one may not be able to have its biases or heads.

@@ -471,6 +471,10 @@ mod tests {
             ("auxiliary", refused::<Language>("[model]\nlayers = 1\n[auxiliary]\ntargets = 1", &[])),
             ("auxiliary", refused::<Swap>("", &["auxiliary={targets=1,intermediate_layers=false}"])),
             ("auxiliary", refused::<Language>("", &["auxiliary={target_weight=0.0,intermediate_layers=false}"])),
+            ("data.stride", refused::<Language>("", &["data.memory=8", "data.stride=16"])),
+            ("data.stride", refused::<Swap>("", &["data.memory=8", "data.stride=16"])),
+            ("model.decoder_layers", refused::<Language>("", &["model.decoder_layers=1"])),
+            ("prefix", refused::<Translation>("", &["prefix='translate: '"])),
         ];
         for (field, refusal) in refusals {
             let message = refusal.unwrap_or_else(|| panic!("{field} is accepted"));
