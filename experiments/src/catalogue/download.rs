@@ -20,9 +20,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use thiserror::Error;
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body};
 
-use self::proxy::NamedProxy;
+use self::proxy::{Direct, NamedProxy};
 use self::response::{Answer, answer};
 use super::partial_download::{Part, Resumption};
 use crate::train::Interrupt;
@@ -252,9 +253,9 @@ pub fn download(wanted: Wanted<'_>, patience: Patience, interrupt: &Interrupt, b
 /// A client for an address: one that begins with https never goes on over http.
 fn agent(address: &str, timeout: Duration, proxy: Option<&NamedProxy>) -> Agent {
     let timeout = Some(timeout);
-    Agent::config_builder()
+    let config = Agent::config_builder()
         .http_status_as_error(false)
-        .proxy(proxy.map(|named| named.proxy.clone()))
+        .proxy(proxy.and_then(NamedProxy::supported))
         .https_only(address.starts_with("https://"))
         .max_redirects(REDIRECTS)
         .save_redirect_history(true)
@@ -264,8 +265,8 @@ fn agent(address: &str, timeout: Duration, proxy: Option<&NamedProxy>) -> Agent 
         .timeout_send_request(timeout)
         .timeout_recv_response(timeout)
         .timeout_per_read(timeout)
-        .build()
-        .into()
+        .build();
+    Agent::with_parts(config, DefaultConnector::default(), Direct(proxy.cloned()))
 }
 
 struct Download<'a> {

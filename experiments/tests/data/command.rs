@@ -11,9 +11,10 @@ use tempfile::TempDir;
 pub fn data() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_heedful"));
     command.arg("data");
-    for variable in ["RUST_LOG", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
-        command.env_remove(variable);
+    for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+        command.env_remove(variable).env_remove(variable.to_uppercase());
     }
+    command.env_remove("RUST_LOG");
     command
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::command::{Workplace, data, refused, stderr, stdout, succeeded};
+use crate::server::Server;
 
 #[test]
 fn the_list_has_every_data_set_with_size_licence_and_page() {
@@ -72,6 +73,19 @@ fn a_proxy_that_cannot_be_used_is_named() {
         assert!(!stderr(&output).contains("secret"));
         assert!(!place.root().join("a").exists());
     }
+}
+
+#[test]
+fn a_redirect_goes_through_the_proxy_though_its_beginning_needs_none() {
+    let proxy = Server::start(|_, connection| connection.answer("403 Forbidden", &[], b""));
+    let server = Server::start(|_, connection| connection.answer("302 Found", &[("Location", "http://example.invalid/a".into())], b""));
+    let place = Workplace::new(&[format!("addresses = [\"{}\"]", server.url("/a"))]);
+    let output = place.fetch(&[]).env("HTTP_PROXY", proxy.url("")).env("NO_PROXY", "127.0.0.1").output().unwrap();
+    refused(&output, 1, &["the proxy http://127.0.0.1:", "(HTTP_PROXY) does not connect"]);
+    assert!(proxy.requests().iter().all(|request| request.path == "example.invalid:80") && !proxy.requests().is_empty());
+    // One that is not supported is refused by name where the redirect leads to it.
+    let output = place.fetch(&[]).env("ALL_PROXY", "socks5://127.0.0.1:1").env("NO_PROXY", "127.0.0.1").output().unwrap();
+    refused(&output, 1, &["`socks5://127.0.0.1:1` of ALL_PROXY cannot be used", "`example.invalid` is to be reached through it"]);
 }
 
 #[test]

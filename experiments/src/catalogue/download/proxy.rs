@@ -1,13 +1,17 @@
 //! The proxy that a download goes through, as the environment names it.
 //!
-//! As with curl, `https_proxy` is for addresses that begin with https, `http_proxy` for those that begin with http, and `all_proxy` for both; the variable of the
-//! other kind counts where none of these is set. Names are in small or capital letters. `no_proxy` lists hosts that need none. Proxies of http and https are
-//! spoken to by CONNECT. One of another scheme (SOCKS) is refused, since going past it in silence may not be wanted.
+//! As with curl, `https_proxy` is for addresses that begin with https, `http_proxy` for those that begin with http, and `all_proxy` for both. Unlike with curl, the
+//! variable of the other kind counts where none of these is set, and all names may be in capital letters. `no_proxy` lists hosts that need none, each with the hosts
+//! of its domain; it is asked for each host that a redirect leads to. Proxies of http and https are spoken to by CONNECT. One of another scheme (SOCKS) is
+//! refused where a host needs it, since going past it in silence may not be wanted.
 
 use std::fmt;
 
 use ureq::Proxy;
+use ureq::config::Config;
 use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::NextTimeout;
 
 use super::DownloadError;
 
@@ -16,14 +20,53 @@ const SCHEMES: [&str; 2] = ["http", "https"];
 /// A proxy and the variable that names it.
 #[derive(Clone, Debug)]
 pub(super) struct NamedProxy {
-    pub(super) proxy: Proxy,
-    pub(super) variable: &'static str,
+    /// Of a scheme that is not supported only the exceptions count.
+    proxy: Proxy,
+    variable: &'static str,
+    /// The scheme, if it is not supported, and the place.
+    unsupported: Option<(String, String)>,
+}
+
+impl NamedProxy {
+    /// What the client goes through, with the hosts that need none; nothing where [`Direct`] refuses the others.
+    pub(super) fn supported(&self) -> Option<Proxy> {
+        self.unsupported.is_none().then(|| self.proxy.clone())
+    }
+
+    /// Whether an address needs it.
+    pub(super) fn is_for(&self, address: &Uri) -> bool {
+        !self.proxy.is_no_proxy(address)
+    }
+
+    /// # Errors
+    /// [`DownloadError::Proxy`] for an address that needs a proxy of a scheme that is not supported.
+    fn check(&self, address: &Uri) -> Result<(), DownloadError> {
+        let Some((scheme, place)) = self.unsupported.as_ref().filter(|_| self.is_for(address)) else { return Ok(()) };
+        let host = address.host().unwrap_or_default();
+        let reason = format!(
+            "`{host}` is to be reached through it, and proxies of the scheme `{scheme}` are not supported, only those of http and https"
+        );
+        Err(DownloadError::Proxy { variable: self.variable, proxy: format!("{scheme}://{place}"), reason })
+    }
+}
+
+/// Finds hosts that are reached without a proxy, and refuses those that need one which is not supported, wherever a redirect leads.
+#[derive(Debug)]
+pub(super) struct Direct(pub(super) Option<NamedProxy>);
+
+impl Resolver for Direct {
+    fn resolve(&self, address: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        if let Some(proxy) = &self.0 {
+            proxy.check(address).map_err(|error| ureq::Error::Other(Box::new(error)))?;
+        }
+        DefaultResolver::default().resolve(address, config, timeout)
+    }
 }
 
 impl fmt::Display for NamedProxy {
     /// Without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { proxy, variable } = self;
+        let Self { proxy, variable, .. } = self;
         write!(f, "the proxy {}://{}:{} ({variable})", proxy.protocol().to_string().to_lowercase(), proxy.host(), proxy.port())
     }
 }
@@ -55,15 +98,20 @@ pub(super) fn of(address: &str, variable: impl Fn(&str) -> Option<String>) -> Re
     if let Some(password) = read.password() {
         builder = builder.password(password);
     }
-    builder = exceptions.split(',').map(str::trim).filter(|host| !host.is_empty()).fold(builder, |builder, host| builder.no_proxy(host));
+    for host in exceptions.split([',', ' ']).filter(|host| !host.is_empty()) {
+        // As for curl, wget and Python a name means its domain too, and so does one with a dot before it.
+        let bare = host.trim_start_matches('.');
+        builder = builder.no_proxy(bare);
+        if !bare.contains('*') {
+            builder = builder.no_proxy(&format!(".{bare}"));
+        }
+    }
     let proxy = builder.build().map_err(|error| refused(error.to_string()))?;
-    if address.parse::<Uri>().is_ok_and(|address| proxy.is_no_proxy(&address)) {
-        return Ok(None);
+    let named = NamedProxy { proxy, variable: name, unsupported: (!is_supported).then(|| (scheme.to_owned(), place.to_owned())) };
+    if let Ok(address) = address.parse() {
+        named.check(&address)?;
     }
-    if !is_supported {
-        return Err(refused(format!("proxies of the scheme `{scheme}` are not supported, only those of http and https")));
-    }
-    Ok(Some(NamedProxy { proxy, variable: name }))
+    Ok(Some(named))
 }
 
 #[cfg(test)]
@@ -72,7 +120,8 @@ mod tests {
 
     fn proxy(address: &str, variables: &[(&str, &str)]) -> Result<Option<String>, String> {
         let variable = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        of(address, variable).map(|proxy| proxy.map(|proxy| proxy.to_string())).map_err(|error| error.to_string())
+        let used = |proxy: NamedProxy| proxy.is_for(&address.parse().unwrap()).then(|| proxy.to_string());
+        of(address, variable).map(|proxy| proxy.and_then(used)).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -97,5 +146,17 @@ mod tests {
             }
         }
         assert!(proxy("https://a.org/b", &[("ALL_PROXY", "http://")]).unwrap_err().contains("http://HOST:PORT"));
+    }
+
+    #[test]
+    fn an_exception_is_a_name_and_its_domain() {
+        let is_used = |host: &str, exceptions: &str| {
+            proxy(&format!("https://{host}/b"), &[("ALL_PROXY", "http://p"), ("NO_PROXY", exceptions)]).unwrap().is_some()
+        };
+        for exceptions in ["example.org", ".example.org", "a.org, example.org", "a.org example.org", "EXAMPLE.org", "*"] {
+            assert!(!is_used("example.org", exceptions) && !is_used("files.example.org", exceptions), "{exceptions}");
+        }
+        assert!(is_used("myexample.org", "example.org") && is_used("example.org", "files.example.org"));
+        assert!(!is_used("files.example.org", "*.example.org") && !is_used("127.0.0.1", "127.0.0.1") && is_used("127.0.0.12", "127.0.0.1"));
     }
 }

@@ -49,6 +49,9 @@ pub(super) fn answer(response: &Response<Body>, address: &str, resumption: Optio
 /// What an error of the client means, which may have connected to a proxy.
 pub(super) fn judge(error: ureq::Error, address: &str, proxy: Option<&NamedProxy>) -> Failure {
     use ureq::Error;
+    let connects = matches!(error, Error::ConnectProxyFailed(_));
+    // A host that needs no proxy fails by itself.
+    let proxy = proxy.filter(|proxy| connects || address.parse().is_ok_and(|address| proxy.is_for(&address)));
     let address = address.to_string();
     match (error, proxy) {
         (Error::Io(cause), Some(proxy)) if cause.kind() == ErrorKind::ConnectionRefused => {
@@ -72,6 +75,10 @@ fn judge_of_server(error: ureq::Error, address: String) -> Failure {
         // A certificate that does not hold arrives as invalid data.
         Error::Io(cause) if !matches!(cause.kind(), ErrorKind::InvalidData | ErrorKind::InvalidInput) => Failure::again(cause.to_string()),
         Error::ConnectionFailed | Error::Protocol(_) | Error::BodyStalled => Failure::again(error.to_string()),
+        Error::Other(cause) => Failure::Final(match cause.downcast::<DownloadError>() {
+            Ok(refusal) => *refusal,
+            Err(cause) => DownloadError::Refused { address, reason: cause.to_string() },
+        }),
         error => Failure::Final(DownloadError::Refused { address, reason: error.to_string() }),
     }
 }
