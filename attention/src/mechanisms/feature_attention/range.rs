@@ -33,6 +33,12 @@ const GREATEST_PRODUCT: f64 = 1e12;
 /// Queries of steps that read from a state of plain features must have one that is not less.
 const LEAST_QUERY: f64 = 1e-15;
 
+/// Products of features of which the greatest of a query and of a key is 1 tell nothing if they are less.
+const LEAST_PRODUCT: f64 = 1e-30;
+
+/// Most numbers that are held for pairs feature by feature.
+const MOST_AT_ONCE: usize = 1 << 22;
+
 /// Numbers of each batch row, which are read together, from columns `[B, 1]`.
 fn numbers<const N: usize>(columns: [Tensor<2>; N]) -> Vec<[f64; N]> {
     let numbers: Vec<f64> = read(Tensor::cat(columns.into(), 1)).iter::<f64>().collect();
@@ -176,11 +182,45 @@ impl Logarithms {
         ((keys - scales.clone()).exp(), scales)
     }
 
-    /// Logarithms of the weights of all pairs, `[B, H, Q, K]`, up to a number for each query. Time and memory `n^2 R`.
+    /// Logarithms of the weights of all pairs, `[B, H, Q, K]`, up to a number for each query.
+    ///
+    /// They are those of products of features of which the greatest of each query and of each key is 1. Queries with a pair whose products are too small to tell
+    /// get them feature by feature, a few queries at a time: what is held at once is `n^2`, and not `n^2 R`.
     pub(super) fn of_pairs(self) -> Tensor<4> {
-        let sums = self.queries.unsqueeze_dim::<5>(3) + self.keys.unsqueeze_dim::<5>(2);
-        let greatest = sums.clone().detach().max_dim(4);
-        ((sums - greatest.clone()).exp().sum_dim(4).log() + greatest).squeeze_dim(4)
+        let Self { queries, keys } = self;
+        let of_greatest_1 = |x: &Tensor<4>| {
+            let greatest = x.clone().detach().max_dim(3);
+            ((x.clone() - greatest.clone()).exp(), greatest)
+        };
+        let ((scaled_queries, of_queries), (scaled_keys, of_keys)) = (of_greatest_1(&queries), of_greatest_1(&keys));
+        let products = scaled_queries.matmul(scaled_keys.swap_dims(2, 3));
+        let is_small = products.clone().detach().lower_elem(LEAST_PRODUCT);
+        let logarithms = products.clone().mask_fill(is_small.clone(), 1.0).log() + of_queries + of_keys.swap_dims(2, 3);
+        let least: Vec<f64> = read(products.detach().min_dim(3).min_dim(1).min_dim(0)).iter::<f64>().collect();
+        if least.iter().all(|&least| least >= LEAST_PRODUCT) {
+            return logarithms;
+        }
+        let [batch, heads, length, width] = keys.dims();
+        let at_once = (MOST_AT_ONCE / (batch * heads * length * width)).max(1);
+        let by_feature = |first: usize, count: usize| {
+            let sums = queries.clone().narrow(2, first, count).unsqueeze_dim::<5>(3) + keys.clone().unsqueeze_dim::<5>(2);
+            let greatest = sums.clone().detach().max_dim(4);
+            ((sums - greatest.clone()).exp().sum_dim(4).log() + greatest).squeeze_dim::<4>(4)
+        };
+        let (mut parts, mut first) = (Vec::new(), 0);
+        // Whether a pair is computed one way or the other depends on nothing but its own query and key.
+        for run in least.chunk_by(|one, other| (*one >= LEAST_PRODUCT) == (*other >= LEAST_PRODUCT)) {
+            let end = first + run.len();
+            let at_once = if run[0] >= LEAST_PRODUCT { run.len() } else { at_once };
+            for first in (first..end).step_by(at_once) {
+                let count = at_once.min(end - first);
+                let part = logarithms.clone().narrow(2, first, count);
+                let small = is_small.clone().narrow(2, first, count);
+                parts.push(if run[0] >= LEAST_PRODUCT { part } else { part.mask_where(small, by_feature(first, count)) });
+            }
+            first = end;
+        }
+        Tensor::cat(parts, 2)
     }
 }
 
@@ -194,4 +234,51 @@ pub(super) fn sums_are_within(sums: Tensor<4>, has_key: Option<&Tensor<4>>) -> V
     let is_within = |[least, greatest, total]: [f64; 3]| least >= LEAST_SUM && greatest <= LEAST_SUM.recip() && total.is_finite();
     let sums = rows(&sums);
     numbers([sums.clone().min_dim(1), sums.clone().max_dim(1), sums.sum_dim(1)]).into_iter().map(is_within).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, Distribution};
+
+    use super::*;
+
+    fn logarithms(shape: [usize; 4], spread: f64, device: &Device) -> Logarithms {
+        let random = |shape| Tensor::<4>::random(shape, Distribution::Uniform(-spread, spread), device);
+        Logarithms { queries: random(shape), keys: random(shape) }
+    }
+
+    fn numbers(x: Tensor<4>) -> Vec<f64> {
+        read(x).iter::<f64>().collect()
+    }
+
+    #[test]
+    fn logarithms_of_weights_are_those_of_sums_over_features() {
+        // Small products in no query, in some and in nearly all.
+        for spread in [1.0, 60.0, 120.0, 4000.0] {
+            let device = Device::flex().autodiff();
+            let Logarithms { queries, keys } = logarithms([2, 2, 5, 3], spread, &device);
+            let (queries, keys) = (queries.require_grad(), keys.require_grad());
+            let found = Logarithms { queries: queries.clone(), keys: keys.clone() }.of_pairs();
+            let (q, k) = (numbers(queries.clone()), numbers(keys.clone()));
+            for (at, found) in numbers(found.clone()).into_iter().enumerate() {
+                let (place, query, key) = (at / 25, at / 5 % 5, at % 5);
+                let terms: Vec<f64> = (0..3).map(|r| q[(place * 5 + query) * 3 + r] + k[(place * 5 + key) * 3 + r]).collect();
+                let greatest = terms.iter().copied().fold(f64::MIN, f64::max);
+                let expected = greatest + terms.iter().map(|term| (term - greatest).exp()).sum::<f64>().ln();
+                assert!((found - expected).abs() < 1e-6 * (spread + 3.0), "{spread}: {found} is not {expected}");
+            }
+            // Shares of features in the weights are the slopes: those of a query sum to the number of keys.
+            let slopes = numbers(queries.grad(&found.sum().backward()).unwrap().sum_dim(3));
+            assert!(slopes.iter().all(|sum| (sum - 5.0).abs() < 1e-4), "{spread}: {slopes:?}");
+        }
+    }
+
+    #[test]
+    fn weights_of_pairs_take_no_memory_for_each_feature() {
+        // With each feature of each pair they would be 17 GB at once.
+        let Logarithms { queries, keys } = logarithms([1, 1, 4096, 256], 1.0, &Device::flex());
+        let of_pairs = Logarithms { queries, keys }.of_pairs();
+        assert_eq!(of_pairs.dims(), [1, 1, 4096, 4096]);
+        assert!(of_pairs.sum().into_scalar::<f32>().is_finite());
+    }
 }
