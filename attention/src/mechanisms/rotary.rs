@@ -17,7 +17,7 @@ pub(super) mod formula;
 mod scaling;
 pub(super) mod tables;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -117,16 +117,20 @@ pub struct Rotary {
 }
 
 /// Angles that change with the length of the sequence so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct ByLength {
     scaling: RotaryScaling,
     base: f64,
     pairs: usize,
+    /// Those of the last length, so that the layers of a step share them.
+    last: Arc<Mutex<Option<Arc<Tables>>>>,
 }
 
 impl ByLength {
     fn tables(&self, length: usize) -> Arc<Tables> {
-        Tables::shared(self.scaling.frequencies_at(self.base, self.pairs, length), self.scaling.magnitude())
+        let tables = Tables::shared(self.scaling.frequencies_at(self.base, self.pairs, length), self.scaling.magnitude());
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(tables.clone());
+        tables
     }
 }
 
@@ -142,7 +146,7 @@ impl RotaryConfig {
             query_norm: norm("query_norm"),
             key_norm: norm("key_norm"),
             tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
-            by_length: self.scaling.is_dynamic().then_some(ByLength { scaling: self.scaling, base: self.base, pairs }),
+            by_length: self.scaling.is_dynamic().then(|| ByLength { scaling: self.scaling, base: self.base, pairs, last: Arc::default() }),
             layout: self.layout,
             score_scale: self.score_scale,
             cache: placement.cache(),
@@ -271,7 +275,7 @@ impl Logits for Rotary {
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
         let keys = normalised(linear_at(memory, &self.key, positions), &self.key_norm);
-        Some(match (self.cache, self.by_length) {
+        Some(match (self.cache, &self.by_length) {
             // Padding on the left moves all positions of a row alike, which changes no score.
             (None, None) => self.turned(keys, self.kv_heads, positions.start, &self.tables),
             // Keys move inside the cache, or their angles change with the length, and they are turned where they are scored.
@@ -283,7 +287,7 @@ impl Logits for Rotary {
         let keys = keys.expect("rotary logits are given the keys that they asked for");
         let scale = self.score_scale.unwrap_or_else(|| (keys.dims()[3] as f64).powf(-0.5));
         let queries = normalised(linear_at(query, &self.query, positions), &self.query_norm) * scale;
-        match (self.cache, self.by_length) {
+        match (self.cache, &self.by_length) {
             (Some(cache), _) => self.terms_in(cache, queries, keys, span, positions),
             (None, Some(by_length)) => {
                 let tables = by_length.tables(span.key_start + span.keys);
@@ -308,6 +312,20 @@ mod tests {
     fn refused(config: RotaryConfig, head_width: usize) -> String {
         let place = Placement::new(Role::Decoder, 8, 2).with_head_width(Some(head_width));
         AnyMechanism::from(config).validate(&place).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn layers_share_the_tables_of_a_length_until_the_next() {
+        let scaling = RotaryScaling::Dynamic { factor: 3.0, original_max_position_embeddings: 7 };
+        let [one, other] = [(); 2].map(|()| ByLength { scaling, base: 1e4, pairs: 3, last: Arc::default() });
+        for length in [20, 21] {
+            let made = Arc::downgrade(&one.tables(length));
+            assert!(made.upgrade().is_some_and(|made| Arc::ptr_eq(&made, &other.tables(length))), "made anew for another layer");
+            for layer in [&one, &other] {
+                layer.tables(length + 1);
+            }
+            assert!(made.upgrade().is_none(), "tables of earlier lengths are kept");
+        }
     }
 
     #[test]
