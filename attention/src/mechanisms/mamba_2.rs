@@ -14,12 +14,13 @@ use burn::nn::Linear;
 use burn::tensor::activation::silu;
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::conformance::formula::{Formula, Query, sigmoid, softplus};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
 use crate::error::ConfigError;
+use crate::gated_norm::HeadNorm;
 use crate::heads::{merge_heads, repeat_heads, split_heads};
 use crate::init::{self, Init};
 use crate::linear::linear;
@@ -52,15 +53,23 @@ pub struct MambaTwoConfig {
     /// Taps of the short convolution, at least 1 (default: 4).
     pub taps: usize,
     /// The least and the greatest step size, `time_step_limit` of Hugging Face: two numbers of which the first is not negative and smaller (default: none,
-    /// which is `[0, inf]` there). Steps outside become these.
+    /// which is `[0, inf]` there and may be given as such). Steps outside become these.
     // Left out where it has its default, so that configurations of earlier runs stay what they are.
     #[setters(into)]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "step_limit")]
     pub time_step_limit: Option<[f64; 2]>,
     /// What the norm adds to the mean square, greater than 0 (default: 1e-5, as in the authors' code).
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_epsilon: Option<f64>,
+}
+
+/// Reads limits of steps, of which infinity is the greatest number that a step can be: not every format of files has it.
+fn step_limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[f64; 2]>, D::Error> {
+    Ok(Option::<[f64; 2]>::deserialize(deserializer)?.and_then(|limit| match limit {
+        [0.0, f64::INFINITY] => None,
+        [least, greatest] => Some([least, if greatest == f64::INFINITY { f64::from(f32::MAX) } else { greatest }]),
+    }))
 }
 
 impl Default for MambaTwoConfig {
@@ -210,15 +219,10 @@ impl Mechanism for MambaTwoConfig {
         if let Some([least, greatest]) = self.time_step_limit
             && !(least >= 0.0 && greatest > least && greatest <= f64::from(f32::MAX))
         {
-            let remedy = "give the least and the greatest step, such as [0.001, 0.1]; a greatest of 1e30 is as none";
+            let remedy = "give the least and the greatest step, such as [0.001, 0.1]; a greatest of inf is as none";
             return Err(check.wrong("time_step_limit", format!("[{least}, {greatest}]"), remedy));
         }
-        match self.norm_epsilon {
-            Some(epsilon) if !(epsilon.is_finite() && epsilon as f32 > 0.0) => {
-                Err(check.wrong("norm_epsilon", epsilon, "give a number greater than 0"))
-            }
-            _ => Ok(()),
-        }
+        HeadNorm::RmsWithGain.validate(self.norm_epsilon, &check)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
