@@ -37,8 +37,9 @@ pub enum OptimiserKind {
     Sgd,
     /// Adafactor (Shazeer and Stern 2018) without a first moment, as in Hugging Face's library and PyTorch. T5 and Reformers were trained with it.
     ///
-    /// Matrices keep means of squared gradients by row and column alone. With `relative_step` the step is the lesser of the learning rate and `1 / sqrt(t)`:
-    /// the paper's is that of `learning_rate = 1e-2` under a constant schedule. Weight decay is that of PyTorch, `x -= rate * weight_decay * x`.
+    /// Matrices keep means of squared gradients by row and column alone. With `relative_step` the step is the lesser of the learning rate and `1 / sqrt(t)`, as
+    /// in PyTorch. That of the paper, and of `relative_step` in Hugging Face's library, which has no rate beside it, is that of `learning_rate = 1e-2` under a
+    /// constant schedule. Weight decay is that of PyTorch, `x -= rate * weight_decay * x`.
     Adafactor,
 }
 

@@ -106,12 +106,35 @@ impl TrainingConfig {
         }
         self.loss_scaling.validate()?;
         self.schedule.validate()?;
-        Ok(self.optimiser.validate()?)
+        self.optimiser.validate()?;
+        let asks_for_relative = self.optimiser.relative_step == Some(true);
+        ensure(!asks_for_relative || self.has_relative_steps(), "optimiser.relative_step", || {
+            "it has no effect: with it a step is the lesser of the rate and 1 / sqrt(t), and no rate of this run exceeds 1 / sqrt(t). \
+             For the steps of the paper and of Hugging Face give training.learning_rate=1e-2 and training.schedule.kind=constant; \
+             for a rate of your own leave it out"
+                .into()
+        })
+    }
+
+    /// Whether `1 / sqrt(t)` shortens a step of Adafactor at one of the rates, or the rates are those of its paper, of which that is said whatever the steps.
+    fn has_relative_steps(&self) -> bool {
+        let rates = if self.learning_rates.is_empty() { std::slice::from_ref(&self.learning_rate) } else { &self.learning_rates };
+        let apart = (self.steps / STEPS_LOOKED_AT).max(1);
+        let mut steps = (1..=self.steps).step_by(apart as usize).chain([self.steps]);
+        let is_of_paper = self.schedule == ScheduleConfig::Constant && rates.contains(&RATE_OF_ADAFACTOR);
+        is_of_paper || steps.any(|step| rates.iter().any(|&rate| self.schedule.rate(step, self.steps, rate) > 1.0 / (step as f64).sqrt()))
     }
 }
 
+/// The step of Shazeer and Stern 2018 is the lesser of it and `1 / sqrt(t)`.
+const RATE_OF_ADAFACTOR: f64 = 1e-2;
+/// Steps of a run, evenly spread, at which its rates are looked at.
+const STEPS_LOOKED_AT: u64 = 10_000;
+
 #[cfg(test)]
 mod tests {
+    use heedful_models::optimiser::OptimiserKind;
+
     use super::*;
 
     #[test]
@@ -143,6 +166,41 @@ mod tests {
             let mut config = TrainingConfig::default();
             spoil(&mut config);
             assert_eq!(config.validate().unwrap_err().field, field);
+        }
+    }
+
+    #[test]
+    fn a_relative_step_that_shortens_no_step_is_refused_but_at_the_rate_of_its_paper() {
+        let config = |steps, rate: f64, schedule: ScheduleConfig, relative| {
+            let optimiser = OptimiserConfig { kind: OptimiserKind::Adafactor, relative_step: relative, ..OptimiserConfig::default() };
+            TrainingConfig { steps, learning_rate: rate, schedule, optimiser, ..TrainingConfig::default() }
+        };
+        let linear = || ScheduleConfig::Linear { warmup: 100, end: 0.0 };
+        for refused in [config(1_000_000, 1e-3, linear(), Some(true)), config(5_000, 9e-3, ScheduleConfig::Constant, Some(true))] {
+            let error = refused.validate().unwrap_err();
+            assert_eq!(error.field, "optimiser.relative_step");
+            assert!(error.reason.contains("no effect") && error.reason.contains("training.learning_rate=1e-2"), "{error}");
+        }
+        for taken in [
+            config(5_000, 1e-2, ScheduleConfig::Constant, Some(true)),
+            config(5_000, 1e-1, linear(), Some(true)),
+            config(2_000_000, 1e-3, ScheduleConfig::Constant, Some(true)),
+            config(5_000, 1e-3, linear(), None),
+            config(5_000, 1e-3, linear(), Some(false)),
+        ] {
+            assert_eq!(taken.validate(), Ok(()), "{taken:?}");
+        }
+    }
+
+    /// Hugging Face's rule with `relative_step` is `min(1e-2, 1 / sqrt(t))`, with `warmup_init` too `min(1e-6 t, 1 / sqrt(t))`.
+    #[test]
+    fn both_relative_steps_of_hugging_face_are_schedules() {
+        for step in [1, 50, 9_999, 10_000, 10_001, 80_000] {
+            let (t, limit) = (step as f64, 1.0 / (step as f64).sqrt());
+            let of = |schedule: ScheduleConfig| schedule.rate(step, 100_000, 1e-2).min(limit);
+            assert_eq!(of(ScheduleConfig::Constant), f64::min(1e-2, limit));
+            let warm = of(ScheduleConfig::InverseSquareRoot { warmup: 10_000 });
+            assert!((warm - f64::min(1e-6 * t, limit)).abs() < 1e-15, "{warm} at step {step}");
         }
     }
 
