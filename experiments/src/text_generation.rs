@@ -3,6 +3,7 @@
 //! An encoder-decoder learns as in translation; what differs is the data, which of a long source is kept, and the scores.
 
 mod config;
+mod scoring;
 
 use std::path::Path;
 
@@ -11,6 +12,7 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::presets::{Preset, PresetModel};
 use heedful_models::seq2seq::Seq2SeqTransformer;
+use toml::Table;
 
 use crate::batch::at_least_in_a_batch;
 use crate::comparison::folder_name;
@@ -21,19 +23,20 @@ use crate::data::word_vectors::WordVectors;
 use crate::data::{dialogue, summary, synonyms};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, TrainingLengths};
-use crate::metrics::{
-    Cider, Combination, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemScore, ItemTable, Meteor,
-    MeteorStatistics, MetricColumn, Rouge, RougeStatistics, RougeVariant, Synonyms,
-};
+use crate::metrics::{Combination, ItemScore, MetricColumn, Synonyms};
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
+use crate::pretrained::Checksums;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::text_to_text::models::{self, MODELS};
-use crate::text_to_text::{self, OWN_FRAME, TextToTextTask, TokenPair};
+use crate::text_to_text::pretrained::{self, PERPLEXITY_BEFORE, Read};
+use crate::text_to_text::{self, Frame, TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
+
+use self::scoring::{Found, Items, items, metrics};
 
 pub use config::{GenerationConfig, GenerationData, GenerationTask, TextGeneration};
 
@@ -44,6 +47,11 @@ pub struct GenerationDataset {
     task: GenerationTask,
     pairs: TextPairs,
     tokeniser: Tokeniser,
+    frame: Frame,
+    /// Tokens that models have vectors for: those of a pretrained one may be more than those of its tokeniser.
+    vocabulary: usize,
+    /// The checksums of the pretrained model, if there is one.
+    pretrained: Option<Checksums>,
     train: Vec<TokenPair>,
     valid: Vec<TokenPair>,
     /// Training pairs that lost a part of their source or of their target.
@@ -52,12 +60,26 @@ pub struct GenerationDataset {
     synonyms: Option<Synonyms>,
 }
 
+/// What T5 was given before documents (Raffel et al. 2020, appendix D).
+const SUMMARIZE: &str = "summarize: ";
+/// Name of the score of weights before training.
+const BEFORE: &str = "score before";
+
+impl GenerationDataset {
+    /// The tokens of the sources of pairs, as far as a model can read them.
+    fn sources(&self, config: &GenerationConfig, pairs: &[Pair]) -> Result<Vec<Vec<u32>>, ExperimentError> {
+        pairs.iter().map(|pair| kept_source(config, self.task, (&self.frame, &self.tokeniser), pair)).collect()
+    }
+}
+
 impl Experiment for TextGeneration {
     const NAME: &'static str = "textgen";
     const TITLE: &'static str = "Summaries and replies";
     const MODELS: &'static [NamedModel] = MODELS;
     const DATA: &'static [&'static str] = &[
         "tokeniser",
+        "pretrained",
+        "prefix",
         "data.tasks",
         "data.test",
         "data.turns",
@@ -78,6 +100,11 @@ impl Experiment for TextGeneration {
         config::defaults(config);
     }
 
+    fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
+        let prefix = || (config.own.data.tasks == [GenerationTask::Summary]).then(|| SUMMARIZE.to_owned());
+        config.own.pretrained.as_deref().map(|folder| pretrained::beneath(folder, prefix())).transpose()
+    }
+
     fn fit_model(name: &str, plain: &Config<Self>, own: &mut Config<Self>, attention: &Attention) -> Result<(), ExperimentError> {
         let tying = own.own.tying;
         models::fit(name, &plain.model, &mut own.model, |model| model.encoder_decoder(1, attention.layout.clone(), tying))
@@ -91,6 +118,11 @@ impl Experiment for TextGeneration {
     fn rules() -> Vec<Rule<Self>> {
         vec![
             Rule::counts(&["data.batch_tokens", "data.turns", "data.test", "data.generated_pairs", "decoding.batch_tokens"]),
+            Rule::used(
+                &["prefix"],
+                |candidate| candidate.config.own.pretrained.is_some(),
+                "it tells a pretrained model what to do, and there is none; leave it out, or give --pretrained DIR",
+            ),
             Rule::used(
                 &["data.generated_pairs"],
                 |candidate| candidate.config.run.data.is_none(),
@@ -111,7 +143,7 @@ impl Experiment for TextGeneration {
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
-        let Self { data, label_smoothing, decoding, .. } = &config.own;
+        let Self { data, label_smoothing, decoding, pretrained, tokeniser, tying, .. } = &config.own;
         if data.tasks.is_empty() {
             return Err(settings.refuse("data.tasks", "no task is named; known are summary and dialogue").into());
         }
@@ -122,6 +154,7 @@ impl Experiment for TextGeneration {
             return Err(settings.refuse("label_smoothing", "it must be at least 0 and less than 1").into());
         }
         decoding.check(settings)?;
+        pretrained::check(settings, pretrained.as_deref(), (tokeniser, *tying), attentions)?;
         for attention in attentions {
             config.model(1, attention).validate().map_err(ExperimentError::usage)?;
         }
@@ -133,7 +166,7 @@ impl Experiment for TextGeneration {
     }
 
     fn card(data: &GenerationDataset) -> Card<'_> {
-        let GenerationDataset { name, pairs: TextPairs { corpus, split }, tokeniser, train, valid, shortened, .. } = data;
+        let GenerationDataset { name, pairs: TextPairs { corpus, split }, tokeniser, vocabulary, train, valid, shortened, .. } = data;
         let tests: Vec<_> = corpus.tests.iter().map(|(name, pairs)| format!("{name} {}", pairs.len())).collect();
         let description = format!(
             "{} to {}: {} training pairs ({shortened} of them shortened to model.max_length), {} for validation; \
@@ -145,7 +178,7 @@ impl Experiment for TextGeneration {
             tests.join(", "),
             tokeniser.vocabulary_size()
         );
-        Card::of_texts(name, &corpus.sha256, description, tokeniser)
+        Card { vocabulary: *vocabulary, ..Card::of_texts(name, &corpus.sha256, description, tokeniser) }
     }
 
     fn batch_tokens(config: &Config<Self>, data: &GenerationDataset) -> usize {
@@ -157,14 +190,17 @@ impl Experiment for TextGeneration {
     }
 
     fn task(setup: Setup<'_, Self>) -> TextToTextTask<'_> {
-        let GenerationDataset { train, valid, tokeniser, .. } = setup.data;
+        let GenerationDataset { train, valid, tokeniser, frame, .. } = setup.data;
         let Self { data, label_smoothing, decoding, .. } = &setup.config.own;
-        let (frame, batch_tokens) = (&OWN_FRAME, data.batch_tokens);
-        TextToTextTask { train, valid, tokeniser, frame, batch_tokens, label_smoothing: *label_smoothing, decoding }
+        TextToTextTask { train, valid, tokeniser, frame, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Seq2SeqTransformer, ExperimentError> {
-        Ok(setup.config.model(setup.data.tokeniser.vocabulary_size(), setup.attention).init(key, device))
+        let model = setup.config.model(setup.data.vocabulary, setup.attention).init(key, device);
+        match &setup.config.own.pretrained {
+            Some(folder) => pretrained::read(folder, model),
+            None => Ok(model),
+        }
     }
 
     fn score(
@@ -179,7 +215,7 @@ impl Experiment for TextGeneration {
         let tests = &dataset.pairs.corpus.tests;
         for (index, (name, pairs)) in tests.iter().enumerate() {
             let pairs = &pairs[..config.own.data.test.unwrap_or(pairs.len()).min(pairs.len())];
-            let sources: Vec<_> = pairs.iter().map(|pair| kept_source(config, dataset.task, &dataset.tokeniser, pair)).collect();
+            let sources = dataset.sources(config, pairs)?;
             let Some(hypotheses) = task.generate(model, &sources, "generating", interrupt) else { return Ok(None) };
             let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
             paths.write_hypotheses(name, &hypotheses)?;
@@ -202,6 +238,24 @@ impl Experiment for TextGeneration {
                 }
             }
         }
+        if let (Some(checksums), Some((name, pairs))) = (&dataset.pretrained, tests.first()) {
+            scores.notes.push(checksums.to_string());
+            let before = Self::model(setup, &RandomKey::from_seed(0), &model.source.tokens.weight.device())?;
+            let Some(perplexity) = task.perplexity(&before, interrupt) else { return Ok(None) };
+            scores.push(PERPLEXITY_BEFORE, perplexity, "per token, of the pretrained weights");
+            let pairs = &pairs[..config.own.data.test.unwrap_or(pairs.len()).min(pairs.len())];
+            let Some(hypotheses) = task.generate(&before, &dataset.sources(config, pairs)?, "generating", interrupt) else {
+                return Ok(None);
+            };
+            let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
+            if let Some(Found { metric, value, signature, .. }) = metrics(setup, &hypotheses, &references).into_iter().next() {
+                scores.push(
+                    BEFORE,
+                    value,
+                    format!("{metric}, {signature}, test set {name}, {} texts, {}", pairs.len(), config.own.decoding),
+                );
+            }
+        }
         let Some(perplexity) = task.perplexity(model, interrupt) else { return Ok(None) };
         scores.push("valid perplexity", perplexity, "per token of the joint vocabulary, without label smoothing");
         if dataset.task == GenerationTask::Dialogue && dataset.vectors.is_none() {
@@ -215,7 +269,8 @@ impl Experiment for TextGeneration {
         let names =
             ["ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "CIDEr", "embedding average"];
         let valid = MetricColumn::new("valid perplexity", "valid ppl").lower_is_better();
-        names.map(percent).into_iter().chain([valid]).collect()
+        let before = percent(BEFORE).defined_as("the first metric, of the pretrained weights");
+        names.map(percent).into_iter().chain([before, valid]).collect()
     }
 
     fn published() -> PublishedNumbers {
@@ -223,9 +278,8 @@ impl Experiment for TextGeneration {
     }
 
     fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
-        let most = setup.config.model.max_length;
-        let fits =
-            |pair: &&Pair| [&pair.source, &pair.target].iter().all(|text| (1..most).contains(&setup.data.tokeniser.encode(text).len()));
+        let (GenerationDataset { tokeniser, frame, .. }, most) = (setup.data, setup.config.model.max_length);
+        let fits = |pair: &&Pair| frame.pair(tokeniser, [&pair.source, &pair.target]).is_ok_and(|pair| pair.is_within(most));
         let pairs = setup.data.pairs.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
         pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
     }
@@ -237,7 +291,7 @@ impl Experiment for TextGeneration {
 
 fn dataset(config: &GenerationConfig, task: GenerationTask) -> Result<GenerationDataset, ExperimentError> {
     let GenerationData { turns, personas, generated_pairs, word_vectors, synonyms, .. } = &config.own.data;
-    let (name, pairs) = match &config.run.data {
+    let (name, mut pairs) = match &config.run.data {
         Some(dir) => {
             let read = match task {
                 GenerationTask::Summary => summary::read(dir),
@@ -255,137 +309,48 @@ fn dataset(config: &GenerationConfig, task: GenerationTask) -> Result<Generation
             (format!("built-in {task}"), made.map_err(ExperimentError::usage)?)
         }
     };
-    let lines = pairs.corpus.train.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
-    let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
+    let texts = pairs.corpus.train.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
+    let (folder, prefix) = (config.own.pretrained.as_deref(), config.own.prefix.as_deref());
+    let Read { tokeniser, frame, vocabulary, checksums: pretrained } = Read::of(folder, prefix, &config.own.tokeniser, texts)?;
+    if let Some(checksums) = &pretrained {
+        pairs.corpus.sha256 = checksums.with_data(&pairs.corpus.sha256);
+    }
     let mut shortened = 0;
-    let mut encode = |pairs: &[Pair]| -> Vec<TokenPair> {
+    let mut encode = |pairs: &[Pair]| -> Result<Vec<TokenPair>, ExperimentError> {
         let encode = |pair: &Pair| {
-            let source = kept_source(config, task, &tokeniser, pair);
-            let mut target = tokeniser.encode(&pair.target);
+            let source = kept_source(config, task, (&frame, &tokeniser), pair)?;
+            let mut target = tokeniser.try_encode(&pair.target).map_err(ExperimentError::usage)?;
             let was_longer = target.len() >= config.model.max_length || source.len() == config.model.max_length;
             target.truncate(config.model.max_length - 1);
             shortened += usize::from(was_longer);
-            TokenPair { source, target }
+            Ok(TokenPair { source, target })
         };
         pairs.iter().map(encode).collect()
     };
-    let valid = encode(&pairs.corpus.valid);
-    let train = encode(&pairs.corpus.train);
+    let valid = encode(&pairs.corpus.valid)?;
+    let train = encode(&pairs.corpus.train)?;
     let vectors = word_vectors.as_deref().map(|path: &Path| WordVectors::read(path)).transpose().map_err(ExperimentError::failure)?;
     let synonyms = synonyms.as_deref().map(synonyms::read).transpose().map_err(ExperimentError::failure)?;
-    Ok(GenerationDataset { name, task, pairs, tokeniser, train, valid, shortened, vectors, synonyms })
+    Ok(GenerationDataset { name, task, pairs, tokeniser, frame, vocabulary, pretrained, train, valid, shortened, vectors, synonyms })
 }
 
 /// The tokens of a source that a model can read: of a document the first, since news begin with what matters, of a dialogue the last.
-fn kept_source(config: &GenerationConfig, task: GenerationTask, tokeniser: &Tokeniser, pair: &Pair) -> Vec<u32> {
-    let mut source = tokeniser.encode(&pair.source);
+/// What stands around it stays.
+fn kept_source(
+    config: &GenerationConfig,
+    task: GenerationTask,
+    (frame, tokeniser): (&Frame, &Tokeniser),
+    pair: &Pair,
+) -> Result<Vec<u32>, ExperimentError> {
+    let mut source = frame.source(tokeniser, &pair.source)?;
     let excess = source.len().saturating_sub(config.model.max_length);
-    match task {
-        GenerationTask::Summary => source.truncate(config.model.max_length),
-        GenerationTask::Dialogue => drop(source.drain(..excess)),
-    }
-    source
-}
-
-/// A score of a task, as a fraction.
-struct Found {
-    metric: &'static str,
-    value: f64,
-    signature: String,
-    items: Items,
-}
-
-/// What a score is made of.
-enum Items {
-    /// The mean of these values of the texts.
-    Values(Vec<f64>),
-    /// Counts over all texts.
-    Texts(CorpusMetric),
-}
-
-/// The values of the texts of a test set, which are told apart by their references.
-fn items(set: &str, found: &[Found], references: &[[&str; 1]]) -> ItemTable {
-    let values = found.iter().filter_map(|found| match &found.items {
-        Items::Values(values) => Some((found.metric, values)),
-        Items::Texts(_) => None,
-    });
-    let (names, values): (Vec<_>, Vec<_>) = values.unzip();
-    let mut table = ItemTable::new(set, &names);
-    for (index, [reference]) in references.iter().enumerate() {
-        table.push(reference.as_bytes(), &values.iter().map(|values| values[index]).collect::<Vec<_>>());
-    }
-    table
-}
-
-/// The scores of a task.
-fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: &[[&str; 1]]) -> Vec<Found> {
-    let GenerationData { stemmer, cider, .. } = setup.config.own.data;
-    let of_rouge = |metric, rouge: Rouge, statistics: Vec<RougeStatistics>| Found {
-        metric,
-        value: rouge.score(&statistics.iter().copied().sum()).f_measure,
-        signature: rouge.signature(Some(1)),
-        items: Items::Values(statistics.iter().map(|statistics| statistics.f_measure).collect()),
-    };
-    let meteor = Meteor { synonyms: setup.data.synonyms.as_ref(), ..Meteor::default() };
-    let of_meteor = |statistics: Vec<MeteorStatistics>| Found {
-        metric: "METEOR",
-        value: meteor.score(&statistics.iter().copied().sum()).score,
-        signature: meteor.signature(Some(1)),
-        items: Items::Values(statistics.iter().map(|statistics| statistics.score).collect()),
-    };
-    if setup.data.task == GenerationTask::Summary {
-        // Marks of sentences are no words of a summary.
-        let lines = |text: &str| summary::with_line_ends(text);
-        let summaries: Vec<String> = hypotheses.iter().map(|text| lines(text)).collect();
-        let of_references: Vec<[String; 1]> = references.iter().map(|[text]| [lines(text)]).collect();
-        let variants = [
-            ("ROUGE-1", RougeVariant::Rouge1),
-            ("ROUGE-2", RougeVariant::Rouge2),
-            ("ROUGE-L", RougeVariant::RougeL),
-            ("ROUGE-Lsum", RougeVariant::RougeLsum),
-        ];
-        let rouge = |(metric, variant)| {
-            let rouge = Rouge { variant, stemmer };
-            of_rouge(metric, rouge, rouge.corpus_statistics(&summaries, &of_references))
+    if excess > 0 {
+        let last = source.len() - excess - usize::from(frame.ends_sources);
+        let first = match task {
+            GenerationTask::Summary => last,
+            GenerationTask::Dialogue => tokeniser.try_encode(frame.prefix.trim_end()).map_err(ExperimentError::usage)?.len().min(last),
         };
-        let mut found: Vec<_> = variants.map(rouge).into();
-        found.push(of_meteor(meteor.corpus_statistics(&summaries, &of_references)));
-        return found;
+        source.drain(first..first + excess);
     }
-    let bleu = DialogueBleu::default();
-    let scores = bleu.corpus_score(hypotheses, references).bleu;
-    let of_order = |((metric, value), order)| {
-        let items = Items::Texts(CorpusMetric::DialogueBleu { bleu, order });
-        Found { metric, value, signature: bleu.signature(Some(1)), items }
-    };
-    let mut found: Vec<_> = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"].into_iter().zip(scores).zip(1..).map(of_order).collect();
-    let rouge = Rouge { variant: RougeVariant::RougeL, stemmer };
-    found.push(of_rouge("ROUGE-L", rouge, rouge.corpus_statistics(hypotheses, references)));
-    found.push(of_meteor(meteor.corpus_statistics(hypotheses, references)));
-    let cider = Cider { variant: cider, ..Cider::default() };
-    let statistics = cider.corpus_statistics(hypotheses, references);
-    found.push(Found {
-        metric: "CIDEr",
-        value: cider.score(&statistics.iter().copied().sum()).score,
-        signature: cider.signature(Some(1)),
-        items: Items::Values(statistics.iter().map(|statistics| statistics.score).collect()),
-    });
-    if let Some(vectors) = &setup.data.vectors {
-        let similarity = EmbeddingSimilarity::new(vectors.name(), |word: &str| vectors.of(word));
-        let statistics = similarity.corpus_statistics(hypotheses, references);
-        let score = similarity.score(&statistics.iter().copied().sum());
-        type Of = fn(&EmbeddingStatistics) -> f64;
-        let values: [(_, _, Of); 3] = [
-            ("embedding average", score.average, |statistics| statistics.average),
-            ("greedy matching", score.greedy, |statistics| statistics.greedy),
-            ("vector extrema", score.extrema, |statistics| statistics.extrema),
-        ];
-        found.extend(values.map(|(metric, value, of)| Found {
-            metric,
-            value,
-            signature: similarity.signature(Some(1)),
-            items: Items::Values(statistics.iter().map(of).collect()),
-        }));
-    }
-    found
+    Ok(source)
 }

@@ -1,6 +1,7 @@
 //! Training an encoder-decoder on pairs of texts, and generating the second from the first.
 
 pub(crate) mod models;
+pub(crate) mod pretrained;
 
 use std::fmt;
 
@@ -72,6 +73,13 @@ pub struct TokenPair {
     pub source: Vec<u32>,
     /// What is to be generated.
     pub target: Vec<u32>,
+}
+
+impl TokenPair {
+    /// Whether both sides have tokens, and fewer than `most`.
+    pub(crate) fn is_within(&self, most: usize) -> bool {
+        [&self.source, &self.target].iter().all(|tokens| (1..most).contains(&tokens.len()))
+    }
 }
 
 /// Lengths of pairs, whose targets have a begin or an end beside their tokens.

@@ -28,11 +28,10 @@ use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::text_to_text::models::{self, MODELS};
-use crate::text_to_text::{self, Frame, OWN_FRAME, TextToTextTask, TokenPair};
+use crate::text_to_text::pretrained::{PERPLEXITY_BEFORE, Read, read as read_weights};
+use crate::text_to_text::{self, Frame, TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
-
-use self::pretrained::Read;
 
 pub use config::{Translation, TranslationConfig, TranslationData};
 
@@ -186,19 +185,12 @@ impl Experiment for Translation {
                 ("built-in".to_owned(), generate::parallel(&RandomKey::from_seed(0).named("translation data"), sizes))
             }
         };
-        let read = config.own.pretrained.as_deref().map(|folder| Read::of(folder, config.own.prefix.as_deref())).transpose()?;
-        let (tokeniser, frame, vocabulary, pretrained) = match read {
-            Some(Read { tokeniser, frame, vocabulary, checksums }) => {
-                corpus.sha256 = checksums.with_data(&corpus.sha256);
-                (tokeniser, frame, vocabulary, Some(checksums))
-            }
-            None => {
-                let lines = corpus.train.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
-                let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
-                let vocabulary = tokeniser.vocabulary_size();
-                (tokeniser, OWN_FRAME.clone(), vocabulary, None)
-            }
-        };
+        let texts = corpus.train.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
+        let (folder, prefix) = (config.own.pretrained.as_deref(), config.own.prefix.as_deref());
+        let Read { tokeniser, frame, vocabulary, checksums: pretrained } = Read::of(folder, prefix, &config.own.tokeniser, texts)?;
+        if let Some(checksums) = &pretrained {
+            corpus.sha256 = checksums.with_data(&corpus.sha256);
+        }
         let encode = |pair: &Pair| frame.pair(&tokeniser, [&pair.source, &pair.target]);
         let max_length = config.model.max_length;
         let fits = |pair: &TokenPair| pair.source.len() <= max_length && pair.target.len() < max_length;
@@ -269,7 +261,7 @@ impl Experiment for Translation {
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Seq2SeqTransformer, ExperimentError> {
         let model = setup.config.model(setup.data.vocabulary, setup.attention).init(key, device);
         match &setup.config.own.pretrained {
-            Some(folder) => pretrained::read(folder, model),
+            Some(folder) => read_weights(folder, model),
             None => Ok(model),
         }
     }
@@ -324,7 +316,7 @@ impl Experiment for Translation {
             scores.notes.push(checksums.to_string());
             let before = Self::model(setup, &RandomKey::from_seed(0), &model.source.tokens.weight.device())?;
             let Some(perplexity) = task.perplexity(&before, interrupt) else { return Ok(None) };
-            scores.push(pretrained::PERPLEXITY_BEFORE, perplexity, "per token, of the pretrained weights");
+            scores.push(PERPLEXITY_BEFORE, perplexity, "per token, of the pretrained weights");
             let Some(hypotheses) = task.generate(&before, &setup.data.sources(pairs)?, "translating", interrupt) else { return Ok(None) };
             let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
             let signature = format!("{}, test set {name}, {}", bleu.signature(Some(1)), setup.config.own.decoding);
@@ -349,10 +341,7 @@ impl Experiment for Translation {
 
     fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
         let (TranslationDataset { tokeniser, frame, .. }, most) = (setup.data, setup.config.model.max_length);
-        let fits = |pair: &&Pair| {
-            let pair = frame.pair(tokeniser, [&pair.source, &pair.target]);
-            pair.is_ok_and(|TokenPair { source, target }| [source, target].iter().all(|tokens| (1..most).contains(&tokens.len())))
-        };
+        let fits = |pair: &&Pair| frame.pair(tokeniser, [&pair.source, &pair.target]).is_ok_and(|pair| pair.is_within(most));
         let pairs = setup.data.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
         pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
     }

@@ -44,8 +44,13 @@ pub type GenerationConfig = Config<TextGeneration>;
 pub struct TextGeneration {
     /// Which task.
     pub data: GenerationData,
-    /// How texts are cut into tokens: one vocabulary for both sides.
+    /// How texts are cut into tokens: one vocabulary for both sides; `pretrained` is that of the pretrained model.
     pub tokeniser: TokeniserConfig,
+    /// Folder of a pretrained T5 of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, `prefix`, the attention, `tying`,
+    /// `label_smoothing` and the fields of the table `model`.
+    pub pretrained: Option<PathBuf>,
+    /// Text before each source of a pretrained model, which tells it what to do: by default, if summaries alone are generated, `summarize: `, and otherwise none.
+    pub prefix: Option<String>,
     /// Which matrices are one: `three-way`, `output` or `none`.
     pub tying: Tying,
     /// ε of label smoothing, in `[0, 1)`.
@@ -85,6 +90,8 @@ impl Default for TextGeneration {
         Self {
             data: GenerationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            pretrained: None,
+            prefix: None,
             tying: Tying::ThreeWay,
             label_smoothing: 0.1,
             decoding: Decoding::default(),

@@ -372,15 +372,14 @@ fn mt(pretrained: &Path, data: &Path, out: &Path) -> Command {
     command
 }
 
-/// The perplexity of two sentences, from the logits of a T5: its decoder begins with the token of padding, sources and targets end with that of the end.
-fn perplexity_of_pairs(folder: &Path, prefix: &str) -> f64 {
+/// The perplexity of targets, from the logits of a T5: its decoder begins with the token of padding, sources and targets end with that of the end.
+fn perplexity_of_pairs(folder: &Path, pairs: &[[String; 2]]) -> f64 {
     let device = Device::flex();
     let model = Pretrained::open(folder).unwrap().seq2seq(&device).unwrap();
     let id = |letter: char| LETTERS.chars().position(|known| known == letter).map_or(5, |place| place as i32 + 4);
     let (mut nats, mut count) = (0.0, 0);
-    for number in 0..2 {
-        let source: Vec<i32> = format!("{prefix}the cat {number}").chars().map(id).chain([1]).collect();
-        let target: Vec<i32> = format!("an hose {number}").chars().map(id).chain([1]).collect();
+    for pair in pairs {
+        let [source, target] = pair.each_ref().map(|text| text.chars().map(id).chain([1]).collect::<Vec<i32>>());
         let given: Vec<i32> = std::iter::once(0).chain(target[..target.len() - 1].iter().copied()).collect();
         let [source, given] = [source, given].map(|tokens| Tensor::<1, Int>::from_data(&tokens[..], &device).unsqueeze());
         let logits: Vec<f64> = read(model.forward(source, given, &Mask::none())).iter::<f64>().collect();
@@ -402,7 +401,10 @@ fn a_pretrained_t5_is_scored_and_fine_tuned() {
         assert!(stdout(&output).contains("before"), "{}", stdout(&output));
         let found = metrics(&first);
         let [before, after] = ["valid perplexity before", "valid perplexity"].map(|metric| found[metric].as_f64().unwrap());
-        let expected = perplexity_of_pairs(folder.path(), "translate English to German: ");
+        let expected = perplexity_of_pairs(
+            folder.path(),
+            &[0, 1].map(|n| [format!("translate English to German: the cat {n}"), format!("an hose {n}")]),
+        );
         assert!((before / expected - 1.0).abs() < 1e-4, "{name}: {before} and {expected}");
         assert!(after < 0.9 * before && found["BLEU before"].is_number() && found["BLEU"].is_number(), "{name}: {found}");
         let config = fs::read_to_string(first.join("config.toml")).unwrap();
@@ -420,6 +422,34 @@ fn a_pretrained_t5_is_scored_and_fine_tuned() {
         succeeded(&mt(folder.path(), data.path(), &plain).args(["--set", "prefix=''", "--target", "nl"]).output().unwrap());
         assert_ne!(metrics(&plain)["valid perplexity before"], found["valid perplexity before"], "{name}");
     }
+}
+
+#[test]
+fn a_pretrained_t5_summarises_what_it_can_read_of_a_document() {
+    let (folder, data, out) = (folder("t5"), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (part, count) in [("train", 12), ("val", 2), ("test", 2)] {
+        let write = |side: &str, text: &str| {
+            let lines: String = (0..count).map(|n| format!("{n} {text}\n")).collect();
+            fs::write(data.path().join(format!("{part}.{side}")), lines).unwrap();
+        };
+        write("source", "the cat sat on the dog and the hen");
+        write("target", "cat on dog");
+    }
+    let mut command = binary("textgen");
+    command.arg("--pretrained").arg(folder.path()).arg("--data").arg(data.path()).arg("--out").arg(out.path().join("run"));
+    command.args(["--task", "summary", "--set", "model.max_length=32", "--set", "decoding={beam=2, extra_length=2}", "--steps", "4"]);
+    command.args(["--quiet", "--set", "training={learning_rate = 5e-2, evaluate_every = 2, checkpoint_every = 2}"]);
+    succeeded(&command.output().unwrap());
+    let found = metrics(&out.path().join("run"));
+    // The last of 32 tokens is that of the end.
+    let pairs = [0, 1].map(|n| {
+        let source: String = format!("summarize: {n} the cat sat on the dog and the hen").chars().take(31).collect();
+        [source, format!("{n} cat on dog")]
+    });
+    let [before, after] = ["valid perplexity before", "valid perplexity"].map(|metric| found[metric].as_f64().unwrap());
+    let expected = perplexity_of_pairs(folder.path(), &pairs);
+    assert!((before / expected - 1.0).abs() < 1e-4, "{before} and {expected}");
+    assert!(after < 0.9 * before && found["score before"].is_number(), "{found}");
 }
 
 #[test]
