@@ -1,7 +1,8 @@
 //! Vectors of words in the text format of GloVe: on each line a word and its numbers, separated by spaces.
 //!
 //! Plain or `.gz`. The numbers are the last fields of a line, as many as most lines end in, so that a word may have spaces (`. . .` in GloVe 840B). The format
-//! of word2vec is the same after a first line with the numbers of words and of dimensions, which is skipped. Not covered: binary formats.
+//! of word2vec is the same after a first line with the numbers of words and of dimensions, which is skipped. The last part of a word may look like one more number
+//! (`version 1.5`): a warning counts such lines, and a file that has many is refused. Not covered: binary formats.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,18 +21,34 @@ impl WordVectors {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`DataError::FieldValue`] for what is no number, for fewer numbers than the others have and for one more before them, [`DataError::Empty`] if there is no
-    /// vector, and those of [`TextFile::read`].
+    /// [`DataError::FieldValue`] for what is no number, for fewer numbers than the others have and where more than a third of the lines have one more before
+    /// them, [`DataError::Empty`] if there is no vector, and those of [`TextFile::read`].
     pub fn read(path: &Path) -> Result<Self, DataError> {
         let file = TextFile::read(path, "a file of word vectors")?;
         let head = file.lines.first().and_then(|line| head(line));
         let lines = || file.lines.iter().enumerate().skip(usize::from(head.is_some())).filter(|(_, line)| !line.trim_ascii().is_empty());
         let width = head.unwrap_or_else(|| most_frequent(lines().map(|(_, line)| numbers_at_the_end(line))));
         let mut vectors = HashMap::with_capacity(file.lines.len());
+        let (mut count, mut doubtful) = (0, Vec::new());
         for (index, line) in lines() {
             let (word, vector) =
                 divided(line, width).map_err(|Problem { word, value, expected }| file.wrong(index, word, &value, &expected))?;
+            count += 1;
+            if ends_in_a_fraction(word) {
+                doubtful.push((index, word));
+            }
             vectors.insert(word.to_owned(), vector);
+        }
+        if let Some(&(index, word)) = doubtful.first() {
+            if 3 * doubtful.len() > count {
+                let first = word.split_ascii_whitespace().next().unwrap_or_default();
+                return Err(file.wrong(index, first, &format!("{} numbers", width + 1), &format!("{width} numbers, as most lines have")));
+            }
+            let (path, line) = (file.path.display(), index + 1);
+            tracing::warn!(
+                "{path}: words of {} lines end in a number, such as `{word}` in line {line}: vectors have {width}",
+                doubtful.len()
+            );
         }
         if vectors.is_empty() {
             let (found, remedy) = ("no vector".to_owned(), "give a file in the text format of GloVe".to_owned());
@@ -105,18 +122,12 @@ fn divided(line: &str, width: usize) -> Result<(&str, Vec<f32>), Problem<'_>> {
         rest = before.trim_ascii_end();
     }
     vector.reverse();
-    // A part of a word may be a number ("route 66"), but hardly a fraction.
-    if let Some((_, last)) = rest.rsplit_once(' ')
-        && last.contains('.')
-        && number(last).is_some()
-    {
-        return Err(Problem {
-            word: first,
-            value: format!("{} numbers", width + 1),
-            expected: format!("{width} numbers, as most lines have"),
-        });
-    }
     Ok((rest, vector))
+}
+
+/// Whether the last part of a word may be one more number of its vector: a part of a word may be a number ("route 66"), but seldom a fraction.
+fn ends_in_a_fraction(word: &str) -> bool {
+    word.rsplit_once(' ').is_some_and(|(_, last)| last.contains('.') && number(last).is_some())
 }
 
 #[cfg(test)]
@@ -163,13 +174,23 @@ mod tests {
     }
 
     #[test]
+    fn a_word_may_end_in_a_fraction_where_other_lines_settle_the_width() {
+        let text = "version 1.5 0.1 0.2\nthe 0.3 0.4\nof 0.5 -0.6\nversion 2.0 0.7 0.8\na 1 2\nand 3 4\n";
+        for head in ["", "6 2\n"] {
+            let vectors = read(&format!("{head}{text}")).unwrap();
+            assert_eq!(vectors.of("version 1.5"), Some(&[0.1, 0.2][..]));
+            assert_eq!((vectors.of("version 2.0"), vectors.of("version")), (Some(&[0.7, 0.8][..]), None));
+        }
+    }
+
+    #[test]
     fn what_is_no_vector_is_refused_with_its_line() {
         for (text, parts) in [
             ("a 1 2\nb 1\n", &["line 2", "`b`", "2 numbers"][..]),
             ("a 1 x\n", &["line 1", "`a`", "`x`"]),
             ("a 1 inf\n", &["line 1", "`inf`"]),
             ("a 1 2\nb 1 x 2\nc 1 2\n", &["line 2", "`b`", "`x`", "finite"]),
-            ("a 1 2\nb 0.5 1 2\nc 1 2\n", &["line 2", "`b`", "3 numbers", "2 numbers"]),
+            ("a 1 2\nb 0.5 1 2\nc 1 2\nd 0.7 3 4\n", &["line 2", "`b`", "3 numbers", "2 numbers"]),
             ("a 1 2\n1 2\nc 1 2\n", &["line 2", "`1`", "1 numbers", "a word and 2"]),
             ("2 3\na 1 2\nb 1 2\n", &["line 2", "`a`", "2 numbers", "a word and 3"]),
             ("a\n", &["line 1", "`a`", "0 numbers"]),
