@@ -15,7 +15,7 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
 use heedful_models::classifier::Classifier;
-use heedful_models::presets::{Preset, PresetModel};
+use heedful_models::presets::Preset;
 use toml::Table;
 
 use crate::batch::at_least_in_a_batch;
@@ -25,7 +25,6 @@ use crate::data::glue::{Example, GlueData, GlueTask, Label};
 use crate::error::{Completion, ExperimentError};
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length};
 use crate::metrics::MetricColumn;
-use crate::model::ModelSettings;
 use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
 use crate::published::PublishedNumbers;
@@ -183,9 +182,7 @@ impl Experiment for Classification {
     }
 
     fn preset(preset: &Preset) -> Option<PaperModel> {
-        let PresetModel::Classifier(config) = &preset.model else { return None };
-        let model = PaperModel::new(&config.attention, ModelSettings::of_classifier(config));
-        Some(model.with("pooling", config.pooling).with("pooler", config.pooler))
+        PaperModel::of_classifier(preset)
     }
 
     fn rules() -> Vec<Rule<Self>> {

@@ -6,7 +6,7 @@
 
 use heedful_attention::registry::AnyMechanism;
 use heedful_models::layout::{AttentionLayout, LayerAttention};
-use heedful_models::presets::{self, Preset, Size};
+use heedful_models::presets::{self, Preset, PresetModel, Size};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -37,6 +37,19 @@ impl PaperModel {
     /// A model with one stack of layers.
     pub fn new(attention: &LayerAttention, model: ModelSettings) -> Self {
         Self { attention: name(attention), mechanisms: attention.mechanisms().to_vec(), model, further: Table::new() }
+    }
+
+    /// A classifier, if the preset is one.
+    pub fn of_classifier(preset: &Preset) -> Option<Self> {
+        let PresetModel::Classifier(config) = &preset.model else { return None };
+        let model = Self::new(&config.attention, ModelSettings::of_classifier(config));
+        Some(model.with("pooling", config.pooling).with("pooler", config.pooler))
+    }
+
+    /// A model with an encoder and a decoder, if the preset is one.
+    pub fn of_encoder_decoder(preset: &Preset) -> Option<Self> {
+        let PresetModel::Seq2Seq(config) = &preset.model else { return None };
+        Some(Self::of_layout(&config.attention, ModelSettings::of_encoder_decoder(config)).with("tying", config.tying))
     }
 
     /// A model with an encoder and a decoder: the same self-attention in both, or a layout that has a name.

@@ -9,7 +9,7 @@ use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::Classifier;
-use heedful_models::presets::{Preset, PresetModel};
+use heedful_models::presets::Preset;
 
 use crate::classification::examples::{Encoder, Frame, Part, Question};
 use crate::classification::{ClassificationDataset, ClassificationTask, Start};
@@ -20,7 +20,6 @@ use crate::data::labelled::{LabelledText, LabelledTexts};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Setup, TrainingLengths};
 use crate::metrics::MetricColumn;
-use crate::model::ModelSettings;
 use crate::presets::PaperModel;
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
@@ -43,9 +42,7 @@ impl Experiment for TextClassification {
     }
 
     fn preset(preset: &Preset) -> Option<PaperModel> {
-        let PresetModel::Classifier(config) = &preset.model else { return None };
-        let model = PaperModel::new(&config.attention, ModelSettings::of_classifier(config));
-        Some(model.with("pooling", config.pooling).with("pooler", config.pooler))
+        PaperModel::of_classifier(preset)
     }
 
     fn rules() -> Vec<Rule<Self>> {

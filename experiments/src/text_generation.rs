@@ -10,7 +10,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
-use heedful_models::presets::{Preset, PresetModel};
+use heedful_models::presets::Preset;
 use heedful_models::seq2seq::Seq2SeqTransformer;
 use toml::Table;
 
@@ -111,8 +111,7 @@ impl Experiment for TextGeneration {
     }
 
     fn preset(preset: &Preset) -> Option<PaperModel> {
-        let PresetModel::Seq2Seq(config) = &preset.model else { return None };
-        Some(PaperModel::of_layout(&config.attention, ModelSettings::of_encoder_decoder(config)).with("tying", config.tying))
+        PaperModel::of_encoder_decoder(preset)
     }
 
     fn rules() -> Vec<Rule<Self>> {

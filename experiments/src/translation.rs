@@ -7,7 +7,7 @@ mod words;
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
-use heedful_models::presets::{Preset, PresetModel};
+use heedful_models::presets::Preset;
 use heedful_models::seq2seq::Seq2SeqTransformer;
 use toml::{Table, Value};
 
@@ -21,7 +21,6 @@ use crate::experiment::{Attention, Candidate, Card, Config, Experiment, NamedMod
 use crate::metrics::{
     Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu,
 };
-use crate::model::ModelSettings;
 use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
 use crate::published::PublishedNumbers;
@@ -123,8 +122,7 @@ impl Experiment for Translation {
     }
 
     fn preset(preset: &Preset) -> Option<PaperModel> {
-        let PresetModel::Seq2Seq(config) = &preset.model else { return None };
-        Some(PaperModel::of_layout(&config.attention, ModelSettings::of_encoder_decoder(config)).with("tying", config.tying))
+        PaperModel::of_encoder_decoder(preset)
     }
 
     fn rules() -> Vec<Rule<Self>> {
