@@ -73,7 +73,6 @@ fn close(what: &str, found: &[f64], all: &[Vec<f64>], part: f64, least: f64) -> 
             return Err(format!("{what}: the formula gives {expected} at {at}"));
         }
         // Not `>`, which passes over NaN.
-        // Not a number is not near.
         let is_near = (found - expected).abs() <= part * greatest + 20.0 * apart;
         if !is_near {
             return Err(format!("{what}, number {at}: {found} instead of {expected}, of which other roundings are {apart} away"));

@@ -42,7 +42,7 @@
 //! A decoder becomes a classifier of the state of its last token by a [new output](Pretrained::with_new_output), or is one in the files. Its output is a
 //! projection without biases.
 //!
-//! BERT and RoBERTa add a vector for the segment of every token, also where there is one segment alone, as always in RoBERTa: give
+//! BERT and RoBERTa add a vector for the segment of every token, also to a single text. In RoBERTa all tokens have segment 0. Give
 //! [`Sentences`](crate::classifier::Sentences) whose `segments` are zeros. Without segments, as in [`Classifier::forward`], none is added, and logits are not those of transformers.
 
 mod architecture;

@@ -36,8 +36,8 @@ pub enum RotaryScaling {
         /// Length of the sequences of training, at least 1: `max_position_embeddings` of Hugging Face.
         original_max_position_embeddings: usize,
     },
-    /// The fastest pairs are turned alone, with the angles that they have among all pairs of a head, and divided by the factor (`proportional` there, Gemma). Others
-    /// than with `fraction`, pairs lie as those of a head that is turned whole.
+    /// The fastest pairs are turned alone, with the angles that they have among all pairs of a head, and divided by the factor (`proportional` there, Gemma). Unlike
+    /// with `fraction`, the two channels of a pair are half a head apart.
     Proportional {
         /// At least 1 (default 1).
         #[serde(default = "one")]

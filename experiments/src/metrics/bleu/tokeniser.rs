@@ -18,7 +18,7 @@ pub enum Tokeniser {
     /// The rules of `mteval-v14` in its international mode: cuts at every punctuation mark and symbol of Unicode except inside numbers.
     #[serde(rename = "intl")]
     International,
-    /// Each Chinese character is a word, and what stands between them is cut by the rules for full stops, commas and hyphens of `mteval-v13a`.
+    /// Each Chinese character is a word, and what stands between them is cut by the rules of `mteval-v13a` for punctuation. Entities (`&quot;`) and `<skipped>` stay.
     #[serde(rename = "zh")]
     Chinese,
     /// Each character that is not white space is a word.

@@ -121,7 +121,7 @@ fn root_mean_square(values: &[f64]) -> f64 {
     (values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64).sqrt()
 }
 
-/// Sums over the rows of a matrix, then over its columns.
+/// Means of the rows of a matrix, and those of its columns.
 fn means(values: &[f64]) -> [Vec<f64>; 2] {
     let rows = values.chunks(COLUMNS).map(|row| row.iter().sum::<f64>() / COLUMNS as f64).collect();
     let columns = (0..COLUMNS).map(|column| values.iter().skip(column).step_by(COLUMNS).sum::<f64>() / ROWS as f64).collect();
