@@ -64,12 +64,30 @@ pub struct MambaTwoConfig {
     pub norm_epsilon: Option<f64>,
 }
 
-/// Reads limits of steps, of which infinity is the greatest number that a step can be: not every format of files has it.
+/// A limit of a step: not every format of files has infinity as a number.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "give two numbers, of which the second may be inf")]
+enum Limit {
+    Number(f64),
+    Infinite(Infinite),
+}
+
+#[derive(Deserialize)]
+enum Infinite {
+    #[serde(rename = "inf")]
+    Infinite,
+}
+
+/// Reads limits of steps, of which infinity is the greatest number that a step can be.
 fn step_limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[f64; 2]>, D::Error> {
-    Ok(Option::<[f64; 2]>::deserialize(deserializer)?.and_then(|limit| match limit {
-        [0.0, f64::INFINITY] => None,
-        [least, greatest] => Some([least, if greatest == f64::INFINITY { f64::from(f32::MAX) } else { greatest }]),
-    }))
+    let Some(limits) = Option::<[Limit; 2]>::deserialize(deserializer)? else { return Ok(None) };
+    let number = |limit| match limit {
+        Limit::Number(number) if number != f64::INFINITY => number,
+        _ => f64::from(f32::MAX),
+    };
+    let [least, greatest] = limits.map(number);
+    let is_none = least == 0.0 && greatest == f64::from(f32::MAX);
+    Ok((!is_none).then_some([least, greatest]))
 }
 
 impl Default for MambaTwoConfig {

@@ -491,6 +491,26 @@ mod tests {
     }
 
     #[test]
+    fn another_kind_of_optimiser_leaves_the_options_of_the_file_behind() {
+        let file = "[training.optimiser]\nbetas = [0.8, 0.9]\nepsilon = 1e-9\n";
+        assert_eq!(refused::<Language>(file, &["training.optimiser.kind=sgd"]), None);
+        assert!(refused::<Language>(&format!("{file}kind = 'sgd'\n"), &[]).unwrap().contains("`training.optimiser.betas`"));
+    }
+
+    #[test]
+    fn steps_without_a_limit_can_be_given_as_hugging_face_has_them() {
+        for (names, options) in
+            [(&["mamba-2"][..], &["mechanisms.mamba-2.time_step_limit=[0.0,inf]"][..]), (&["mamba-2{time_step_limit=[0.0,inf]}"], &[])]
+        {
+            let (_, candidates) = of::<Language>(names, options);
+            assert_eq!(*candidates[0].attention.layout.decoder.at(0), "mamba-2".parse().unwrap());
+        }
+        let (_, candidates) = of::<Language>(&["mamba-2{time_step_limit=[0.5,inf]}"], &[]);
+        assert!(format!("{:?}", candidates[0].attention.layout.decoder).contains("[0.5, 3.4"));
+        assert!(refused::<Language>("", &["run.attention=['mamba-2']", "mechanisms.mamba-2.time_step_limit=[nan,inf]"]).is_some());
+    }
+
+    #[test]
     fn values_that_would_end_a_run_late_are_refused_before_it_begins() {
         let refusals = [
             ("bleu.smoothing", refused::<Translation>("", &["bleu.smoothing={floor=-1.0}"])),
