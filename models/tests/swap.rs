@@ -2,17 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
+use heedful_attention::mechanisms::none::NoneConfig;
+use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_attention::registry::AnyMechanism;
-use heedful_models::block::BlockConfig;
+use heedful_attention::visibility::Visibility;
+use heedful_models::block::{BlockConfig, Context, FeedForwardIn};
 use heedful_models::classifier::{Classifier, ClassifierConfig, Sentences};
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::layout::LayerAttention;
 use heedful_models::position::PositionConfig;
+use heedful_models::residual::NormOrder;
 use heedful_models::swap::{Kept, LayerPattern, Reason, SwapError, SwapReport, Swapped, swap_attention};
 use heedful_models::weights::{WeightsError, to_bytes};
 use safetensors::SafeTensors;
@@ -264,6 +269,30 @@ fn impossible_swaps_are_refused_and_named() {
     assert!(matches!(&error, SwapError::Model(WeightsError::Mismatch { missing, .. }) if missing[..] == ["output.weight"]), "{error}");
     let error = swap_attention(built(&wider), &config, &LayerPattern::ALL, "uniform", &RandomKey::from_seed(6)).unwrap_err();
     assert!(matches!(&error, SwapError::Model(WeightsError::Mismatch { unused, .. }) if unused[..] == ["output.weight"]), "{error}");
+}
+
+#[test]
+fn a_block_without_attention_keeps_its_normalisation() {
+    let device = Device::flex();
+    let x = Tensor::<3>::from_data([[[1.0, 3.0], [2.0, -6.0]]], &device);
+    for (norm_order, expected) in [(NormOrder::Pre, [1.0, 3.0, 2.0, -6.0]), (NormOrder::Post, [-1.0, 1.0, 1.0, -1.0])] {
+        let block = BlockConfig { d_model: 2, heads: 1, norm_order, feed_forward_in: FeedForwardIn::None, ..BlockConfig::default() };
+        let block = block.init(Role::Encoder, NoneConfig::default().init(), None, &RandomKey::from_seed(1), &device);
+        for random in [None, Some(RandomKey::from_seed(2))] {
+            let found = block.forward(x.clone(), &Context::new(Visibility::all()), random, &mut Probe::off()).states;
+            let found: Vec<f32> = found.into_data().try_to_vec().unwrap();
+            assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-4), "{norm_order:?}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_swap_that_leaves_attention_out_keeps_nothing_of_it() {
+    let config = config("dot-product");
+    let Swapped { model, report, .. } = swapped(&config, "layers.0-1", "none");
+    assert_eq!((report.kept_parameters(), report.new_parameters(), report.dropped_parameters()), (0, 0, 2 * 4 * 64));
+    assert_eq!(report.kept_share(), Some(0.0));
+    assert_eq!(model.num_params() + 2 * 4 * 64, built(&config).num_params());
 }
 
 #[test]

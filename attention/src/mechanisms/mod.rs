@@ -38,6 +38,7 @@ pub mod mamba_2;
 pub mod mixture;
 pub mod mla;
 pub mod mlp_mixer;
+pub mod none;
 pub mod output_gate;
 pub mod performer;
 pub mod qk_norm;

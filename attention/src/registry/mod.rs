@@ -104,6 +104,7 @@ built_in! {
     fnet::FnetConfig,
     gmlp::GmlpConfig,
     mlp_mixer::MlpMixerConfig,
+    none::NoneConfig,
 }
 
 static OWN: RwLock<Vec<Entry>> = RwLock::new(Vec::new());

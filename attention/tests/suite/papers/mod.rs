@@ -18,6 +18,7 @@ mod linear_attention;
 mod linformer;
 mod mla;
 mod mlp_mixer;
+mod none;
 mod output_gate;
 mod qk_norm;
 mod rectified;

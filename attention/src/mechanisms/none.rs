@@ -1,0 +1,141 @@
+//! No attention: the sublayer is left out, and its residual branch adds nothing.
+//!
+//! `Y = 0`: what remains of the sublayer is its residual connection. Where the normalisation stands before the sublayer, the stream passes unchanged, `x`; where it
+//! stands after the sum, it still acts, `norm(x)`, so that a trained model keeps its scale. There are no parameters, not even projections of values and output,
+//! and no position sees another one. What a model loses without it is what attention was worth to the model.
+//!
+//! It is an ablation and no mechanism: lists, pages, costs and pictures of all mechanisms leave it out. In the place of a decoder's cross-attention a layout
+//! takes the word for a layer without that sublayer, normalisation included.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::abilities::{Abilities, Causality};
+use crate::conformance::formula::{Formula, Query};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::probe::Probe;
+use crate::progress::DecodingStart;
+use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism, Positioning};
+
+/// Configuration of [`NoAttention`]. There is nothing to choose.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct NoneConfig {}
+
+/// An output of zeros, whatever is given.
+///
+/// Should be created with [`NoneConfig`].
+#[derive(Module, Debug, Default)]
+pub struct NoAttention {}
+
+impl NoneConfig {
+    /// Builds the layer, which holds nothing.
+    pub fn init(&self) -> NoAttention {
+        NoAttention {}
+    }
+}
+
+impl Mechanism for NoneConfig {
+    const NAME: &'static str = "none";
+
+    fn card() -> Card {
+        Card {
+            variant: "NoAttention",
+            description: "Leaves the attention sublayer out: its residual branch adds nothing.",
+            source: "the ablation of attention itself",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+            time: "0",
+            state: "0",
+            letters: &[],
+            differences: &[],
+        }
+    }
+
+    /// Lists of all mechanisms leave it out: it has no weights, no cost and no paper.
+    fn examples() -> Vec<Self> {
+        Vec::new()
+    }
+
+    fn positioning(&self) -> Positioning {
+        Positioning::None
+    }
+
+    fn attention(&self, _placement: &Placement, _key: &RandomKey, _device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init())
+    }
+
+    /// Zeros.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().head(|query: &Query| vec![0.0; query.placement().d_head()]))
+    }
+
+    fn has_engines(&self) -> bool {
+        false
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::none())
+    }
+}
+
+/// How many positions a sequence may have, and has had.
+#[derive(Clone, Copy, Debug)]
+pub struct Passed {
+    length: usize,
+    capacity: usize,
+}
+
+impl Attention for NoAttention {
+    type State = Passed;
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cross_attention: false,
+            causality: Causality::ByConstruction,
+            steps: true,
+            weights: false,
+            max_length: None,
+            auxiliary_losses: false,
+            randomness: false,
+        }
+    }
+
+    fn forward(&self, input: AttentionInput, _: &mut Probe) -> AttentionOutput {
+        AttentionOutput::new(nothing(input.query))
+    }
+
+    /// # Panics
+    /// If a memory is given.
+    fn state(&self, start: &DecodingStart) -> Passed {
+        assert!(start.memory().is_none(), "a layer without attention is not over another sequence");
+        Passed { length: 0, capacity: start.capacity() }
+    }
+
+    fn step(&self, query: Tensor<3>, state: &mut Passed, _: &mut Probe) -> AttentionOutput {
+        state.length += query.dims()[1];
+        assert!(state.length <= state.capacity, "{} positions exceed the state's capacity {}", state.length, state.capacity);
+        AttentionOutput::new(nothing(query))
+    }
+
+    fn select(&self, _state: &mut Passed, _rows: &[usize]) {}
+
+    fn state_bytes(&self, _state: &Passed) -> Option<usize> {
+        Some(0)
+    }
+
+    fn multiplications(&self, _pairs: &Pairs) -> f64 {
+        0.0
+    }
+}
+
+/// Zeros in the shape of `x`, as a product, so that there is something to differentiate: the gradient is 0.
+fn nothing(x: Tensor<3>) -> Tensor<3> {
+    x * 0.0
+}
