@@ -15,13 +15,15 @@ enum Form {
     JsonLines,
     /// A table without header beside a file of labels; WiC's authors.
     WicText,
+    /// A JSON object a line with word and sentences in one text; WiC as prompts of language models have it.
+    WicPrompts,
 }
 
 impl Form {
     fn of(task: GlueTask) -> &'static [Self] {
         match task {
             GlueTask::Rte => &[Self::Tsv, Self::JsonLines],
-            GlueTask::Wic => &[Self::JsonLines, Self::WicText],
+            GlueTask::Wic => &[Self::JsonLines, Self::WicText, Self::WicPrompts],
             GlueTask::BoolQ | GlueTask::Cb | GlueTask::Copa | GlueTask::MultiRc | GlueTask::Record | GlueTask::Wsc => &[Self::JsonLines],
             _ => &[Self::Tsv],
         }
@@ -32,6 +34,7 @@ impl Form {
             Self::Tsv => format!("{set}.tsv"),
             Self::JsonLines => format!("{}.jsonl", if set == "dev" { "val" } else { set }),
             Self::WicText => format!("{set}.data.txt"),
+            Self::WicPrompts => format!("{}_text.jsonl", if set == "dev" { "val" } else { set }),
         }
     }
 }
@@ -77,6 +80,7 @@ impl Folder {
                 examples
             }
             Form::JsonLines => super_glue::read(&file, task)?,
+            Form::WicPrompts => wic::prompts(&file)?,
             Form::WicText => {
                 let name = format!("{set}.gold.txt");
                 let part = format!("the labels of the {set} set of {task}");
@@ -102,6 +106,8 @@ impl Folder {
             Form::Tsv => tsv::unlabelled(&file, self.task)?,
             Form::JsonLines => super_glue::read(&file, self.task)?,
             Form::WicText => wic::unlabelled(&file)?,
+            // Prompts come with their answers.
+            Form::WicPrompts => return Ok(None),
         };
         self.read.push(file);
         Ok(Some(examples))
@@ -142,6 +148,7 @@ mod tests {
     const TSV: &[u8] = b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n";
     const LINES: &[u8] = br#"{"premise": "a", "hypothesis": "b", "label": "not_entailment", "idx": 0}"#;
     const WORDS: &[u8] = b"beat\tV\t0-1\tBeat eggs .\tWe beat them .\n";
+    const PROMPTS: &[u8] = br#"{"label": 1, "text": "Word: beat. Sentence 1: Beat eggs . Sentence 2: We beat them ."}"#;
     const WORD_LINES: &[u8] =
         br#"{"word": "w", "sentence1": "w", "sentence2": "w", "start1": 0, "end1": 1, "start2": 0, "end2": 1, "label": true, "idx": 3}"#;
 
@@ -164,6 +171,7 @@ mod tests {
             (GlueTask::Cb, [("train.jsonl", LINES), ("train.jsonl.gz", LINES), ("val.jsonl", LINES)]),
             (GlueTask::Wic, [("train.jsonl", WORD_LINES), ("train/train.data.txt", WORDS), ("train.gold.txt", b"T")]),
             (GlueTask::Wic, [("train.data.txt", WORDS), ("train/train.data.txt", WORDS), ("train.gold.txt", b"T")]),
+            (GlueTask::Wic, [("train.jsonl", WORD_LINES), ("train_text.jsonl", PROMPTS), ("val.jsonl", WORD_LINES)]),
             (GlueTask::Wic, [("train.data.txt", WORDS), ("train.gold.txt", b"T"), ("train/train.gold.txt.gz", b"T")]),
         ] {
             let error = GlueData::read(folder(&files).path(), task).unwrap_err();
@@ -192,6 +200,13 @@ mod tests {
     }
 
     #[test]
+    fn wic_is_read_as_prompts_beside_the_usual_form() {
+        let data = GlueData::read(folder(&[("train_text.jsonl", PROMPTS), ("val.jsonl", WORD_LINES)]).path(), GlueTask::Wic).unwrap();
+        assert_eq!(data.train, [Example::new("beat : * Beat * eggs .", Some("We * beat * them .".to_string()), Label::Class(1))]);
+        assert_eq!(data.dev[0].1[0].label, Label::Class(1));
+    }
+
+    #[test]
     fn a_missing_part_is_an_error_that_names_what_is_accepted() {
         for (task, files, parts) in [
             (GlueTask::BoolQ, vec![("val.jsonl", LINES)], ["the train set of BoolQ", "train.jsonl or BoolQ/train.jsonl"]),
@@ -200,7 +215,11 @@ mod tests {
                 vec![("dev.tsv", TSV)],
                 ["the train set of RTE", "train.tsv or train.jsonl or RTE/train.tsv or RTE/train.jsonl"],
             ),
-            (GlueTask::Wic, vec![("train_text.jsonl", WORD_LINES)], ["the train set of WiC", "train.jsonl or train.data.txt"]),
+            (
+                GlueTask::Wic,
+                vec![("words.jsonl", WORD_LINES)],
+                ["the train set of WiC", "train.jsonl or train.data.txt or train_text.jsonl"],
+            ),
             (GlueTask::Wic, vec![("train.data.txt", WORDS)], ["the labels of the train set of WiC", "expected train.gold.txt"]),
         ] {
             let message = GlueData::read(folder(&files).path(), task).unwrap_err().to_string();
