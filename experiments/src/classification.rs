@@ -1,7 +1,9 @@
 //! Classification and regression of sentences and pairs, as in GLUE and SuperGLUE: the experiment `glue`.
 
 mod config;
+mod controls;
 pub(crate) mod examples;
+mod held_out;
 mod initial;
 mod items;
 mod pretrained;
@@ -10,6 +12,7 @@ mod task;
 
 use std::path::Path;
 
+use burn::module::Module;
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
@@ -35,7 +38,8 @@ use crate::tokenise::Tokeniser;
 use crate::train::{Interrupt, Task};
 
 use self::examples::{Encoder, Frame, Part, Question, TokenExample};
-pub use config::{Classification, ClassificationConfig, ClassificationData};
+pub use config::{Classification, ClassificationConfig, ClassificationData, Frozen};
+pub(crate) use controls::check_pooling;
 pub(crate) use initial::PreTrained;
 pub(crate) use task::AVERAGE;
 pub use task::{ClassificationBatch, ClassificationTask};
@@ -145,6 +149,8 @@ impl Experiment for Classification {
         "swap",
         "data.tasks",
         "data.mixture",
+        "data.held_out",
+        "data.labelled_tests",
         "data.generated_examples",
         "model.max_length",
     ];
@@ -221,6 +227,7 @@ impl Experiment for Classification {
             let problem = "the class token, two separators and a token of each sentence need at least 5";
             return Err(settings.refuse("model.max_length", problem).into());
         }
+        controls::check(settings, attentions)?;
         pretrained::check(settings)?;
         for attention in attentions {
             settings.value.model(1, 2, true, attention).validate().map_err(ExperimentError::usage)?;
@@ -265,11 +272,16 @@ impl Experiment for Classification {
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Classifier, ExperimentError> {
         let Setup { config, data, attention } = setup;
         let initial = || config.model(data.vocabulary, data.outputs(), data.segments, attention).init(key, device);
-        match &data.start {
-            Start::Afresh => Ok(initial()),
-            Start::Run(run) => run.load(initial(), &attention.name, config.seed_of_init(config.run.seed)),
-            Start::Folder(checksums) => pretrained::model(setup, checksums.folder(), key, device),
+        let mut model = match &data.start {
+            Start::Afresh => initial(),
+            Start::Run(run) => run.load(initial(), &attention.name, config.seed_of_init(config.run.seed))?,
+            Start::Folder(checksums) => pretrained::model(setup, checksums.folder(), key, device)?,
+        };
+        if config.own.freeze == Some(Frozen::Encoder) {
+            model.embedding = model.embedding.freeze();
+            model.encoder = model.encoder.freeze();
         }
+        Ok(model)
     }
 
     fn of_seed(config: &ClassificationConfig, seed: u64) -> ClassificationConfig {
@@ -309,10 +321,11 @@ impl Experiment for Classification {
     fn columns() -> Vec<MetricColumn> {
         let column = |name: &str| MetricColumn::new(name, name).percent().higher_is_better();
         let single = ["matthews", "accuracy", "f1", "macro_f1", "f1a", "em", "pearson", "spearman", "dev_mismatched/accuracy", AVERAGE];
+        let of_tests = ["test/f1", "test/accuracy", "test/pearson", "test/spearman"];
         // Of a mixture each task has its own.
         let of_task = |task: GlueTask| task.metrics().iter().map(move |metric| column(&format!("{task}/{metric}")));
         let (before, after) = pretrained::columns();
-        let tasks = single.into_iter().map(column).chain(GlueTask::ALL.into_iter().flat_map(of_task));
+        let tasks = single.into_iter().chain(of_tests).map(column).chain(GlueTask::ALL.into_iter().flat_map(of_task));
         before.into_iter().chain(tasks).chain(after).collect()
     }
 
@@ -331,6 +344,7 @@ impl Experiment for Classification {
 
 fn read(config: &ClassificationConfig, task: GlueTask) -> Result<GlueData, ExperimentError> {
     match &config.run.data {
+        Some(dir) if config.own.data.labelled_tests => GlueData::read_with_labelled_test(dir, task).map_err(ExperimentError::failure),
         Some(dir) => GlueData::read(dir, task).map_err(ExperimentError::failure),
         None => {
             let sizes = Sizes { train: config.own.data.generated_examples, ..Sizes::GLUE };
@@ -382,14 +396,18 @@ fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<Classific
     let mut encoder = Encoder { tokeniser: &tokeniser, frame, max_length: config.model.max_length, truncated: 0 };
     let mut encode = |examples: &[Example]| encoder.encode(examples).map_err(ExperimentError::usage);
     let mut parts: Vec<Part> = Vec::with_capacity(read.len());
+    let share = config.own.data.held_out;
     for data in read {
+        let (train, chosen) = held_out::divided(encode(&data.train)?, share, data.task.name())?;
+        let scored = data.dev.iter().chain(&data.labelled_test).map(|(name, examples)| Ok((name.clone(), encode(examples)?)));
+        let scored = scored.collect::<Result<Vec<_>, ExperimentError>>()?;
         parts.push(Part {
             name: data.task.name().to_owned(),
             question: Question::from(data.task),
             first_output: parts.last().map_or(0, |part| part.first_output + part.question.outputs()),
-            train: encode(&data.train)?,
-            sets: data.dev.iter().map(|(name, examples)| Ok((name.clone(), encode(examples)?))).collect::<Result<_, ExperimentError>>()?,
-            scored_from: 0,
+            train,
+            scored_from: usize::from(chosen.is_some()),
+            sets: chosen.into_iter().map(|examples| (held_out::SET.to_owned(), examples)).chain(scored).collect(),
         });
     }
     let truncated = encoder.truncated;

@@ -160,7 +160,7 @@ impl Experiment for Swap {
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
         let start = start::model(setup.config, setup.data, device)?;
-        beginning(start.model, &start.config, setup.attention, key).map(|beginning| beginning.model)
+        beginning(start.model, &start.config, setup.attention, key, false).map(|beginning| beginning.model)
     }
 
     fn of_seed(config: &SwapConfig, seed: u64) -> SwapConfig {
@@ -181,7 +181,7 @@ impl Experiment for Swap {
         let key = RandomKey::from_seed(setup.config.run.seed).named("init");
         let start = start::model(setup.config, setup.data, &device)?;
         let before = start.model.clone();
-        let Beginning { model: swapped, report } = beginning(start.model, &start.config, setup.attention, &key)?;
+        let Beginning { model: swapped, report } = beginning(start.model, &start.config, setup.attention, &key, false)?;
         let signature = scores.signatures.get("perplexity").cloned().unwrap_or_default();
         for (name, model) in [(BEFORE, before.valid()), (SWAPPED, swapped.valid())] {
             let Some(perplexity) = task.test_perplexity(&model, interrupt) else { return Ok(None) };

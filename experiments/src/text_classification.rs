@@ -12,7 +12,7 @@ use heedful_models::classifier::Classifier;
 use heedful_models::presets::Preset;
 
 use crate::classification::examples::{Encoder, Frame, Part, Question};
-use crate::classification::{ClassificationDataset, ClassificationTask, Start};
+use crate::classification::{ClassificationDataset, ClassificationTask, Start, check_pooling};
 use crate::comparison::STEPS_PER_SECOND;
 use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, Label, Target};
@@ -61,6 +61,7 @@ impl Experiment for TextClassification {
         if model.max_length < 3 {
             return Err(settings.refuse("model.max_length", "the class token, a separator and a token of the text need at least 3").into());
         }
+        check_pooling(settings, settings.value.own.pooling, attentions.len())?;
         for attention in attentions {
             settings.value.model(1, 2, attention).validate().map_err(ExperimentError::usage)?;
         }

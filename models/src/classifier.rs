@@ -5,7 +5,7 @@ mod config;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::contract::{Attention, Positions};
+use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::dropout::dropout;
 use heedful_attention::mask::Mask;
 use heedful_attention::probe::Probe;
@@ -79,7 +79,10 @@ impl<A: Attention> Classifier<A> {
     /// If the sequences are longer than `max_length`, or segment types are given to a model without vectors for them.
     pub fn forward_with(&self, sentences: Sentences, random: Option<RandomKey>, probe: &mut Probe) -> Scores<2> {
         let lengths = sentences.lengths;
-        let hidden = self.hidden(sentences, random, probe);
+        let hidden = match self.pooling {
+            Pooling::MeanEmbeddings => Hidden { states: self.embedded(sentences, random), losses: Losses::default() },
+            _ => self.hidden(sentences, random, probe),
+        };
         let pooled = self.pool(hidden.states, lengths);
         let pooled = match &self.pooler {
             Some(pooler) => linear(pooled, pooler).tanh(),
@@ -94,20 +97,25 @@ impl<A: Attention> Classifier<A> {
     /// # Panics
     /// If the sequences are longer than `max_length`, or segment types are given to a model without vectors for them.
     pub fn hidden(&self, sentences: Sentences, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
-        let Sentences { tokens, segments, lengths } = sentences;
-        let key = random.map(|key| key.named("embedding"));
-        let x = self.embedding.forward_segments(tokens, segments, &Positions::default(), key);
+        let lengths = sentences.lengths;
+        let x = self.embedded(sentences, random);
         let real = Visibility::padding(lengths.to_vec());
         let visibility = if self.causal { real.and(Visibility::causal()) } else { real };
         let context = Context::new(visibility).lengths(lengths);
         probe.within("encoder", None, |probe| self.encoder.forward(x, &context, random, probe))
     }
 
+    /// What the layers are given, `[B, N, C]`.
+    fn embedded(&self, Sentences { tokens, segments, .. }: Sentences, random: Option<RandomKey>) -> Tensor<3> {
+        let key = random.map(|key| key.named("embedding"));
+        self.embedding.forward_segments(tokens, segments, &Positions::default(), key)
+    }
+
     fn pool(&self, states: Tensor<3>, lengths: &[usize]) -> Tensor<2> {
         let [batch, length, width] = states.dims();
         let share: fn(usize, usize) -> f32 = match self.pooling {
             Pooling::ClassToken => return states.narrow(1, 0, 1).reshape([batch, width]),
-            Pooling::Mean => |real, index| if index < real { 1.0 / real as f32 } else { 0.0 },
+            Pooling::Mean | Pooling::MeanEmbeddings => |real, index| if index < real { 1.0 / real as f32 } else { 0.0 },
             Pooling::LastToken => |real, index| if index + 1 == real { 1.0 } else { 0.0 },
         };
         let shares: Vec<f32> = lengths.iter().flat_map(|&real| (0..length).map(move |index| share(real, index))).collect();
@@ -200,6 +208,21 @@ mod tests {
         assert_eq!(pooled(Pooling::ClassToken), [1.0, 2.0]);
         assert_eq!(pooled(Pooling::Mean), [2.0, 4.0]);
         assert_eq!(pooled(Pooling::LastToken), [3.0, 6.0]);
+    }
+
+    #[test]
+    fn the_mean_of_embeddings_passes_no_layer_and_trains_none() {
+        let config = ClassifierConfig { pooling: Pooling::MeanEmbeddings, ..tiny(AnyMechanism::default()) };
+        let run = |attention: &str| {
+            outputs(&ClassifierConfig { attention: attention.parse::<AnyMechanism>().unwrap().into(), ..config.clone() }, [[4, 5, 0]], &[2])
+        };
+        assert_eq!(run("dot-product"), run("uniform"));
+        let device = Device::flex().autodiff();
+        let model = config.init(&RandomKey::from_seed(1), &device);
+        let sentences = Sentences { tokens: Tensor::from_data([[4, 5, 0]], &device), segments: None, lengths: &[2] };
+        let gradients = model.forward_with(sentences, None, &mut Probe::off()).logits.sum().backward();
+        assert!(model.embedding.tokens.weight.grad(&gradients).is_some() && model.output.weight.grad(&gradients).is_some());
+        assert!(model.encoder.layers.iter().all(|layer| !layer.feed_forward.as_ref().unwrap().input.weight.is_require_grad()));
     }
 
     #[test]

@@ -174,16 +174,45 @@ pub fn swap_attention<C: Swappable, Form>(
     attention: impl IntoLayers<Form>,
     key: &RandomKey,
 ) -> Result<Swapped<C>, SwapError> {
+    replaced(model, config, layers, attention, key, matched)
+}
+
+/// The same with initial values of all parameters of the new attentions, those included that [`swap_attention`] would keep: the control that tells what the
+/// kept weights were worth.
+///
+/// # Errors
+/// Those of [`swap_attention`].
+pub fn reinitialise_attention<C: Swappable, Form>(
+    model: C::Model,
+    config: &C,
+    layers: &LayerPattern,
+    attention: impl IntoLayers<Form>,
+    key: &RandomKey,
+) -> Result<Swapped<C>, SwapError> {
+    replaced(model, config, layers, attention, key, places::reinitialised)
+}
+
+/// Says of the old parameters of an attention and of the new ones what becomes of them.
+type Matching = fn(&[Named], &[Named], &mut SwapReport);
+
+fn replaced<C: Swappable, Form>(
+    model: C::Model,
+    config: &C,
+    layers: &LayerPattern,
+    attention: impl IntoLayers<Form>,
+    key: &RandomKey,
+    matching: Matching,
+) -> Result<Swapped<C>, SwapError> {
     let config = config.swapped(layers, attention)?;
     let chosen = layers.layers(config.blocks())?;
     let new = config.initial(key, &C::device_of(&model));
     let places: Vec<String> = chosen.iter().map(|layer| format!("{}.{layer}.self_attention", C::LAYERS)).collect();
-    let (model, report) = carry_over(&model, new, chosen, &places)?;
+    let (model, report) = carry_over(&model, new, chosen, &places, matching)?;
     Ok(Swapped { model, config, report })
 }
 
-/// `to` with the parameters of `from`: all outside of `places`, which both have, and in each of the places those that have one there.
-fn carry_over<M: Module>(from: &M, to: M, layers: Vec<usize>, places: &[String]) -> Result<(M, SwapReport), SwapError> {
+/// `to` with the parameters of `from`: all outside of `places`, which both have, and in each of the places those that `matching` keeps.
+fn carry_over<M: Module>(from: &M, to: M, layers: Vec<usize>, places: &[String], matching: Matching) -> Result<(M, SwapReport), SwapError> {
     let (old, new) = (to_bytes(from), to_bytes(&to));
     let [old, new] = [&old, &new].map(|bytes| SafeTensors::deserialize(bytes).expect("the bytes were just written"));
     let place = |name: &str| places.iter().position(|place| name.strip_prefix(place.as_str()).is_some_and(|rest| rest.starts_with('.')));
@@ -195,7 +224,7 @@ fn carry_over<M: Module>(from: &M, to: M, layers: Vec<usize>, places: &[String])
     };
     let mut report = SwapReport { layers, ..SwapReport::default() };
     for index in 0..places.len() {
-        matched(&of_place(&old, index), &of_place(&new, index), &mut report);
+        matching(&of_place(&old, index), &of_place(&new, index), &mut report);
     }
     let outside = old.iter().filter(|(name, _)| place(name).is_none()).map(|(name, view)| (name.to_owned(), view));
     let kept = report.kept.iter().map(|kept| (kept.name.clone(), old.tensor(&kept.before).expect("it is in the list of all")));

@@ -8,7 +8,7 @@ mod config;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use heedful_attention::contract::{Attention, Positions};
+use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::dropout::dropout;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
@@ -107,11 +107,14 @@ impl<A: Attention> VisionTransformer<A> {
     /// # Panics
     /// As [`forward`](Self::forward).
     pub fn forward_with(&self, images: Tensor<4>, random: Option<RandomKey>, probe: &mut Probe) -> Scores<2> {
-        let Hidden { states, losses } = self.hidden(images, random, probe);
+        let Hidden { states, losses } = match self.pooling {
+            Pooling::MeanEmbeddings => Hidden { states: self.embedded(images, random), losses: Losses::default() },
+            _ => self.hidden(images, random, probe),
+        };
         let [batch, length, width] = states.dims();
         let pooled = match self.pooling {
             Pooling::ClassToken => states.narrow(1, 0, 1),
-            Pooling::Mean => states.mean_dim(1),
+            Pooling::Mean | Pooling::MeanEmbeddings => states.mean_dim(1),
             Pooling::LastToken => states.narrow(1, length - 1, 1),
         };
         Scores { logits: linear(pooled.reshape([batch, width]), &self.output), losses }
@@ -122,9 +125,14 @@ impl<A: Attention> VisionTransformer<A> {
     /// # Panics
     /// As [`forward`](Self::forward).
     pub fn hidden(&self, images: Tensor<4>, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
-        let x = self.embedding.forward(images, random.map(|key| key.named("embedding")));
+        let x = self.embedded(images, random);
         let context = Context::new(Visibility::all());
         probe.within("encoder", None, |probe| self.encoder.forward(x, &context, random, probe))
+    }
+
+    /// What the layers are given, `[B, N, C]`.
+    fn embedded(&self, images: Tensor<4>, random: Option<RandomKey>) -> Tensor<3> {
+        self.embedding.forward(images, random.map(|key| key.named("embedding")))
     }
 }
 

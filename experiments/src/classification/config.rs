@@ -34,11 +34,16 @@ pub struct Classification {
     pub pretrained: Option<PathBuf>,
     /// Whether contenders begin with the pretrained model after fine-tuning, which comes first, and are trained for as many steps again.
     pub swap: bool,
+    /// Whether attentions that replace those of the pretrained model begin with initial weights in all projections, where by default they keep those that they can.
+    pub reinitialise: bool,
+    /// What stays as the runs begin with it: `encoder`, embeddings and layers alike, so that pooler and output alone are trained. By default nothing does.
+    pub freeze: Option<Frozen>,
     /// Which tasks.
     pub data: ClassificationData,
     /// How sentences are cut into tokens; the vocabulary is that of the training sets, or of the pre-training. `pretrained` is that of the pretrained model.
     pub tokeniser: TokeniserConfig,
-    /// How hidden states become one vector: `class-token`, `mean` or `last-token`.
+    /// How hidden states become one vector: `class-token`, `mean` or `last-token`. `mean-embeddings` leaves the layers out and takes the mean of what they would be
+    /// given.
     pub pooling: Pooling,
     /// Whether that vector passes a linear map and a hyperbolic tangent before the output, as in BERT.
     pub pooler: bool,
@@ -57,10 +62,24 @@ pub struct ClassificationData {
     pub tasks: Vec<GlueTask>,
     /// Whether they are one data set instead, of one model that has outputs for each.
     pub mixture: bool,
+    /// The share of each task's training examples that is held out, drawn alike for all seeds: it chooses the checkpoint, and the development set only scores.
+    /// 0 (default): the development set does both.
+    pub held_out: f64,
+    /// Whether models are scored on the labelled test sets too that the original distributions of MRPC (`msr_paraphrase_test.txt`) and STS-B (`sts-test.tsv`)
+    /// have (default: no). GLUE keeps the labels of its own.
+    pub labelled_tests: bool,
     /// Tokens in a batch, padding included.
     pub batch_tokens: usize,
     /// Training examples of each built-in task.
     pub generated_examples: usize,
+}
+
+/// What of a model is not trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Frozen {
+    /// Embeddings and layers, with the attention.
+    Encoder,
 }
 
 impl Default for Classification {
@@ -70,6 +89,8 @@ impl Default for Classification {
             init_seed: None,
             pretrained: None,
             swap: false,
+            reinitialise: false,
+            freeze: None,
             data: ClassificationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
             pooling: Pooling::Mean,
@@ -85,6 +106,8 @@ impl Default for ClassificationData {
         Self {
             tasks: vec![GlueTask::Cola, GlueTask::Sst2, GlueTask::Mrpc, GlueTask::Rte],
             mixture: false,
+            held_out: 0.0,
+            labelled_tests: false,
             batch_tokens: 1000,
             generated_examples: Sizes::GLUE.train,
         }

@@ -162,7 +162,7 @@ pub(super) fn model(
     device: &Device,
 ) -> Result<Classifier, ExperimentError> {
     let (model, config) = start(setup, folder, key, device)?;
-    beginning(model, &config, setup.attention, key).map(|beginning| beginning.model)
+    beginning(model, &config, setup.attention, key, setup.config.own.reinitialise).map(|beginning| beginning.model)
 }
 
 /// Adds to the scores of a run what its model was before it was trained. `false` if the interrupt was raised meanwhile.
@@ -176,7 +176,7 @@ pub(super) fn score(
     let config = setup.config;
     let key = RandomKey::from_seed(config.run.seed).named("init");
     let (before, model_config) = start(setup, folder, &key, device)?;
-    let Beginning { model: swapped, report } = beginning(before.clone(), &model_config, setup.attention, &key)?;
+    let Beginning { model: swapped, report } = beginning(before.clone(), &model_config, setup.attention, &key, config.own.reinitialise)?;
     if config.own.swap {
         let metric = task.selection().metric;
         for (name, model) in [(BEFORE, before.valid()), (SWAPPED, swapped.valid())] {

@@ -49,6 +49,14 @@ struct Options {
     #[arg(long, value_name = "DIR", value_parser = PathInConfiguration, conflicts_with_all = ["init", "init_seed"])]
     pretrained: Option<PathBuf>,
 
+    /// What stays as the runs begin with it: encoder, so that pooler and output alone are trained
+    #[arg(long, value_name = "PART", conflicts_with = "swap")]
+    freeze: Option<String>,
+
+    /// Give attentions that replace those of the pretrained model initial weights in all projections, even where they could keep the model's
+    #[arg(long, requires = "pretrained")]
+    reinitialise: bool,
+
     /// Fine-tune the pretrained model first, then replace the attention of layers, and train for as many steps again:
     /// 'layers.*.attention=uniform,sliding-window', layers.0,2=uniform, layers.1-3=uniform; names alone are for all layers. May be repeated; the unchanged
     /// model is compared with them
@@ -58,14 +66,16 @@ struct Options {
 
 /// The program `glue`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { model, common, task, mixture, init, init_seed, pretrained, swap } = parse::<Options>();
+    let Options { model, common, task, mixture, init, init_seed, pretrained, freeze, reinitialise, swap } = parse::<Options>();
     let tasks: Vec<_> = task.iter().map(|task| task.name().to_owned()).collect();
     let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));
     let mixture = mixture.then(|| Assignment::option("--mixture", "data.mixture", true));
     let init = init.map(|run| Assignment::option("--init", "init", run.to_string_lossy().into_owned()));
     let init_seed = init_seed.map(|seed| Assignment::option("--init-seed", "init_seed", seed as i64));
+    let freeze = freeze.map(|part| Assignment::option("--freeze", "freeze", part));
+    let reinitialise = reinitialise.then(|| Assignment::option("--reinitialise", "reinitialise", true));
     let swapped = (!swap.is_empty()).then(|| Assignment::option("--swap", "swap", true));
     let models = comparison::model_assignments(&model, &common);
-    let own = [tasks, mixture, init, init_seed, pretrained::assignment(pretrained), swapped, assignment(&swap)];
+    let own = [tasks, mixture, init, init_seed, pretrained::assignment(pretrained), freeze, reinitialise, swapped, assignment(&swap)];
     comparison::with_options::<Classification>(&common, models.into_iter().chain(own.into_iter().flatten()).collect())
 }

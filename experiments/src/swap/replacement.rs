@@ -1,7 +1,7 @@
 //! Replacing the attention of the model that a contender begins with, and what records say of it.
 
 use heedful_attention::random::RandomKey;
-use heedful_models::swap::{SwapReport, Swappable, swap_attention};
+use heedful_models::swap::{SwapReport, Swappable, reinitialise_attention, swap_attention};
 
 use super::contender::Contender;
 use crate::error::ExperimentError;
@@ -25,17 +25,20 @@ pub(crate) struct Beginning<M> {
     pub(crate) report: Option<SwapReport>,
 }
 
-/// The model that the runs of a contender begin with, made of the one that all begin with, which has this configuration.
+/// The model that the runs of a contender begin with, made of the one that all begin with, which has this configuration. New attentions keep what they can of the
+/// old ones, unless `reinitialise` says that all of them is to be initial.
 pub(crate) fn beginning<C: Swappable>(
     model: C::Model,
     config: &C,
     attention: &Attention,
     key: &RandomKey,
+    reinitialise: bool,
 ) -> Result<Beginning<C::Model>, ExperimentError> {
     match attention.name.parse::<Contender>()? {
         Contender::Unchanged => Ok(Beginning { model, report: None }),
         Contender::Swap { layers, .. } => {
-            let swapped = swap_attention(model, config, &layers, attention.layout.decoder.clone(), key);
+            let replace = if reinitialise { reinitialise_attention } else { swap_attention };
+            let swapped = replace(model, config, &layers, attention.layout.decoder.clone(), key);
             let swapped = swapped.map_err(ExperimentError::usage)?;
             Ok(Beginning { model: swapped.model, report: Some(swapped.report) })
         }

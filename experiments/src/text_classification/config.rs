@@ -20,7 +20,7 @@ pub struct TextClassification {
     pub data: TextClassificationData,
     /// How texts are cut into tokens.
     pub tokeniser: TokeniserConfig,
-    /// How hidden states become one vector: `class-token` or `mean`.
+    /// How hidden states become one vector: `class-token`, `mean`, or `mean-embeddings`, which leaves the layers out.
     pub pooling: Pooling,
     /// Whether that vector passes a linear map and a hyperbolic tangent before the output, as in BERT.
     pub pooler: bool,

@@ -1,5 +1,6 @@
 //! Configuration of the classifier.
 
+use burn::module::Module;
 use burn::tensor::Device;
 use heedful_attention::contract::Attention;
 use heedful_attention::init;
@@ -31,6 +32,8 @@ pub enum Pooling {
     Mean,
     /// The state of the last real token, as decoders are made classifiers (Radford et al. 2018, section 3.2).
     LastToken,
+    /// The mean over the embeddings of the real tokens: a sequence passes no layer, and those of the model are not trained. A baseline without attention.
+    MeanEmbeddings,
 }
 
 /// Configuration of [`Classifier`]. The vocabulary and the number of outputs must be given.
@@ -217,9 +220,10 @@ impl ClassifierConfig {
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> Classifier<A> {
         let BlockConfig { d_model, dropout, .. } = self.block;
+        let encoder = self.stack().init_with(&key.named("encoder"), device, &build);
         let model = Classifier {
             embedding: self.embedding().init(&key.named("embedding"), device),
-            encoder: self.stack().init_with(&key.named("encoder"), device, &build),
+            encoder: if self.pooling == Pooling::MeanEmbeddings { encoder.freeze() } else { encoder },
             pooler: self.pooler.then(|| init::linear(d_model, d_model, true, &key.named("pooler"), device)),
             output: init::linear(d_model, self.outputs, self.output_bias, &key.named("output"), device),
             masked_head: self.masked_head.then(|| MaskedHead::init(&self.block, self.vocabulary, &key.named("masked_head"), device)),

@@ -68,6 +68,13 @@ pub(super) fn matched(old: &[Named], new: &[Named], report: &mut SwapReport) {
     }
 }
 
+/// Adds to the report that no old parameter of an attention is kept and that all of the new ones are new.
+pub(super) fn reinitialised(old: &[Named], new: &[Named], report: &mut SwapReport) {
+    let dropped = |Named { name, shape }: &Named| Dropped { name: name.clone(), shape: shape.clone(), why: Reason::Reinitialised };
+    report.dropped.extend(old.iter().map(dropped));
+    report.new.extend(new.iter().map(|Named { name, shape }| New { name: name.clone(), shape: shape.clone(), was: None }));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -69,6 +69,8 @@ pub enum Reason {
         /// Their names.
         places: Vec<String>,
     },
+    /// All parameters of the new attention were to be initial ones.
+    Reinitialised,
     /// Another parameter is as fit for its place, or more so.
     Contested {
         /// The place.
@@ -138,7 +140,7 @@ impl fmt::Display for SwapReport {
         }
         let names = listed(self.dropped.iter().map(|Dropped { name, shape, why }| {
             let why = match why {
-                Reason::NoPlace => String::new(),
+                Reason::NoPlace | Reason::Reinitialised => String::new(),
                 Reason::OtherShape { shape, .. } => format!(" which is {shape:?} now"),
                 Reason::SeveralPlaces { places } => format!(" which has {} places now", places.len()),
                 Reason::Contested { .. } => " whose place has another".to_owned(),

@@ -1,5 +1,6 @@
 //! Configuration of the Vision Transformer.
 
+use burn::module::Module;
 use burn::tensor::Device;
 use heedful_attention::contract::Attention;
 use heedful_attention::init::{self, Init};
@@ -175,6 +176,7 @@ impl VisionConfig {
         let embedding = key.named("embedding");
         let deviation = Init::Normal((d_model as f32).powf(-0.5));
         let positions = self.depth.embedded_positions(self.positions);
+        let encoder = self.stack().init_with(&key.named("encoder"), device, &build);
         let model = VisionTransformer {
             embedding: PatchEmbedding {
                 patches: init::linear(self.patch_size(), d_model, true, &embedding.named("patches"), device),
@@ -184,7 +186,7 @@ impl VisionConfig {
                 patch: self.patch,
                 dropout,
             },
-            encoder: self.stack().init_with(&key.named("encoder"), device, &build),
+            encoder: if self.pooling == Pooling::MeanEmbeddings { encoder.freeze() } else { encoder },
             output: init::linear(d_model, self.classes, true, &key.named("output"), device),
             pooling: self.pooling,
             training: Training::new(&key.named("plain")),

@@ -52,6 +52,7 @@ pub fn glue(task: GlueTask, key: &RandomKey, sizes: Sizes) -> Result<GlueData, D
         task,
         train,
         dev: vec![("dev".to_string(), dev)],
+        labelled_test: None,
         test: if test.is_empty() { Vec::new() } else { vec![("test".to_string(), test)] },
         without_gold_label: Vec::new(),
         sha256: sha256_of_lines(lines.iter().map(String::as_str)),

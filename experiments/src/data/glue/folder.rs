@@ -99,6 +99,19 @@ impl Folder {
         Ok(examples)
     }
 
+    /// The examples of the labelled test set of the original distribution, a table in one of these files.
+    pub(super) fn original_test(&mut self, names: &[&str]) -> Result<Vec<Example>, DataError> {
+        let forms = names.iter().flat_map(|name| [(*name).to_string(), format!("{name}.gz")]);
+        let found: Vec<PathBuf> = forms.map(|name| self.dir.join(name)).filter(|path| path.is_file()).collect();
+        let part = format!("the labelled test set of {}", self.task);
+        let names: Vec<String> = names.iter().map(|name| (*name).to_string()).collect();
+        let path = files::only(found, &part)?.ok_or_else(|| self.missing(&part, &names))?;
+        let file = TextFile::read(&path, &looked_for(self.task))?;
+        let examples = tsv::original_test(&file, self.task)?;
+        self.read.push(file);
+        Ok(examples)
+    }
+
     /// The examples of a test set, if it is there.
     pub(super) fn unlabelled(&mut self, set: &str) -> Result<Option<Vec<Unlabelled>>, DataError> {
         let Some((form, file)) = self.find(set)? else { return Ok(None) };
@@ -204,6 +217,27 @@ mod tests {
         let data = GlueData::read(folder(&[("train_text.jsonl", PROMPTS), ("val.jsonl", WORD_LINES)]).path(), GlueTask::Wic).unwrap();
         assert_eq!(data.train, [Example::new("beat : * Beat * eggs .", Some("We * beat * them .".to_string()), Label::Class(1))]);
         assert_eq!(data.dev[0].1[0].label, Label::Class(1));
+    }
+
+    #[test]
+    fn a_labelled_test_set_is_read_where_it_is_asked_for() {
+        const MRPC: &[u8] = b"Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t1\t2\ta b\tc \"d\n";
+        const STS: &[u8] = b"main-captions\tMSRvid\t2012test\t0024\t2.500\tA girl.\tA boy.\n";
+        const STS_TRAIN: &[u8] = b"index\tsentence1\tsentence2\tscore\n0\ta\tb\t5.0\n";
+        let mrpc = folder(&[("train.tsv", MRPC), ("dev.tsv", MRPC), ("msr_paraphrase_test.txt", MRPC)]);
+        let plain = GlueData::read(mrpc.path(), GlueTask::Mrpc).unwrap();
+        let with_test = GlueData::read_with_labelled_test(mrpc.path(), GlueTask::Mrpc).unwrap();
+        assert_eq!((&plain.labelled_test, &with_test.labelled_test), (&None, &Some(("test".to_string(), plain.train.clone()))));
+        assert_ne!(plain.sha256, with_test.sha256, "the file counts");
+        let sts = folder(&[("STS-B/train.tsv", STS_TRAIN), ("STS-B/dev.tsv", STS_TRAIN), ("STS-B/original/sts-test.tsv", STS)]);
+        let (_, test) = GlueData::read_with_labelled_test(sts.path(), GlueTask::StsB).unwrap().labelled_test.unwrap();
+        assert_eq!(test, [Example::new("A girl.", Some("A boy.".to_string()), Label::Score(2.5))]);
+        let without = folder(&[("train.tsv", MRPC), ("dev.tsv", MRPC)]);
+        let message = GlueData::read_with_labelled_test(without.path(), GlueTask::Mrpc).unwrap_err().to_string();
+        assert!(message.contains("the labelled test set of MRPC") && message.contains("msr_paraphrase_test.txt"), "{message}");
+        let cola: &[u8] = b"a\t1\t\tA cat sat.\n";
+        let cola = folder(&[("train.tsv", cola), ("dev.tsv", cola)]);
+        assert_eq!(GlueData::read_with_labelled_test(cola.path(), GlueTask::Cola).unwrap().labelled_test, None);
     }
 
     #[test]

@@ -105,6 +105,8 @@ pub struct GlueData {
     pub train: Vec<Example>,
     /// Development sets by name (see [`GlueTask::dev_sets`]).
     pub dev: Vec<(String, Vec<Example>)>,
+    /// The labelled test set of the original distribution, where it was read ([`read_with_labelled_test`](Self::read_with_labelled_test)), as `test`.
+    pub labelled_test: Option<(String, Vec<Example>)>,
     /// The unlabelled test sets that are there, by name.
     pub test: Vec<(String, Vec<Unlabelled>)>,
     /// Rows left out because their annotators did not agree (MNLI's label `-`), by set; sets without such rows are not listed.
@@ -122,10 +124,26 @@ impl GlueData {
     /// range, a span outside its text), [`DataError::JsonLine`], [`DataError::MissingField`], [`DataError::Empty`], and those of
     /// [`files::TextFile::read`].
     pub fn read(dir: &Path, task: GlueTask) -> Result<Self, DataError> {
+        Self::read_sets(dir, task, &[])
+    }
+
+    /// The same with the labelled test set that the original distribution of the task has, of tasks with [one](GlueTask::labelled_test).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); [`DataError::MissingPart`] where it is not in the task's folder.
+    pub fn read_with_labelled_test(dir: &Path, task: GlueTask) -> Result<Self, DataError> {
+        Self::read_sets(dir, task, task.labelled_test().unwrap_or_default())
+    }
+
+    fn read_sets(dir: &Path, task: GlueTask, labelled_test: &[&str]) -> Result<Self, DataError> {
         let inner = dir.join(task.name());
         let mut folder = Folder::open(if inner.is_dir() { &inner } else { dir }, task)?;
         let train = folder.labelled("train")?;
         let dev = task.dev_sets().iter().map(|set| Ok((set.to_string(), folder.labelled(set)?))).collect::<Result<_, DataError>>()?;
+        let labelled_test = match labelled_test {
+            [] => None,
+            names => Some(("test".to_string(), folder.original_test(names)?)),
+        };
         let mut test = Vec::new();
         for set in task.test_sets() {
             if let Some(examples) = folder.unlabelled(set)? {
@@ -133,6 +151,6 @@ impl GlueData {
             }
         }
         let sha256 = files::combined_sha256(&folder.read);
-        Ok(Self { task, train, dev, test, without_gold_label: folder.without_gold_label, sha256 })
+        Ok(Self { task, train, dev, labelled_test, test, without_gold_label: folder.without_gold_label, sha256 })
     }
 }

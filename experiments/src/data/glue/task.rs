@@ -208,6 +208,15 @@ impl GlueTask {
         if self == Self::Mnli { &["dev_matched", "dev_mismatched"] } else { &["dev"] }
     }
 
+    /// Files of the labelled test set in the original distribution of the task, relative to its folder, of which any one is read; `None`: there is none.
+    pub fn labelled_test(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::Mrpc => Some(&["msr_paraphrase_test.txt"]),
+            Self::StsB => Some(&["sts-test.tsv", "original/sts-test.tsv"]),
+            _ => None,
+        }
+    }
+
     /// Names of the test sets, which are their file names without the extension.
     pub fn test_sets(self) -> &'static [&'static str] {
         if self == Self::Mnli { &["test_matched", "test_mismatched"] } else { &["test"] }

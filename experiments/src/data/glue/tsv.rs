@@ -8,7 +8,18 @@ use super::{DataError, Example, GlueTask, Label, Target, Unlabelled};
 
 /// The labelled rows, and how many were left out for lack of a gold label.
 pub(super) fn labelled(file: &TextFile, task: GlueTask) -> Result<(Vec<Example>, usize), DataError> {
-    let table = Table::new(file, task, implied_columns(task));
+    labelled_rows(Table::new(file, task, implied_columns(task)))
+}
+
+/// The rows of the labelled test file of the task's original distribution.
+pub(super) fn original_test(file: &TextFile, task: GlueTask) -> Result<Vec<Example>, DataError> {
+    let columns: Option<&[&str]> =
+        (task == GlueTask::StsB).then_some(&["genre", "filename", "year", "old_index", "score", "sentence1", "sentence2"]);
+    labelled_rows(Table::new(file, task, columns)).map(|(examples, _)| examples)
+}
+
+fn labelled_rows(table: Table) -> Result<(Vec<Example>, usize), DataError> {
+    let task = table.task;
     let label_column = table.column(task.label_column())?;
     let sentence_columns = table.sentence_columns()?;
     let mut examples = Vec::new();
