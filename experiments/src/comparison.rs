@@ -19,6 +19,7 @@ mod run_list;
 mod runs;
 mod session;
 mod sweep;
+mod tuning;
 
 use std::io::IsTerminal;
 use std::path::Path;

@@ -128,8 +128,9 @@ impl Experiment for MemoryRl {
         }
         settings.require("search", *search != Some(SearchConfig::default()), "it names no interval; give one, or leave it out")?;
         if let Some(SearchConfig { learning_rate, entropy_weight, clip }) = *search {
-            let is_free = learning_rate.is_none() || config.training.learning_rates.is_empty();
-            settings.require("search.learning_rate", is_free, "training.learning_rates are tried in its place; leave one of them out")?;
+            let is_free = learning_rate.is_none() || config.training.learning_rates.is_empty() && config.training.tune.is_none();
+            let problem = "training.learning_rates or those of --tune are tried in its place; leave one of them out";
+            settings.require("search.learning_rate", is_free, problem)?;
             for (name, interval) in [("learning_rate", learning_rate), ("entropy_weight", entropy_weight), ("clip", clip)] {
                 if interval.is_some_and(|[_, greatest]| name == "clip" && greatest >= 1.0) {
                     return Err(settings.refuse("search.clip", "the greatest value must be less than 1, as that of ppo.clip").into());

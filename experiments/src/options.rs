@@ -77,6 +77,11 @@ pub struct CommonOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=i64::MAX as u64))]
     pub steps: Option<u64>,
 
+    /// Give each mechanism or model a learning rate of its own: all try the same five for a third of the steps, and further ones where the best lies at an end.
+    /// training.tune has its options
+    #[arg(long)]
+    pub tune: bool,
+
     /// Output folder [default: runs/ and the name of the experiment]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -201,6 +206,10 @@ impl CommonOptions {
         given.extend(self.seeds.map(|count| Assignment::option("--seeds", "run.seeds", count as i64)));
         given.extend(self.seed.map(|seed| Assignment::option("--seed", "run.seed", seed as i64)));
         given.extend(self.steps.map(|steps| Assignment::option("--steps", "training.steps", steps as i64)));
+        // Its options may be given beside it.
+        if self.tune && !given.iter().any(|assignment| assignment.is_within("training.tune")) {
+            given.push(Assignment::option("--tune", "training.tune", toml::Table::new()));
+        }
         Ok(given)
     }
 

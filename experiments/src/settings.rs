@@ -119,6 +119,12 @@ impl Assignment {
         Self { path: path.split('.').map(String::from).collect(), value, origin: format!("{option} {shown}") }
     }
 
+    /// Whether it is of the field of a dotted path, or of one within it.
+    pub(crate) fn is_within(&self, path: &str) -> bool {
+        let mut own = self.path.iter().map(String::as_str);
+        path.split('.').all(|name| own.next() == Some(name))
+    }
+
     /// The fields of a table that is given as a whole, each by itself; any other value is one field.
     fn fields(self) -> Vec<Self> {
         let Self { path, value, origin } = self;

@@ -120,7 +120,9 @@ impl<E: Experiment> Plan<'_, E> {
         })?;
         let whole = seconds_per_step * training.steps as f64;
         let of_attempt = training.minutes.map_or(whole, |minutes| whole.min(60.0 * minutes));
-        let training_seconds = of_attempt * sweep::count(config) as f64;
+        // The trials of a candidate are done once for all its seeds.
+        let of_trials = training.tune.as_ref().map_or(0.0, |tuning| tuning.rates as f64 * tuning.share / config.run.seeds.max(1) as f64);
+        let training_seconds = of_attempt * (sweep::count(config) as f64 + of_trials);
         Ok(Estimate { parameters, least_memory, seconds_per_step, training_seconds })
     }
 }

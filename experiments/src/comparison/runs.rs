@@ -10,8 +10,9 @@ use super::sweep;
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::experiment::definition::{Candidate, Card, Config, Experiment};
+use crate::metrics::MetricColumn;
 use crate::options::CommonOptions;
-use crate::record::RunKey;
+use crate::record::{LEARNING_RATE, RATES_TRIED, RunKey};
 use crate::report::{Report, Section};
 use crate::results::{Results, RunOrder};
 use crate::run_folder::RunFolder;
@@ -178,6 +179,22 @@ pub(super) fn sections<E: Experiment>(datasets: &[E::Data], twins: &[String], id
     std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).chain(idle).collect()
 }
 
+/// The columns of reports: those of the experiment, and those of what a command asks for.
+pub(super) fn columns<E: Experiment>(config: &Config<E>) -> Vec<MetricColumn> {
+    let mut columns = E::columns();
+    let rates = [
+        MetricColumn::new(LEARNING_RATE, "best rate").digits(6).defined_as("the learning rate that was the best of those tried"),
+        MetricColumn::new(RATES_TRIED, "rates tried").digits(0).defined_as("learning rates that were tried for the candidate"),
+    ];
+    let tuned = config.training.tune.as_ref().map(|_| rates).into_iter().flatten();
+    for column in tuned {
+        if columns.iter().all(|known| known.name != column.name) {
+            columns.push(column);
+        }
+    }
+    columns
+}
+
 /// The report of results.
 pub(super) fn report<'r, E: Experiment>(results: &'r Results, config: &Config<E>, sections: Vec<Section>) -> Report<'r> {
     let has_models = !config.run.models.is_empty() || results.records().iter().any(|record| record.is_model);
@@ -185,7 +202,7 @@ pub(super) fn report<'r, E: Experiment>(results: &'r Results, config: &Config<E>
         title: E::TITLE.to_owned(),
         subject: if has_models { "model" } else { "attention" },
         records: results.records(),
-        metrics: E::columns(),
+        metrics: columns::<E>(config),
         published: E::published(),
         sections,
     }

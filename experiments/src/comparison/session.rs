@@ -14,8 +14,9 @@ use super::idle::Remark;
 use super::overview::Overview;
 use super::preparation::Preparation;
 use super::ranks::Word;
-use super::runs::{Run, Runs};
+use super::runs::{Run, Runs, columns};
 use super::sweep::{Attempt, Sweep, attempts, keep};
+use super::tuning::TuningEnd;
 use crate::allocator::return_freed_memory;
 use crate::error::{Completion, ExperimentError};
 use crate::experiment::Scores;
@@ -230,7 +231,7 @@ impl<'a, E: Experiment> Session<'a, E> {
         record.wall_seconds = begun.elapsed().as_secs_f64();
         record.disturbed |= others.is_some_and(|others| others.disturb());
         record.notes.push(format!("the weights are those of {source}; nothing was trained"));
-        finish::<E>(record, scores, paths)?;
+        finish::<E>(&self.runs, record, scores, paths)?;
         overview.finish(&count);
         Ok(RunEnd::Finished)
     }
@@ -239,9 +240,30 @@ impl<'a, E: Experiment> Session<'a, E> {
         let Run { dataset, candidate: Candidate { attention, config, .. }, seed, .. } = run;
         let seed = *seed;
         let recipe = self.runs.recipe(run)?;
-        let config = &E::of_seed(config, seed);
+        let tuned = match &config.training.tune {
+            None => None,
+            Some(tuning) => match self.tuned(run, tuning)? {
+                TuningEnd::Tuned(tuned) => Some(tuned),
+                TuningEnd::Interrupted => return Ok(RunEnd::Interrupted),
+                TuningEnd::Held(holder) => return Ok(RunEnd::Held(holder)),
+            },
+        };
+        let mut config = E::of_seed(config, seed);
+        if let Some(rate) = tuned.as_ref().and_then(|tuned| tuned.best) {
+            config.training.learning_rate = rate;
+        }
+        let config = &config;
         let setup = Setup { config, data: dataset, attention };
         let mut record = self.record(run, config);
+        if let Some(tuned) = &tuned {
+            tuned.record(&mut record);
+            if tuned.best.is_none() {
+                let scores = E::diverged(config).ok_or_else(|| ExperimentError::failure(format!("{run}: {tuned}")))?;
+                record.configuration = recipe;
+                finish::<E>(&self.runs, record, scores, paths)?;
+                return Ok(RunEnd::Finished);
+            }
+        }
         let count = overview.begin(run.steps());
         if self.jobs == 1 {
             return_freed_memory();
@@ -249,7 +271,8 @@ impl<'a, E: Experiment> Session<'a, E> {
         }
         let key = RandomKey::from_seed(seed);
         let task = E::task(setup);
-        let identity = format!("{recipe} {} {seed} {}", attention.name, self.runs.backend);
+        let rate = tuned.as_ref().map_or_else(String::new, |_| format!(" tuned {}", config.training.learning_rate));
+        let identity = format!("{recipe} {} {seed} {}{rate}", attention.name, self.runs.backend);
         let attempts = attempts(config, paths.root());
         let (mut sweep, mut failure) = (Sweep::new(task.selection()), None);
         for Attempt { training, folder, rate } in &attempts {
@@ -313,14 +336,14 @@ impl<'a, E: Experiment> Session<'a, E> {
         if attempts[0].rate.is_some() {
             sweep.record_rates(&mut record);
         }
-        finish::<E>(record, scores, paths)?;
+        finish::<E>(&self.runs, record, scores, paths)?;
         overview.finish(&count);
         Ok(RunEnd::Finished)
     }
 }
 
 /// Puts the scores into a record and writes it, with what items contributed to them.
-fn finish<E: Experiment>(mut record: ResultRecord, scores: Scores, paths: &RunPaths) -> Result<(), ExperimentError> {
+fn finish<E: Experiment>(runs: &Runs<'_, E>, mut record: ResultRecord, scores: Scores, paths: &RunPaths) -> Result<(), ExperimentError> {
     record.signatures.extend(scores.signatures);
     record.notes = [scores.notes, record.notes].concat();
     record.items = scores.made_of;
@@ -335,7 +358,7 @@ fn finish<E: Experiment>(mut record: ResultRecord, scores: Scores, paths: &RunPa
     for (name, value) in scores.metrics {
         record.score(&name, value);
     }
-    record.columns = E::columns().into_iter().filter(|column| record.metrics.contains_key(&column.name)).collect();
+    record.columns = columns::<E>(runs.config).into_iter().filter(|column| record.metrics.contains_key(&column.name)).collect();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     record.finished_ms = Some(now.as_millis() as u64);
     write_result(paths, &record)?;

@@ -75,6 +75,11 @@ impl<M> Sweep<M> {
         self.tried.push((learning_rate, None));
     }
 
+    /// Learning rate and development score of each training, in their order.
+    pub(super) fn tried(&self) -> &[(f64, Option<f64>)] {
+        &self.tried
+    }
+
     /// What the best training made, if any was finished.
     pub(super) fn best(&self) -> Option<(usize, &TrainedModel<M>)> {
         self.best.as_ref().map(|(index, trained)| (*index, trained))

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::configuration_error::{ConfigurationError, ensure};
 use super::loss_scale::LossScaling;
 use super::schedule::ScheduleConfig;
+use super::tuning::Tuning;
 
 /// How a model is trained. Every field has a default; unknown fields are refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +20,8 @@ pub struct TrainingConfig {
     /// Base learning rates that each run tries in place of `learning_rate`, each with a training of its own from the same weights. The best by the development
     /// set is kept. None: `learning_rate` alone.
     pub learning_rates: Vec<f64>,
+    /// How each candidate gets a learning rate of its own in place of `learning_rate`, by trials before its runs; by default none does.
+    pub tune: Option<Tuning>,
     /// The shape of the learning rate over the steps.
     pub schedule: ScheduleConfig,
     /// The optimiser and its constants.
@@ -57,6 +60,7 @@ impl Default for TrainingConfig {
             steps: 10_000,
             learning_rate: 3e-4,
             learning_rates: Vec::new(),
+            tune: None,
             schedule: ScheduleConfig::default(),
             optimiser: OptimiserConfig::default(),
             max_gradient_norm: Some(1.0),
@@ -104,6 +108,13 @@ impl TrainingConfig {
                 ensure(positive(value), field, || format!("{value} is not a positive number; leave the field out for no limit"))?;
             }
         }
+        if let Some(tune) = &self.tune {
+            let reason = || "each run tries training.learning_rates itself; give [] there, or leave --tune out".into();
+            ensure(self.learning_rates.is_empty(), "tune", reason)?;
+            let reason = || "the schedule noam has no learning rate that could be tuned; give another, or leave --tune out".into();
+            ensure(!matches!(self.schedule, ScheduleConfig::Noam { .. }), "tune", reason)?;
+            tune.validate()?;
+        }
         self.loss_scaling.validate()?;
         self.schedule.validate()?;
         self.optimiser.validate()?;
@@ -147,11 +158,14 @@ mod tests {
     #[test]
     fn each_field_out_of_range_is_named() {
         type Spoil = fn(&mut TrainingConfig);
-        let cases: [(&str, Spoil); 13] = [
+        let cases: [(&str, Spoil); 16] = [
             ("steps", |c| c.steps = 0),
             ("learning_rate", |c| c.learning_rate = f64::INFINITY),
             ("learning_rates", |c| c.learning_rates = vec![1e-3, 0.0]),
             ("learning_rates", |c| c.learning_rates = vec![1e-3, 1e-3]),
+            ("tune", |c| (c.tune, c.learning_rates) = (Some(Tuning::default()), vec![1e-3])),
+            ("tune.rates", |c| c.tune = Some(Tuning { rates: 2, ..Tuning::default() })),
+            ("tune.share", |c| c.tune = Some(Tuning { share: f64::NAN, ..Tuning::default() })),
             ("accumulate", |c| c.accumulate = 0),
             ("patience", |c| c.patience = Some(0)),
             ("average", |c| c.average = 0),

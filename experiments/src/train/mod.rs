@@ -30,6 +30,7 @@ mod state;
 mod step;
 mod task;
 mod trainer;
+mod tuning;
 mod unread;
 
 #[cfg(test)]
@@ -57,3 +58,4 @@ pub use schedule::ScheduleConfig;
 pub use state::{BestEvaluation, Metric, TrainingState};
 pub use task::{Outcome, Pass, Scores, Selection, Split, Task, TrainedModel};
 pub use trainer::Trainer;
+pub use tuning::{Tuning, is_inside};
