@@ -11,6 +11,7 @@ mod candidate;
 mod every_field;
 mod identity;
 mod idle;
+mod matching;
 mod overview;
 mod plan;
 mod preparation;
@@ -55,6 +56,7 @@ pub(crate) use self::candidate::candidates;
 pub use self::candidate::model_assignments;
 use self::candidate::{check_effects, check_overridden, twins, with_earlier};
 use self::identity::other_data;
+use self::matching::match_parameters;
 use self::plan::Plan;
 pub use self::preparation::Preparation;
 pub(crate) use self::run_list::{RunList, run_list};
@@ -106,7 +108,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         print_line(settings::schema(&Config::<E>::default(), &format!("Configuration of {}", E::NAME))?)?;
         return Ok(Completion::Finished);
     }
-    let Settled { settings, candidates, memory } = settled::<E>(options, further)?;
+    let Settled { settings, mut candidates, memory } = settled::<E>(options, further)?;
     let backend: Backend = settings.value.run.backend.parse().map_err(ExperimentError::usage)?;
     // The machine on which scripts are written or results merged need not have the device of the runs.
     let is_trained_here = !options.slurm && !options.merge;
@@ -118,6 +120,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
     let memory = memory.with_device(device.as_ref().and_then(memory_bytes));
     // Data that cannot be read must not leave a run folder behind.
     let datasets = opened_data::<E>(&settings, &candidates, memory, ranks)?;
+    match_parameters::<E>(&settings, &mut candidates, &datasets)?;
     let jobs = footprint::jobs::<E>(options.jobs.unwrap_or_default(), &candidates, &datasets, backend, memory)?;
     let config = settings.value;
     let Some(device) = device else {
@@ -269,7 +272,7 @@ pub fn reload<E: Experiment>(
     check_registered(&paths)?;
     let mut settings = Settings::<Config<E>>::read(Some(&paths.config()), Vec::new())?;
     E::within(&mut settings.value, folder);
-    let candidates = candidates::<E>(&mut settings, Memory::here())?;
+    let mut candidates = candidates::<E>(&mut settings, Memory::here())?;
     let known: Vec<&str> = candidates.iter().map(|candidate| candidate.attention.name.as_str()).collect();
     let index = match name {
         None => 0,
@@ -279,8 +282,9 @@ pub fn reload<E: Experiment>(
             .ok_or_else(|| ExperimentError::usage(format!("`{}` has no run of `{name}`; it has {}", folder.display(), known.join(", "))))?,
     };
     let results = Results::read(&paths)?;
+    let mut datasets = E::open(&candidates[index].config)?;
+    match_parameters::<E>(&settings, &mut candidates, &datasets)?;
     let Candidate { attention, config, weights_of } = candidates[index].clone();
-    let mut datasets = E::open(&config)?;
     let twins = twins::<E>(&with_earlier::<E>(&candidates, &results, &settings.value), &datasets)?;
     let sections = sections::<E>(&datasets, &twins, &idle::remarks::<E>(&candidates, &datasets));
     let names: Vec<String> = datasets.iter().map(|data| E::card(data).name).collect();

@@ -82,6 +82,10 @@ pub struct CommonOptions {
     #[arg(long)]
     pub tune: bool,
 
+    /// Make all that are compared as large as the first, by the widths of their feed-forward networks
+    #[arg(long = "match", value_name = "parameters")]
+    pub matched: Option<Matched>,
+
     /// Output folder [default: runs/ and the name of the experiment]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -144,6 +148,16 @@ pub struct CommonOptions {
     #[arg(long, short)]
     pub verbose: bool,
 }
+
+/// What all that are compared can be made equal in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Matched {
+    /// Parameters that are trained.
+    Parameters,
+}
+
+/// Of what widths are a multiple that match parameters, unless it is told otherwise.
+const MULTIPLE: i64 = 8;
 
 /// The largest first seed, which leaves room for the seeds after it within TOML's integers.
 const LARGEST_SEED: u64 = i64::MAX as u64 - 1_000_000;
@@ -209,6 +223,9 @@ impl CommonOptions {
         // Its options may be given beside it.
         if self.tune && !given.iter().any(|assignment| assignment.is_within("training.tune")) {
             given.push(Assignment::option("--tune", "training.tune", toml::Table::new()));
+        }
+        if self.matched.is_some() && !given.iter().any(|assignment| assignment.is_within("run.match_parameters")) {
+            given.push(Assignment::option("--match", "run.match_parameters", MULTIPLE));
         }
         Ok(given)
     }
@@ -287,6 +304,9 @@ pub struct RunSettings {
     pub seed: u64,
     /// Number of seeds.
     pub seeds: u64,
+    /// If given, all that are compared have feed-forward networks of such a width, a multiple of this number, that they have as nearly as many parameters as the
+    /// first.
+    pub match_parameters: Option<usize>,
 }
 
 /// A whole model that is compared.
@@ -316,7 +336,7 @@ fn layer<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<tom
 
 impl Default for RunSettings {
     fn default() -> Self {
-        Self { attention: Vec::new(), models: Vec::new(), backend: "flex".into(), data: None, seed: 1, seeds: 1 }
+        Self { attention: Vec::new(), models: Vec::new(), backend: "flex".into(), data: None, seed: 1, seeds: 1, match_parameters: None }
     }
 }
 

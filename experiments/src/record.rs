@@ -216,6 +216,9 @@ pub const RATES_TRIED: &str = "learning rates tried";
 /// Name of the number of learning rates whose development score is at least nine tenths of the best.
 pub const RATES_NEAR_BEST: &str = "learning rates near the best";
 
+/// Name of the width of the feed-forward networks, among the metrics of runs whose sizes are matched by it.
+pub const FEED_FORWARD_WIDTH: &str = "feed-forward width";
+
 /// Name of the speed of training among the metrics of every run.
 pub const STEPS_PER_SECOND: &str = "steps per second";
 

@@ -12,7 +12,7 @@ use crate::error::{Completion, ExperimentError, print_line};
 use crate::experiment::definition::{Candidate, Card, Config, Experiment};
 use crate::metrics::MetricColumn;
 use crate::options::CommonOptions;
-use crate::record::{LEARNING_RATE, RATES_TRIED, RunKey};
+use crate::record::{FEED_FORWARD_WIDTH, LEARNING_RATE, RATES_TRIED, RunKey};
 use crate::report::{Report, Section};
 use crate::results::{Results, RunOrder};
 use crate::run_folder::RunFolder;
@@ -182,12 +182,16 @@ pub(super) fn sections<E: Experiment>(datasets: &[E::Data], twins: &[String], id
 /// The columns of reports: those of the experiment, and those of what a command asks for.
 pub(super) fn columns<E: Experiment>(config: &Config<E>) -> Vec<MetricColumn> {
     let mut columns = E::columns();
+    let width = MetricColumn::new(FEED_FORWARD_WIDTH, "d_ff")
+        .digits(0)
+        .defined_as("width of the feed-forward networks, by which sizes are matched");
     let rates = [
         MetricColumn::new(LEARNING_RATE, "best rate").digits(6).defined_as("the learning rate that was the best of those tried"),
         MetricColumn::new(RATES_TRIED, "rates tried").digits(0).defined_as("learning rates that were tried for the candidate"),
     ];
+    let matched = config.run.match_parameters.map(|_| width);
     let tuned = config.training.tune.as_ref().map(|_| rates).into_iter().flatten();
-    for column in tuned {
+    for column in matched.into_iter().chain(tuned) {
         if columns.iter().all(|known| known.name != column.name) {
             columns.push(column);
         }

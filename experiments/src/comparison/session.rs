@@ -1,5 +1,6 @@
 //! One command in progress: its runs, one after another or side by side.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -24,7 +25,9 @@ use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
 use crate::jobs::{Shard, side_by_side};
 use crate::mixture_weights;
 use crate::provenance::{self, Provenance};
-use crate::record::{Budget, Machine, ResultRecord, STEPS_PER_SECOND, command_line, peak_memory_bytes, reset_peak_memory};
+use crate::record::{
+    Budget, FEED_FORWARD_WIDTH, Machine, ResultRecord, STEPS_PER_SECOND, command_line, peak_memory_bytes, reset_peak_memory,
+};
 use crate::results::{Results, write_result};
 use crate::run_folder::{RunFolderError, RunPaths, write_atomically};
 use crate::run_lock::{Holder, RunLock};
@@ -171,8 +174,19 @@ impl<'a, E: Experiment> Session<'a, E> {
         let card = E::card(dataset);
         let training = &config.training;
         let is_of_run = |remark: &&Remark| (&remark.candidate, &remark.dataset) == (&attention.name, &card.name);
-        let notes = self.runs.idle.iter().filter(is_of_run).map(|remark| remark.sentence.clone()).collect();
+        let mut notes: Vec<String> = self.runs.idle.iter().filter(is_of_run).map(|remark| remark.sentence.clone()).collect();
+        let mut metrics = BTreeMap::new();
+        if self.runs.config.run.match_parameters.is_some() {
+            let (width, first) = (config.model.d_ff, &self.runs.candidates[0].attention.name);
+            metrics.insert(FEED_FORWARD_WIDTH.to_owned(), Some(width as f64));
+            if *first != attention.name {
+                notes.push(format!(
+                    "its feed-forward width is {width}, so that it has as nearly the parameters of {first} as widths of that multiple allow"
+                ));
+            }
+        }
         ResultRecord {
+            metrics,
             notes,
             experiment: E::NAME.to_owned(),
             dataset: card.name,

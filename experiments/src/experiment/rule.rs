@@ -94,6 +94,7 @@ fn shared<E: Experiment>() -> Vec<Rule<E>> {
     vec![
         // Tables of positions are not all counted in the estimate of the memory.
         Rule::within(&["model.max_length"], 0.0, 1e8),
+        Rule::within(&["run.match_parameters"], 1.0, 1e6),
         Rule::within(&["tokeniser.vocabulary"], 1.0, 1e7),
         Rule::within(&["model.positions.grid.rows", "model.positions.grid.columns", "model.positions.grid.channels"], 1.0, 1e6),
         Rule::used(&["model.decoder_layers"], |_| E::STACKS > 1, "the models have one stack; leave it out, and give model.layers"),
