@@ -272,6 +272,7 @@ mod tests {
             "glue",
             "superglue",
             "cnn-dailymail",
+            "all-minilm-l6-v2",
         ] {
             assert!(catalogue.set(name).is_some(), "{name}");
         }
@@ -293,7 +294,8 @@ mod tests {
         const PROGRAMS: [&str; 7] = ["mt", "lm", "glue", "classify", "image", "textgen", "algorithmic"];
         for DataSet { name, used_by, .. } in &Catalogue::built_in().sets {
             let program = used_by.split(' ').next().unwrap();
-            assert!(PROGRAMS.contains(&program) && used_by.contains(&format!("--data DIR/{name}")), "{name}: {used_by}");
+            let is_read = ["data", "pretrained"].iter().any(|option| used_by.contains(&format!("--{option} DIR/{name}")));
+            assert!(PROGRAMS.contains(&program) && is_read, "{name}: {used_by}");
         }
     }
 

@@ -236,3 +236,49 @@ fn what_a_killed_process_left_of_unpacking_is_cleared_away() {
     succeeded(&place.fetch(&[]).output().unwrap(), &["1 files unpacked"]);
     assert_eq!(place.names(), ["a.txt", "fetched.json"]);
 }
+
+/// The configuration of the encoder all-MiniLM-L6-v2, as it is published.
+const CONFIG: &str = r#"{
+  "_name_or_path": "nreimers/MiniLM-L6-H384-uncased",
+  "architectures": [
+    "BertModel"
+  ],
+  "attention_probs_dropout_prob": 0.1,
+  "gradient_checkpointing": false,
+  "hidden_act": "gelu",
+  "hidden_dropout_prob": 0.1,
+  "hidden_size": 384,
+  "initializer_range": 0.02,
+  "intermediate_size": 1536,
+  "layer_norm_eps": 1e-12,
+  "max_position_embeddings": 512,
+  "model_type": "bert",
+  "num_attention_heads": 12,
+  "num_hidden_layers": 6,
+  "pad_token_id": 0,
+  "position_embedding_type": "absolute",
+  "transformers_version": "4.8.2",
+  "type_vocab_size": 2,
+  "use_cache": true,
+  "vocab_size": 30522
+}
+"#;
+
+#[test]
+fn a_pretrained_model_is_fetched_by_the_checksums_of_its_files() {
+    let server = Server::start(|request, connection| match request.path.as_str() {
+        "/config.json" => connection.file(request, CONFIG.as_bytes(), "1"),
+        _ => connection.file(request, &[b'x'; 466_247], "1"),
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = crate::command::data();
+    command.args(["fetch", "all-minilm-l6-v2", "--retries", "0", "--url", &server.url("/")]).arg("--out").arg(folder.path());
+    let output = command.output().unwrap();
+    refused(&output, 1, &["tokenizer.json", "be50c3628f2bf5bb"]);
+    let said = crate::command::stdout(&output);
+    assert!(said.contains("licence: Apache-2.0") && said.contains("config.json: 612 bytes") && said.contains(" verified"), "{said}");
+    assert_eq!(fs::read_to_string(folder.path().join("all-minilm-l6-v2/config.json")).unwrap(), CONFIG);
+    assert!(!folder.path().join("all-minilm-l6-v2/tokenizer.json").exists());
+    let asked: Vec<_> = server.requests().into_iter().map(|request| request.path).collect();
+    assert_eq!(asked, ["/config.json", "/tokenizer.json"]);
+}
