@@ -341,7 +341,7 @@ pub(crate) fn check_registered(folder: &RunFolder) -> Result<(), ExperimentError
 
 /// Brings `report.html` up to date with what an analysis has written into the folder.
 pub(crate) fn write_page<E: Experiment>(folder: &RunFolder, config: &Config<E>, sections: Vec<Section>) -> Result<(), ExperimentError> {
-    report::<E>(&Results::read(folder)?, config, sections).write_page(folder)
+    report::<E>(&Results::read(folder)?, (config, folder), sections)?.write_page(folder)
 }
 
 /// Name of a data folder, for tables.
@@ -354,6 +354,16 @@ pub(crate) fn folder_name(dir: &Path) -> String {
         (_, Some(own)) => own,
         (_, None) => "data".to_owned(),
     }
+}
+
+/// A sign that something is computed of which nobody knows how far it is; nothing if standard error is no terminal.
+fn waiting_bar(what: String) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = progress().add(ProgressBar::new_spinner()).with_message(what);
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    bar
 }
 
 /// A bar for work after training; nothing if standard error is no terminal.

@@ -65,5 +65,6 @@ mod token_losses;
 pub mod tokenise;
 pub mod train;
 pub mod translation;
+pub mod trivial;
 
 pub use heedful_host::{allocator, backend, process, threads};

@@ -95,6 +95,10 @@ pub struct CommonOptions {
     #[arg(long)]
     pub resume: bool,
 
+    /// Leave out the trivial baseline, what can be had without attention or without learning, which reports otherwise show as a row of its own
+    #[arg(long)]
+    pub no_trivial_baseline: bool,
+
     /// Runs at once, which share the threads; auto: as many as there are runs, threads and memory for. Scores are the same; speeds are not shown
     #[arg(long, value_name = "N|auto")]
     pub jobs: Option<Jobs>,
@@ -219,6 +223,7 @@ impl CommonOptions {
         given.extend(self.data.as_ref().map(|path| Assignment::option("--data", "run.data", text(path))));
         given.extend(self.seeds.map(|count| Assignment::option("--seeds", "run.seeds", count as i64)));
         given.extend(self.seed.map(|seed| Assignment::option("--seed", "run.seed", seed as i64)));
+        given.extend(self.no_trivial_baseline.then(|| Assignment::option("--no-trivial-baseline", "run.trivial_baseline", false)));
         given.extend(self.steps.map(|steps| Assignment::option("--steps", "training.steps", steps as i64)));
         // Its options may be given beside it.
         if self.tune && !given.iter().any(|assignment| assignment.is_within("training.tune")) {
@@ -307,6 +312,8 @@ pub struct RunSettings {
     /// If given, all that are compared have feed-forward networks of such a width, a multiple of this number, that they have as nearly as many parameters as the
     /// first.
     pub match_parameters: Option<usize>,
+    /// Whether the report shows what can be had without attention or without learning, where the experiment knows it.
+    pub trivial_baseline: bool,
 }
 
 /// A whole model that is compared.
@@ -336,7 +343,16 @@ fn layer<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<tom
 
 impl Default for RunSettings {
     fn default() -> Self {
-        Self { attention: Vec::new(), models: Vec::new(), backend: "flex".into(), data: None, seed: 1, seeds: 1, match_parameters: None }
+        Self {
+            attention: Vec::new(),
+            models: Vec::new(),
+            backend: "flex".into(),
+            data: None,
+            seed: 1,
+            seeds: 1,
+            match_parameters: None,
+            trivial_baseline: true,
+        }
     }
 }
 
@@ -521,6 +537,7 @@ mod tests {
             "--steps",
             "--out",
             "--resume",
+            "--no-trivial-baseline",
             "--list",
             "--quiet",
             "--verbose",

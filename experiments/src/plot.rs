@@ -114,6 +114,8 @@ pub struct Curve {
     pub colour: usize,
     /// The places it passes.
     pub points: Vec<CurvePoint>,
+    /// Whether the line is dashed and its places are not marked.
+    pub dashed: bool,
 }
 
 /// A place of a curve.
@@ -196,8 +198,13 @@ where
     }
     // Few points are measurements that the eye should find.
     let is_dotted = curves.iter().all(|curve| curve.points.len() <= 30);
-    for Curve { colour: index, points } in curves {
+    for Curve { colour: index, points, dashed } in curves {
         let colour = colour(*index);
+        if *dashed {
+            let places = points.iter().map(|point| (point.x, point.y));
+            chart.draw_series(DashedLineSeries::new(places, 6, 5, colour.stroke_width(2)))?;
+            continue;
+        }
         if points.iter().any(|point| point.low < point.high) {
             let upper = points.iter().map(|point| (point.x, point.high));
             let lower = points.iter().rev().map(|point| (point.x, point.low));
@@ -291,8 +298,8 @@ mod tests {
 
     #[test]
     fn curves_have_bands_where_seeds_differ_and_names_on_the_right() {
-        let single = Curve { colour: 0, points: points(&[(0.0, 3.0, 3.0, 3.0), (10.0, 1.0, 1.0, 1.0)]) };
-        let several = Curve { colour: 1, points: points(&[(0.0, 3.0, 2.0, 4.0), (10.0, 1.0, 0.5, 1.5)]) };
+        let single = Curve { colour: 0, points: points(&[(0.0, 3.0, 3.0, 3.0), (10.0, 1.0, 1.0, 1.0)]), dashed: false };
+        let several = Curve { colour: 1, points: points(&[(0.0, 3.0, 2.0, 4.0), (10.0, 1.0, 0.5, 1.5)]), dashed: false };
         let axes = (Axis::over("steps", [0.0, 10.0]).unwrap(), Axis::over("loss", [0.5, 4.0]).unwrap().with_margin());
         let draw = |all: &[Curve]| picture((400, 300), |area| curves(area, Some("a title"), &axes.0, &axes.1, all)).unwrap();
         assert_eq!(draw(std::slice::from_ref(&single)).matches("<polygon").count(), 0);
@@ -308,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_front_is_a_grey_line_and_both_axes_may_be_powers() {
-        let curve = |x: f64, y: f64| Curve { colour: 0, points: points(&[(x, y, y, y)]) };
+        let curve = |x: f64, y: f64| Curve { colour: 0, points: points(&[(x, y, y, y)]), dashed: false };
         let all = [curve(10.0, 1.0), curve(100.0, 50.0), curve(1000.0, 90.0)];
         let axis = |name: &str, of: fn(&Curve) -> f64| Axis::over(name, all.iter().map(of)).unwrap().with_margin();
         let (x, y) = (axis("bytes", |curve| curve.points[0].x), axis("accuracy", |curve| curve.points[0].y));

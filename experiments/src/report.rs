@@ -23,6 +23,7 @@ use crate::provenance::Provenance;
 use crate::published::PublishedNumbers;
 use crate::record::ResultRecord;
 use crate::run_folder::{RunFolder, RunFolderError, RunPaths, write_atomically};
+use crate::trivial::TrivialBaseline;
 
 /// A comparison of runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +34,8 @@ pub struct Report<'a> {
     pub subject: &'static str,
     /// The finished runs.
     pub records: &'a [ResultRecord],
+    /// What can be had without attention or without learning.
+    pub trivial: Vec<TrivialBaseline>,
     /// The metrics to show, in this order.
     pub metrics: Vec<MetricColumn>,
     /// What papers report on the same task.
@@ -48,7 +51,10 @@ impl Report<'_> {
         let sources = self.sources(&no_folder());
         for comparison in comparisons(&sources, Comparison::without_tests) {
             let title = markup::one_line(&comparison.group.title_with_backend());
-            let _ = write!(text, "{title}\n\n{}\n", render::aligned_table(&comparison, self.subject));
+            let _ = writeln!(text, "{title}\n\n{}", render::aligned_table(&comparison, self.subject));
+            for sentence in comparison.trivial_notes() {
+                let _ = writeln!(text, "{}", markup::one_line(&sentence));
+            }
         }
         text.push_str(self.legend("*").trim_end());
         text
@@ -66,6 +72,9 @@ impl Report<'_> {
         for comparison in comparisons(&sources, Comparison::without_tests) {
             let title = markup::markdown(&comparison.group.title_with_backend());
             let _ = write!(text, "\n## {title}\n\n{}", render::markdown_of(&comparison, self.subject));
+            for sentence in comparison.trivial_notes() {
+                let _ = write!(text, "\n{}\n", markup::markdown(&sentence));
+            }
         }
         let _ = write!(text, "\n{}", self.legend("bold"));
         self.definitions(&mut text, runs);
@@ -117,8 +126,8 @@ impl Report<'_> {
         for record in self.records {
             let of = |record: &ResultRecord| [&record.experiment, &record.dataset, &record.backend].map(String::clone);
             let index = sources.iter().position(|source| of(&source.records[0]) == of(record)).unwrap_or_else(|| {
-                let folder = folder.clone();
-                sources.push(RunSource { label: String::new(), path: folder.root().to_owned(), folder, records: Vec::new() });
+                let (path, folder, trivial) = (folder.root().to_owned(), folder.clone(), self.trivial.clone());
+                sources.push(RunSource { label: String::new(), path, folder, records: Vec::new(), trivial });
                 sources.len() - 1
             });
             sources[index].records.push(ResultRecord { columns: self.metrics.clone(), ..record.clone() });

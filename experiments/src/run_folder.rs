@@ -3,6 +3,7 @@
 //! ```text
 //! <out>/config.toml                 the complete configuration; fed back with --config it repeats the run
 //! <out>/results.json                one record per finished run, derived from the result.json of all
+//! <out>/trivial.json                what can be had without attention or without learning, see [`crate::trivial`]
 //! <out>/report.md                   the comparison table, derived from the same
 //! <out>/report.html                 the comparison as one page with pictures, derived from the same, log.jsonl and analysis/
 //! <out>/<attention>-seed<N>/        result.json, log.jsonl, events.out.tfevents.*, checkpoint/, hypotheses/<test set>.txt and .reference.txt,
@@ -175,6 +176,11 @@ impl RunFolder {
     /// The records of the finished runs.
     pub fn results(&self) -> PathBuf {
         self.root.join("results.json")
+    }
+
+    /// The trivial baselines.
+    pub fn trivial(&self) -> PathBuf {
+        self.root.join("trivial.json")
     }
 
     /// The comparison table.

@@ -96,7 +96,7 @@ impl<'l> Runs<'l> {
                 let folder = RunFolder::at(&path);
                 let records = Results::read(&folder)?.records().to_vec();
                 let list = block.runs(block.part_named(name).flatten())?;
-                let source = RunSource { label: block.name.clone(), path, folder, records };
+                let source = RunSource { label: block.name.clone(), path, folder, records, trivial: Vec::new() };
                 parts.insert((block.name.as_str(), name), Part { source, list });
             }
         }

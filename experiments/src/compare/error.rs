@@ -75,3 +75,14 @@ pub enum CompareError {
         source: serde_json::Error,
     },
 }
+
+impl CompareError {
+    /// What is wrong with a file of a folder, to a reader of several folders.
+    pub(super) fn of_record(error: RecordError) -> Self {
+        match error {
+            RecordError::Read { path, source } => Self::Read { path, source },
+            RecordError::Format { path, source } => Self::Results { path, source },
+            other => Self::Unusable(other),
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Pictures of learning curves.
 
+use std::collections::BTreeMap;
+
 use crate::plot::{self, Axis, Curve, CurvePoint, PlotError};
 
 use super::curve::{Log, Quantity, StepSpread, over_seeds};
@@ -49,6 +51,8 @@ pub struct Curves<'l> {
     names: Vec<String>,
     /// For each row the logs of its runs.
     logs: Vec<Vec<&'l Log>>,
+    /// Names of trivial baselines, with their scores of the development set.
+    trivial: Vec<(String, BTreeMap<String, f64>)>,
     /// Names of rows of which a run has no log; they have no curve.
     pub without_log: Vec<String>,
 }
@@ -56,7 +60,8 @@ pub struct Curves<'l> {
 impl<'l> Curves<'l> {
     /// The curves of `group` from the `logs` of its runs, as [`logs`](super::curve::logs) gives them.
     pub fn of(group: &Group<'_>, logs: &'l [Vec<Option<Log>>]) -> Self {
-        let mut curves = Self { title: group.title(), names: Vec::new(), logs: Vec::new(), without_log: Vec::new() };
+        let trivial = group.trivial.iter().map(|(name, baseline)| (name.clone(), baseline.dev.clone())).collect();
+        let mut curves = Self { title: group.title(), names: Vec::new(), logs: Vec::new(), trivial, without_log: Vec::new() };
         for (row, logs) in group.rows.iter().zip(logs) {
             // A mean of some of the seeds beside a score of all of them would mislead.
             let all: Option<Vec<&Log>> = logs.iter().map(Option::as_ref).collect();
@@ -88,7 +93,9 @@ impl<'l> Curves<'l> {
         // Frames share an axis, so that what happened at one time stands below each other.
         let Some(x) = Axis::over(against.name(), places).map(Axis::from_zero).filter(|axis| !axis.is_point()) else { return Ok(None) };
         // A row without a log is not listed but keeps its number, and with it the others their colours.
-        let named = || self.names.iter().map(String::as_str).enumerate().filter(|(row, _)| !self.logs[*row].is_empty());
+        let drawn = |number: &usize| frames.iter().flat_map(|frame| &frame.curves).any(|curve| curve.colour == *number);
+        let names = || self.names.iter().chain(self.trivial.iter().map(|(name, _)| name)).map(String::as_str).enumerate();
+        let named = || names().filter(|(number, _)| self.logs.get(*number).map_or_else(|| drawn(number), |logs| !logs.is_empty()));
         let height = (HEIGHT * frames.len() as u32).max(plot::legend_height(named().count()));
         let picture = plot::picture((WIDTH + plot::legend_width(named().map(|(_, name)| name)), height), |area| {
             let (left, right) = area.split_horizontally(WIDTH);
@@ -110,12 +117,27 @@ impl<'l> Curves<'l> {
             // Steps are counted from the end: what a run came to is what is looked for.
             let mut points: Vec<CurvePoint> = spreads.iter().rev().step_by(every).filter_map(point).collect();
             points.reverse();
-            Curve { colour: row, points }
+            Curve { colour: row, points, dashed: false }
         };
-        let curves: Vec<Curve> = self.logs.iter().enumerate().map(curve).filter(|curve| !curve.points.is_empty()).collect();
+        let mut curves: Vec<Curve> = self.logs.iter().enumerate().map(curve).filter(|curve| !curve.points.is_empty()).collect();
+        curves.extend(self.level_lines(quantity, &curves));
         let heights = curves.iter().flat_map(|curve| &curve.points).flat_map(|point| [point.low, point.high]);
         let y = Axis::over(quantity.title(), heights)?.with_margin();
         Some(Frame { y, curves })
+    }
+}
+
+impl Curves<'_> {
+    /// A line across the curves for each trivial baseline with this score.
+    fn level_lines(&self, quantity: &Quantity, curves: &[Curve]) -> Vec<Curve> {
+        let Quantity::Dev(metric) = quantity else { return Vec::new() };
+        let end = curves.iter().flat_map(|curve| &curve.points).map(|point| point.x).fold(0.0, f64::max);
+        let line = |(number, (_, dev)): (usize, &(String, BTreeMap<String, f64>))| {
+            let &y = dev.get(metric)?;
+            let points = [0.0, end].map(|x| CurvePoint { x, y, low: y, high: y }).into();
+            Some(Curve { colour: self.names.len() + number, points, dashed: true })
+        };
+        self.trivial.iter().enumerate().filter_map(line).collect()
     }
 }
 
@@ -136,6 +158,7 @@ mod tests {
     use super::super::runs::RunSource;
     use super::*;
     use crate::run_folder::RunFolder;
+    use crate::trivial::TrivialBaseline;
 
     #[test]
     fn a_picture_has_a_frame_for_each_quantity_and_a_band_where_there_are_seeds() {
@@ -145,7 +168,8 @@ mod tests {
         for (attention, seed, loss) in [("dense", 1, 8.0), ("dense", 2, 6.0), ("gaussian", 1, 5.0)] {
             fs::write(at.run(attention, seed).unwrap().log(), log_text(&[1, 2, 3], loss) + &log_text(&[4, 5], loss + 1.0)).unwrap();
         }
-        let source = RunSource { label: "a".into(), path: folder.path().into(), folder: at, records: records.to_vec() };
+        let source =
+            RunSource { label: "a".into(), path: folder.path().into(), folder: at, records: records.to_vec(), trivial: Vec::new() };
         let sources = [source];
         let groups = groups(&sources);
         let logs = logs(&groups[0]).unwrap();
@@ -168,7 +192,13 @@ mod tests {
         let at = RunFolder::at(folder.path());
         let steps: Vec<u64> = (1..=4321).collect();
         fs::write(at.run("dense", 1).unwrap().log(), log_text(&steps, 8.0)).unwrap();
-        let source = RunSource { label: "a".into(), path: folder.path().into(), folder: at, records: vec![record("dense", 1, &[])] };
+        let source = RunSource {
+            label: "a".into(),
+            path: folder.path().into(),
+            folder: at,
+            records: vec![record("dense", 1, &[])],
+            trivial: Vec::new(),
+        };
         let sources = [source];
         let groups = groups(&sources);
         let logs = logs(&groups[0]).unwrap();
@@ -177,6 +207,28 @@ mod tests {
         assert!(points.len() <= LONGEST && points.len() > LONGEST / 2, "{}", points.len());
         assert_eq!(points.last().unwrap().x, 4321.0);
         assert!(points.is_sorted_by(|a, b| a.x < b.x));
+    }
+
+    #[test]
+    fn a_trivial_baseline_is_a_dashed_line_across_the_curves_of_its_score() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = RunFolder::at(folder.path());
+        fs::write(at.run("dense", 1).unwrap().log(), log_text(&[1, 2, 3], 8.0)).unwrap();
+        let of = |name: &str| TrivialBaseline { experiment: "mt".into(), dataset: "invented".into(), ..TrivialBaseline::new(name, "") };
+        let trivial = vec![of("silent"), of("words").dev("perplexity", 7.0)];
+        let source =
+            RunSource { label: "a".into(), path: folder.path().into(), folder: at, records: vec![record("dense", 1, &[])], trivial };
+        let sources = [source];
+        let groups = groups(&sources);
+        let logs = logs(&groups[0]).unwrap();
+        let curves = Curves::of(&groups[0], &logs);
+        let frame = curves.frame(&Quantity::Dev("perplexity".into()), Against::Steps).unwrap();
+        let line = frame.curves.last().unwrap();
+        assert_eq!((frame.curves.len(), line.colour, line.dashed), (2, 2, true));
+        assert_eq!(line.points.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>(), [(0.0, 7.0), (3.0, 7.0)]);
+        assert_eq!(curves.frame(&Quantity::Loss, Against::Steps).unwrap().curves.len(), 1);
+        let picture = curves.draw(Against::Steps).unwrap().unwrap();
+        assert!(picture.contains("words (trivial)") && !picture.contains("silent"), "{picture}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use heedful_attention::registry::AnyMechanism;
 use crate::display::{distinct, short};
 use crate::metrics::{MetricColumn, Spread};
 use crate::record::ResultRecord;
+use crate::trivial::TrivialBaseline;
 
 use super::runs::RunSource;
 
@@ -17,6 +18,8 @@ pub struct Group<'a> {
     pub dataset: &'a str,
     /// The rows, in the order of folders and records.
     pub rows: Vec<Row<'a>>,
+    /// What can be had without attention or without learning, each under the name that the table calls it.
+    pub trivial: Vec<(String, &'a TrivialBaseline)>,
 }
 
 /// The runs of one mechanism or model in one run folder, over seeds.
@@ -74,7 +77,7 @@ pub fn groups(sources: &[RunSource]) -> Vec<Group<'_>> {
     for (source, record) in sources.iter().flat_map(|source| source.records.iter().map(move |record| (source, record))) {
         let (experiment, dataset) = (record.experiment.as_str(), record.dataset.as_str());
         let index = groups.iter().position(|group| (group.experiment, group.dataset) == (experiment, dataset)).unwrap_or_else(|| {
-            groups.push(Group { experiment, dataset, rows: Vec::new() });
+            groups.push(Group { experiment, dataset, rows: Vec::new(), trivial: Vec::new() });
             groups.len() - 1
         });
         let rows = &mut groups[index].rows;
@@ -92,8 +95,30 @@ pub fn groups(sources: &[RunSource]) -> Vec<Group<'_>> {
         group.rows.iter_mut().for_each(|row| row.records.sort_by_key(|record| record.seed));
         let names: Vec<String> = group.rows.iter().map(|row| group.name(row, sources.len() > 1)).collect();
         group.rows.iter_mut().zip(names).for_each(|(row, name)| row.name = name);
+        group.trivial = trivial(sources, group.experiment, group.dataset);
     }
     groups
+}
+
+/// The trivial baselines of a data set. What several folders have is there once; what differs has the label of its folder.
+fn trivial<'a>(sources: &'a [RunSource], experiment: &str, dataset: &str) -> Vec<(String, &'a TrivialBaseline)> {
+    let of_source = |source: &'a RunSource| source.trivial.iter().map(move |baseline| (source, baseline));
+    let here =
+        |(_, baseline): &(&RunSource, &TrivialBaseline)| (baseline.experiment.as_str(), baseline.dataset.as_str()) == (experiment, dataset);
+    let mut distinct: Vec<(&RunSource, &TrivialBaseline)> = Vec::new();
+    for (source, baseline) in sources.iter().flat_map(of_source).filter(here) {
+        let is_same =
+            |other: &TrivialBaseline| (&other.name, &other.metrics, &other.dev) == (&baseline.name, &baseline.metrics, &baseline.dev);
+        if !distinct.iter().any(|(_, other)| is_same(other)) {
+            distinct.push((source, baseline));
+        }
+    }
+    let named = |(source, baseline): &(&RunSource, &'a TrivialBaseline)| {
+        let is_alone = distinct.iter().filter(|(_, other)| other.name == baseline.name).count() == 1;
+        let name = baseline.row_name();
+        (if is_alone { name } else { format!("{}/{name}", source.label) }, *baseline)
+    };
+    distinct.iter().map(named).collect()
 }
 
 impl<'a> Group<'a> {
@@ -198,7 +223,7 @@ pub(super) mod tests {
     /// A run folder that is nowhere on the disk.
     pub(crate) fn source(label: &str, records: &[ResultRecord]) -> RunSource {
         let path = Path::new("nowhere").join(label);
-        RunSource { label: label.into(), folder: RunFolder::at(&path), path, records: records.to_vec() }
+        RunSource { label: label.into(), folder: RunFolder::at(&path), path, records: records.to_vec(), trivial: Vec::new() }
     }
 
     fn names(group: &Group<'_>) -> Vec<String> {

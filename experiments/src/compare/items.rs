@@ -181,7 +181,7 @@ pub(super) mod tests {
             record.signatures.insert("BLEU".into(), "nrefs:1|tok:13a, test set news, beam 4".into());
             records.push(record);
         }
-        RunSource { label: "a".into(), path: folder.path().into(), folder: at, records }
+        RunSource { label: "a".into(), path: folder.path().into(), folder: at, records, trivial: Vec::new() }
     }
 
     /// A folder with the answers of several mechanisms to questions with two classes, and the records of their accuracy and F1.
@@ -208,7 +208,7 @@ pub(super) mod tests {
             let items = scores.iter().map(|(name, score)| ((*name).to_owned(), score.clone())).collect();
             ResultRecord { items, ..record(attention, *seed, &values) }
         });
-        RunSource { label: "a".into(), path: folder.path().into(), folder: at.clone(), records: records.collect() }
+        RunSource { label: "a".into(), path: folder.path().into(), folder: at.clone(), records: records.collect(), trivial: Vec::new() }
     }
 
     fn read(source: &RunSource, metric: &str) -> Result<ItemOutputs, Missing> {

@@ -19,6 +19,7 @@ pub mod render;
 pub mod runs;
 pub mod significance;
 pub mod table;
+mod trivial;
 pub mod warnings;
 
 use std::fs;

@@ -36,12 +36,16 @@ pub struct CompareOptions {
     #[arg(long, value_name = "SHARE", default_value_t = CompareOptions::default().confidence, value_parser = share)]
     pub confidence: f64,
 
+    /// Leave out the trivial baselines that the folders hold
+    #[arg(long)]
+    pub no_trivial_baseline: bool,
+
     /// Folder for compare.md, compare.html, compare.tex, compare.csv, the learning curves, and steps.csv with one line for each run, step and metric
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
     /// Check that the runs of a second folder have the same scores as those of the first, digit for digit; exits with 1 if not
-    #[arg(long, conflicts_with_all = ["metric", "baseline", "test", "seed", "resamples", "confidence", "out", "format"])]
+    #[arg(long, conflicts_with_all = ["metric", "baseline", "test", "seed", "resamples", "confidence", "no_trivial_baseline", "out", "format"])]
     pub exactly: bool,
 
     /// Format of the output
@@ -60,6 +64,7 @@ impl Default for CompareOptions {
             seed: 1,
             resamples: None,
             confidence: 0.95,
+            no_trivial_baseline: false,
             out: None,
             exactly: false,
             format: Format::Terminal,

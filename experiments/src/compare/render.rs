@@ -165,6 +165,20 @@ pub fn csv(comparisons: &[Comparison<'_>]) -> Result<String, csv::Error> {
                 ])?;
             }
         }
+        for (name, baseline) in &comparison.group.trivial {
+            for metric in &comparison.metrics {
+                let Some(value) = baseline.metrics.get(&metric.name) else { continue };
+                let mean = value.map(|value| value.to_string()).unwrap_or_default();
+                let defined = usize::from(value.is_some()).to_string();
+                let seconds = baseline.seconds.to_string();
+                // Nothing is trained, and nothing tested.
+                let mut line =
+                    [baseline.experiment.as_str(), &baseline.dataset, "", name, "", "", "0", &metric.name, &mean, "", &defined].to_vec();
+                line.resize(20, "");
+                line.push(&seconds);
+                writer.write_record(line)?;
+            }
+        }
     }
     let bytes = writer.into_inner().map_err(|error| error.into_error())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

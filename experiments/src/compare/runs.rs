@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::record::{RecordError, ResultRecord};
+use crate::record::ResultRecord;
 use crate::results::Results;
 use crate::run_folder::RunFolder;
+use crate::trivial::TrivialBaseline;
 
 use super::error::CompareError;
 
@@ -20,6 +21,8 @@ pub struct RunSource {
     pub folder: RunFolder,
     /// The finished runs.
     pub records: Vec<ResultRecord>,
+    /// What can be had without attention or without learning on the data sets of the folder, as far as it was computed.
+    pub trivial: Vec<TrivialBaseline>,
 }
 
 /// Reads the results of several run folders. One that is given twice is read once.
@@ -36,7 +39,9 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<RunSource>, CompareError> {
     }
     let labels = labels(&places.iter().map(|(place, _)| place.as_path()).collect::<Vec<_>>());
     let source = |(label, (_, path)): (String, &(PathBuf, &Path))| {
-        Ok(RunSource { label, path: path.to_path_buf(), folder: RunFolder::at(path), records: records(path)? })
+        let folder = RunFolder::at(path);
+        let trivial = TrivialBaseline::read(&folder).map_err(CompareError::of_record)?;
+        Ok(RunSource { label, path: path.to_path_buf(), folder, records: records(path)?, trivial })
     };
     labels.into_iter().zip(&places).map(source).collect()
 }
@@ -55,11 +60,7 @@ fn labels(places: &[&Path]) -> Vec<String> {
 fn records(folder: &Path) -> Result<Vec<ResultRecord>, CompareError> {
     let folder = RunFolder::at(folder);
     let path = folder.results();
-    let records = Results::read(&folder).map_err(|error| match error {
-        RecordError::Read { path, source } => CompareError::Read { path, source },
-        RecordError::Format { path, source } => CompareError::Results { path, source },
-        other => CompareError::Unusable(other),
-    })?;
+    let records = Results::read(&folder).map_err(CompareError::of_record)?;
     let records = records.records().to_vec();
     if records.is_empty() {
         return Err(if path.exists() { CompareError::NoResults { path } } else { CompareError::NoRun { path: folder.root().into() } });

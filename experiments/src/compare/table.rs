@@ -42,7 +42,10 @@ impl<'a> Comparison<'a> {
     }
 
     /// The same by a program of the code `own`; by one that does not know its code, no rows are named for theirs.
-    pub fn by(own: &Provenance, group: Group<'a>, options: &CompareOptions) -> Self {
+    pub fn by(own: &Provenance, mut group: Group<'a>, options: &CompareOptions) -> Self {
+        if options.no_trivial_baseline {
+            group.trivial.clear();
+        }
         let known = group.columns();
         let metrics = shown(&group, &known, &options.metric);
         let left_out = group.metrics().into_iter().filter(|name| !metrics.iter().any(|metric| metric.name == *name)).collect();
@@ -67,16 +70,23 @@ impl<'a> Comparison<'a> {
     /// The rows as they are, without tests and warnings.
     pub fn without_tests(group: Group<'a>) -> Self {
         let metrics = shown(&group, &group.columns(), &[]);
-        let outcomes = vec![Vec::new(); metrics.len()];
-        Self { group, metrics, left_out: Vec::new(), baseline: None, outcomes, warnings: Vec::new(), confidence: 0.0 }
+        let (outcomes, confidence) = (vec![Vec::new(); metrics.len()], CompareOptions::default().confidence);
+        Self { group, metrics, left_out: Vec::new(), baseline: None, outcomes, warnings: Vec::new(), confidence }
     }
 
-    /// The main table; `subject` is what its rows are.
+    /// The main table; `subject` is what its rows are. Trivial baselines stand at its end.
     pub fn table(&self, subject: &str) -> Vec<Vec<Cell>> {
         let rows = &self.group.rows;
         let mut table = vec![vec![Cell::plain(subject), Cell::plain("seeds")]];
         table.extend(rows.iter().map(|row| vec![Cell::plain(&row.name), Cell::of(row.records.len() as f64, row.records.len())]));
-        let mut push = |column: Vec<Cell>| table.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
+        let trivial = &self.group.trivial;
+        table.extend(trivial.iter().map(|(name, _)| vec![Cell { trivial: true, ..Cell::plain(name) }, Cell::plain("–")]));
+        let last = table.len() - 1;
+        // Of a trivial baseline some columns say nothing.
+        let mut push = |column: Vec<Cell>| {
+            let cells = column.into_iter().chain(std::iter::repeat_n(Cell::plain("–"), last));
+            table.iter_mut().zip(cells).for_each(|(row, cell)| row.push(cell));
+        };
         for (metric, outcomes) in self.metrics.iter().zip(&self.outcomes) {
             push(self.score_column(metric));
             if outcomes.iter().any(|outcome| matches!(outcome, TestOutcome::Tested { .. })) {
@@ -84,15 +94,17 @@ impl<'a> Comparison<'a> {
                 push([Cell::plain("p")].into_iter().chain(cells).collect());
             }
         }
+        let shown =
+            |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or_else(|| Cell::plain("–"), |value| Cell::of(value, show(value)));
         let mut cost = |heading: &str, of: &dyn Fn(&Row<'_>) -> Option<f64>, show: &dyn Fn(f64) -> String| {
-            let cells = rows.iter().map(|row| of(row).map_or_else(|| Cell::plain("–"), |value| Cell::of(value, show(value))));
-            push([Cell::plain(heading)].into_iter().chain(cells).collect());
+            push([Cell::plain(heading)].into_iter().chain(rows.iter().map(|row| shown(of(row), show))).collect());
         };
         cost("parameters", &|row| row.parameters(), &|count| grouped(count as u64));
         cost("tokens/s", &|row| mean(row.records.iter().filter_map(|record| record.speed())), &|speed| grouped(speed.round() as u64));
         let peak = |row: &Row<'_>| row.records.iter().filter_map(|record| record.peak_memory_bytes).max().map(|bytes| bytes as f64);
         cost("peak memory", &peak, &|bytes| memory(bytes as u64));
-        cost("time/run", &|row| row.seconds(), &duration);
+        let times = rows.iter().map(Row::seconds).chain(trivial.iter().map(|(_, baseline)| Some(baseline.seconds)));
+        push([Cell::plain("time/run")].into_iter().chain(times.map(|seconds| shown(seconds, &duration))).collect());
         table
     }
 
@@ -107,8 +119,14 @@ impl<'a> Comparison<'a> {
             text: score_cell(metric, spread.as_ref(), &row.records),
             value: spread.as_ref().map(|spread| spread.mean),
             best: best.is_some() && complete.as_ref().map(|spread| rounded(metric, spread)) == best,
+            trivial: false,
         });
-        [Cell::plain(metric.heading())].into_iter().chain(cells).collect()
+        let trivial = self.group.trivial.iter().map(|(_, baseline)| match baseline.metrics.get(&metric.name) {
+            Some(Some(value)) => Cell::of(value * metric.factor, format!("{:.*}", metric.digits, value * metric.factor)),
+            Some(None) => Cell::plain("undefined"),
+            None => Cell::plain("–"),
+        });
+        [Cell::plain(metric.heading())].into_iter().chain(cells).chain(trivial).collect()
     }
 
     fn p_cell(&self, outcome: &TestOutcome) -> Cell {
@@ -122,6 +140,11 @@ impl<'a> Comparison<'a> {
     fn p_text(&self, Difference { p, .. }: &Difference) -> String {
         let text = if *p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") };
         if self.is_significant(*p) { format!("{text} †") } else { text }
+    }
+
+    /// The share of intervals that hold what they are of.
+    pub(super) fn confidence(&self) -> f64 {
+        self.confidence
     }
 
     fn is_significant(&self, p: f64) -> bool {
@@ -168,6 +191,7 @@ impl<'a> Comparison<'a> {
         if all().any(|outcome| matches!(outcome, TestOutcome::Tested { of_items: true, .. })) {
             legend.push("A test over items of a test set speaks of these trained models on other items, not of other seeds.".to_owned());
         }
+        legend.extend(self.trivial_notes());
         legend.extend(self.untested());
         if !self.left_out.is_empty() {
             legend.push(format!("Not shown: {} (--metric).", self.left_out.join(", ")));
@@ -258,11 +282,13 @@ pub struct Cell {
     pub value: Option<f64>,
     /// Whether it is the best of its column.
     pub best: bool,
+    /// Whether it names a row that is a trivial baseline.
+    pub trivial: bool,
 }
 
 impl Cell {
     fn plain(text: impl ToString) -> Self {
-        Self { text: text.to_string(), value: None, best: false }
+        Self { text: text.to_string(), value: None, best: false, trivial: false }
     }
 
     fn of(value: f64, text: impl ToString) -> Self {

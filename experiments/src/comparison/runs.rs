@@ -1,22 +1,25 @@
 //! The runs of a command in their output folder, and what is derived from those that are finished.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use super::candidate::{twins, with_earlier};
 use super::identity::{check_folder, recipe};
 use super::idle::{self, Remark};
-use super::run_list;
-use super::sweep;
+use super::{run_list, sweep, waiting_bar};
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::experiment::definition::{Candidate, Card, Config, Experiment};
 use crate::metrics::MetricColumn;
 use crate::options::CommonOptions;
+use crate::provenance;
 use crate::record::{FEED_FORWARD_WIDTH, LEARNING_RATE, RATES_TRIED, RunKey};
 use crate::report::{Report, Section};
 use crate::results::{Results, RunOrder};
 use crate::run_folder::RunFolder;
 use crate::status::RunStatus;
+use crate::train::Interrupt;
+use crate::trivial::TrivialBaseline;
 
 /// The runs of a command, whoever does them.
 pub(super) struct Runs<'a, E: Experiment> {
@@ -105,6 +108,40 @@ impl<'a, E: Experiment> Runs<'a, E> {
         Ok(results.finished(&key, &self.recipe(run)?)?.is_some())
     }
 
+    /// Computes the trivial baselines that the folder lacks; `false` if the interrupt was raised meanwhile.
+    pub(super) fn complete_trivial_baselines(&self, interrupt: &Interrupt) -> Result<bool, ExperimentError> {
+        if !self.config.run.trivial_baseline || !E::HAS_TRIVIAL_BASELINE {
+            return Ok(true);
+        }
+        let mut all = TrivialBaseline::read(&self.folder)?;
+        for dataset in self.datasets {
+            let card = E::card(dataset);
+            let is_same = |there: &TrivialBaseline| there.dataset == card.name && there.data_sha256 == card.sha256;
+            if all.iter().any(is_same) {
+                continue;
+            }
+            let begun = Instant::now();
+            let bar = waiting_bar(format!("trivial baseline of {}", card.name));
+            let computed = E::trivial_baselines(&E::of_seed(self.config, self.config.run.seed), dataset, interrupt);
+            bar.finish_and_clear();
+            let Some(computed) = computed? else { return Ok(false) };
+            let seconds = begun.elapsed().as_secs_f64();
+            tracing::info!("trivial baseline of {}: {seconds:.1} s", card.name);
+            all.retain(|there| there.dataset != card.name);
+            all.extend(computed.into_iter().map(|baseline| TrivialBaseline {
+                experiment: E::NAME.to_owned(),
+                dataset: card.name.clone(),
+                seconds,
+                data_sha256: card.sha256.to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                code: provenance::here().code(),
+                ..baseline
+            }));
+            TrivialBaseline::write(&self.folder, &all)?;
+        }
+        Ok(true)
+    }
+
     /// Brings `results.json` and the reports up to date, also with the runs that other commands have finished.
     pub(super) fn derive(&self) -> Result<Results, ExperimentError> {
         let _guard = self.deriving.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +150,7 @@ impl<'a, E: Experiment> Runs<'a, E> {
             candidates: self.candidates.iter().map(|candidate| candidate.attention.name.clone()).collect(),
         };
         Results::derive(&self.folder, &order, |results| {
-            let report = self.report(results);
+            let report = self.report(results)?;
             report.write(&self.folder.report())?;
             report.write_page(&self.folder)
         })
@@ -121,18 +158,19 @@ impl<'a, E: Experiment> Runs<'a, E> {
 
     /// Prints the table of the results.
     pub(super) fn show(&self, results: &Results) -> Result<(), ExperimentError> {
-        print_line(self.report(results).terminal())?;
+        print_line(self.report(results)?.terminal())?;
         self.twins.iter().try_for_each(print_line)?;
         print_line(format!("Report: {}, as a page: {}", self.folder.report().display(), self.folder.page().display()))
     }
 
-    fn report<'r>(&self, results: &'r Results) -> Report<'r> {
-        report::<E>(results, self.config, sections::<E>(self.datasets, &self.twins, &self.idle))
+    fn report<'r>(&self, results: &'r Results) -> Result<Report<'r>, ExperimentError> {
+        report::<E>(results, (self.config, &self.folder), sections::<E>(self.datasets, &self.twins, &self.idle))
     }
 
     /// Shows what is finished, whoever did it, and refuses to take it for all if it is not.
     pub(super) fn merge(&self) -> Result<Completion, ExperimentError> {
         let runs = self.all()?;
+        self.complete_trivial_baselines(&Interrupt::new())?;
         let results = self.derive()?;
         self.show(&results)?;
         let mut missing = Vec::new();
@@ -199,15 +237,20 @@ pub(super) fn columns<E: Experiment>(config: &Config<E>) -> Vec<MetricColumn> {
     columns
 }
 
-/// The report of results.
-pub(super) fn report<'r, E: Experiment>(results: &'r Results, config: &Config<E>, sections: Vec<Section>) -> Report<'r> {
+/// The report of the results of a folder.
+pub(super) fn report<'r, E: Experiment>(
+    results: &'r Results,
+    (config, folder): (&Config<E>, &RunFolder),
+    sections: Vec<Section>,
+) -> Result<Report<'r>, ExperimentError> {
     let has_models = !config.run.models.is_empty() || results.records().iter().any(|record| record.is_model);
-    Report {
+    Ok(Report {
         title: E::TITLE.to_owned(),
         subject: if has_models { "model" } else { "attention" },
         records: results.records(),
         metrics: columns::<E>(config),
+        trivial: if config.run.trivial_baseline { TrivialBaseline::read(folder)? } else { Vec::new() },
         published: E::published(),
         sections,
-    }
+    })
 }

@@ -71,6 +71,10 @@ impl<'a, E: Experiment> Session<'a, E> {
 
     pub(super) fn run(mut self) -> Result<Completion, ExperimentError> {
         let runs = self.own()?;
+        // What all runs are compared with is computed by one of the commands that share them.
+        if self.shard.is_none_or(|shard| shard.has(0)) && !self.runs.complete_trivial_baselines(&self.interrupt)? {
+            return Ok(Completion::Interrupted);
+        }
         self.jobs = self.jobs.min(runs.len()).max(1);
         if self.jobs > 1 && self.runs.candidates.iter().any(|candidate| candidate.config.training.minutes.is_some()) {
             tracing::warn!("training.minutes limits the runs: {} at once do fewer steps than one alone, and score otherwise", self.jobs);

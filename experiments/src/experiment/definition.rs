@@ -30,6 +30,7 @@ use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
 use crate::train::{Interrupt, Scores, Split, Task};
+use crate::trivial::TrivialBaseline;
 
 /// What is known of a data set before anything is trained on it.
 #[derive(Clone, Debug)]
@@ -136,6 +137,8 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     const BATCH: &'static str;
     /// Whether it reads the data set in the folder of `--data`, which is refused without it.
     const READS_FILES: bool = false;
+    /// Whether it has [trivial baselines](Self::trivial_baselines); where it has none, leaving them out is refused.
+    const HAS_TRIVIAL_BASELINE: bool = false;
     /// Whether models are told of padding in their batches, which `model.unpadded` leaves out.
     const HAS_PADDING: bool = true;
     /// A data set, ready to be learnt.
@@ -310,6 +313,19 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
 
     /// The scores that the table shows.
     fn columns() -> Vec<MetricColumn>;
+
+    /// What can be had on a data set without attention or without learning, scored as models are on the same split; `None` if the interrupt was raised
+    /// meanwhile. By default nothing is known.
+    ///
+    /// # Errors
+    /// Texts that cannot be used.
+    fn trivial_baselines(
+        _config: &Config<Self>,
+        _data: &Self::Data,
+        _interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(Some(Vec::new()))
+    }
 
     /// Numbers that papers report for such tasks.
     fn published() -> PublishedNumbers {

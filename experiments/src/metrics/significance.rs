@@ -29,7 +29,7 @@ use super::Spread;
 pub use contrast::{Contrast, Resampled, Score, Term};
 pub use items::{ItemStatistics, PairedOutputs};
 pub use rounds::{MedianRatio, median_ratio};
-pub use seeds::{Margin, holm, paired_t, within_margin};
+pub use seeds::{Margin, holm, mean_interval, paired_t, within_margin};
 
 /// What a test says about the difference of two systems. All tests are two-sided, but for the bootstrap, which counts as sacreBLEU does.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -41,6 +41,7 @@ fn report(records: &[ResultRecord]) -> Report<'_> {
         title: "Machine translation".into(),
         subject: "attention",
         records,
+        trivial: Vec::new(),
         metrics: columns(),
         published: PublishedNumbers::default(),
         sections: Vec::new(),

@@ -118,7 +118,7 @@ pub(super) fn costs(comparison: &Comparison<'_>) -> Result<Vec<Figure>, Experime
             let mut values = cost.map(|_| rows[colour].values(&metric)).unwrap_or_default();
             values.sort_by(f64::total_cmp);
             let x = cost.unwrap_or_default();
-            Curve { colour, points: values.into_iter().map(|y| CurvePoint { x, y, low: y, high: y }).collect() }
+            Curve { colour, points: values.into_iter().map(|y| CurvePoint { x, y, low: y, high: y }).collect(), dashed: false }
         };
         let curves: Vec<Curve> = of_rows.iter().enumerate().map(curve).filter(|curve| !curve.points.is_empty()).collect();
         let points = || curves.iter().flat_map(|curve| &curve.points);

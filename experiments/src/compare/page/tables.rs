@@ -33,6 +33,8 @@ pub(super) struct Entry {
     /// What it is sorted by, if that is not its text.
     value: Option<String>,
     best: bool,
+    /// Whether it names a row that is a trivial baseline.
+    trivial: bool,
 }
 
 impl Table {
@@ -47,15 +49,19 @@ impl Table {
             metric: None,
         });
         let columns = columns.collect();
-        let entry = |Cell { text, value, best }| Entry { text, value: value.map(|value: f64| value.to_string()), best };
+        let entry = |Cell { text, value, best, trivial }| Entry { text, value: value.map(|value: f64| value.to_string()), best, trivial };
         Self { name: name.to_owned(), columns, rows: cells.into_iter().map(|row| row.into_iter().map(entry).collect()).collect() }
     }
 
     /// The texts in the columns `numbers` begin with one.
     pub(super) fn of_texts(name: &str, texts: Vec<Vec<String>>, numbers: &[usize]) -> Self {
         let number = |text: &str| text.trim_start_matches('<').split(' ').next()?.replace(',', "").parse().ok();
-        let cell =
-            |(column, text): (usize, String)| Cell { value: numbers.contains(&column).then(|| number(&text)).flatten(), text, best: false };
+        let cell = |(column, text): (usize, String)| Cell {
+            value: numbers.contains(&column).then(|| number(&text)).flatten(),
+            text,
+            best: false,
+            trivial: false,
+        };
         Self::of(name, texts.into_iter().map(|row| row.into_iter().enumerate().map(cell).collect()).collect())
     }
 }

@@ -41,6 +41,7 @@ const TRANSFORMER: &[&str] =
 /// Fields that change only time, memory or files.
 const SAME: &[&str] = &[
     "run.backend",
+    "run.trivial_baseline",
     "slurm",
     "training.checkpoint_every",
     "training.keep",

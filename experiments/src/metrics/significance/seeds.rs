@@ -35,6 +35,12 @@ pub fn paired_t(differences: &[f64], confidence: f64) -> Option<Difference> {
     Some(Difference { value, interval: Some([value - reach, value + reach]), p: 2.0 * student.sf((value / error).abs()), resamples: None })
 }
 
+/// The interval of the mean of a score over seeds at `confidence` (more than 0 and less than 1), by Student's t. `None` if there are fewer than two values, or if
+/// they do not vary.
+pub fn mean_interval(values: &[f64], confidence: f64) -> Option<[f64; 2]> {
+    paired_t(values, confidence)?.interval
+}
+
 /// The p-value of the claim that the mean difference lies within a margin: one one-sided t-test against each end of it, of which the greater p counts.
 ///
 /// `None` if there are fewer than two differences, or if they do not vary.

@@ -188,3 +188,25 @@ fn a_damaged_log_takes_its_curves_and_disturbed_runs_their_times() {
     assert_holds(&page, &["No learning curve of dot-product, dense", "27.50 ± 0.71"]);
     assert!(!page.contains("Learning curves"));
 }
+
+#[test]
+fn a_trivial_baseline_is_a_row_that_is_marked_in_every_report_and_its_words_are_text() {
+    let records = records();
+    let of = |name: &str, bleu: f64| {
+        let baseline = TrivialBaseline::new(name, format!("It copies {HOSTILE}.")).score("bleu", bleu);
+        TrivialBaseline { experiment: records[0].experiment.clone(), dataset: records[0].dataset.clone(), ..baseline }
+    };
+    let with = Report { trivial: vec![of("copy", 21.0), of(HOSTILE, 1.0)], ..report(&records) };
+    let place = tempfile::tempdir().unwrap();
+    let page = with.html(&folder(place.path(), &records)).unwrap();
+    assert_eq!(page.matches("<tr class=\"trivial\">").count(), 2);
+    assert!(!page.contains("<img src=x") && page.matches("<script").count() == 1, "{page}");
+    crate::markup::tests::assert_harmless(&with.markdown());
+    let said = "BLEU: not better than copy (trivial) with 21.00: dense (20.25, 95 % interval over seeds 17.07 to 23.43).";
+    for text in [page, with.markdown(), with.terminal()] {
+        assert_holds(&text, &[said, "copy (trivial)", "The candidate uniform is missing"]);
+    }
+    let without = report(&records).markdown();
+    let rows = |text: &str| text.lines().filter(|line| line.starts_with("| d")).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(rows(&with.markdown()), rows(&without), "rows of runs are as they were");
+}
