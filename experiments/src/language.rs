@@ -11,6 +11,7 @@ mod pretrained;
 mod reading;
 mod spans;
 mod task;
+mod trivial;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
@@ -38,6 +39,7 @@ use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::tokenise::{END, Tokeniser};
 use crate::train::Interrupt;
+use crate::trivial::TrivialBaseline;
 
 use self::positions::PositionLosses;
 
@@ -118,6 +120,7 @@ impl Experiment for Language {
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = LanguageDataset;
     type Model = LanguageModel;
     type Task<'a> = LanguageTask<'a>;
@@ -293,6 +296,14 @@ impl Experiment for Language {
         columns.extend(spans::columns());
         columns.push(change::column());
         columns
+    }
+
+    fn trivial_baselines(
+        config: &Config<Self>,
+        data: &LanguageDataset,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(trivial::n_gram(data, config.own.unit(), interrupt).map(|baseline| vec![baseline]))
     }
 
     fn published() -> PublishedNumbers {

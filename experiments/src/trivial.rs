@@ -6,6 +6,8 @@
 //!
 //! The methods are plain functions of token ids, numbers and texts.
 
+pub mod n_gram;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;

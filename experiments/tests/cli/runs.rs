@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::command::{binary, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate};
+use crate::command::{TINY, binary, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate};
 
 #[test]
 fn a_run_leaves_configuration_results_report_log_and_hypotheses() {
@@ -352,4 +352,37 @@ fn every_configuration_of_the_results_can_be_read() {
         let records: Vec<Value> = serde_json::from_str(&results).unwrap();
         assert_eq!(refusal(records[0]["experiment"].as_str().unwrap(), &folder.join("config.toml")), None, "{}", folder.display());
     }
+}
+
+#[test]
+fn a_trivial_baseline_is_computed_once_for_a_folder_and_left_out_on_demand() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("run");
+    let run = |further: &[&str]| {
+        let mut command = binary("lm");
+        command.args(TINY).args(["--set", "data={context = 16, stride = 8, batch = 4}", "--steps", "2", "--attention", "dot-product"]);
+        command.arg("--data").arg(data.path()).arg("--out").arg(&out).args(further).output().unwrap()
+    };
+    succeeded(&run(&[]));
+    let read = || fs::read_to_string(out.join("trivial.json")).unwrap();
+    let first = read();
+    let trivial: Vec<Value> = serde_json::from_str(&first).unwrap();
+    assert_eq!((trivial.len(), trivial[0]["experiment"].as_str()), (1, Some("lm")));
+    let name = format!("{} (trivial)", trivial[0]["name"].as_str().unwrap());
+    assert!(trivial[0]["metrics"]["perplexity"].as_f64().unwrap() > 1.0);
+    let records: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+    assert_eq!(records.len(), 1, "it is no run");
+    let output = run(&["--resume"]);
+    succeeded(&output);
+    assert!(stdout(&output).contains(&name), "{}", stdout(&output));
+    assert_eq!(read(), first);
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.matches(&name).count() >= 3, "a row, a sentence and a line of the curves");
+    // A folder of an earlier version has none; nothing is trained again.
+    fs::remove_file(out.join("trivial.json")).unwrap();
+    succeeded(&run(&["--resume", "--no-trivial-baseline"]));
+    assert!(!out.join("trivial.json").exists());
+    assert!(!fs::read_to_string(out.join("report.md")).unwrap().contains("(trivial)"));
+    succeeded(&run(&["--merge"]));
+    assert!(fs::read_to_string(out.join("report.md")).unwrap().contains(&name));
 }
