@@ -7,6 +7,7 @@ mod config;
 mod masked;
 mod pretrained;
 mod spans;
+mod trivial;
 
 use heedful_attention::arithmetic::Multiplications;
 use heedful_attention::random::RandomKey;

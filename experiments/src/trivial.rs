@@ -61,6 +61,16 @@ impl TrivialBaseline {
         self
     }
 
+    /// The same with all of these scores of the test set.
+    pub fn scores(self, scores: impl IntoIterator<Item = (String, f64)>) -> Self {
+        scores.into_iter().fold(self, |baseline, (metric, value)| baseline.score(&metric, value))
+    }
+
+    /// The same with all of these scores of the development set.
+    pub fn devs(self, scores: impl IntoIterator<Item = (String, f64)>) -> Self {
+        scores.into_iter().fold(self, |baseline, (metric, value)| baseline.dev(&metric, value))
+    }
+
     /// A metric of the test set, where it is defined.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.get(name).copied().flatten()

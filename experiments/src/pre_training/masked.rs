@@ -12,7 +12,7 @@ use toml::Table;
 use super::config::{SpecialTokens, defaults};
 use super::{
     DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingData, PreTrainingDataset, PreTrainingOptions, batch_tokens, batches, card, check,
-    columns, evaluated, fits, flops, open, pretrained,
+    columns, evaluated, fits, flops, open, pretrained, trivial,
 };
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
@@ -26,6 +26,7 @@ use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::token_losses::token_losses;
 use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::trivial::TrivialBaseline;
 
 /// Complete configuration of `mlm`.
 pub type PreTrainingConfig = Config<MaskedModelling>;
@@ -53,6 +54,7 @@ impl Experiment for MaskedModelling {
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = PreTrainingDataset;
     type Model = Classifier;
     type Task<'a> = MaskedTask<'a>;
@@ -144,6 +146,14 @@ impl Experiment for MaskedModelling {
         columns
     }
 
+    fn trivial_baselines(
+        config: &Config<Self>,
+        data: &PreTrainingDataset,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(trivial::baselines(&config.own.0, data, interrupt))
+    }
+
     fn published() -> PublishedNumbers {
         PublishedNumbers::pre_training()
     }
@@ -188,27 +198,75 @@ pub struct MaskedBatch {
     targets: Vec<i32>,
 }
 
+/// Tokens of the text in a sequence: the others are those of class and end.
+fn length(options: &PreTrainingOptions) -> usize {
+    options.data.context - 2
+}
+
+fn assemble(
+    options: &PreTrainingOptions,
+    dataset: &PreTrainingDataset,
+    (text, starts): (&[u32], &[usize]),
+    key: impl Fn(usize) -> RandomKey,
+) -> MaskedBatch {
+    let special = &dataset.tokens;
+    let masking = options.masking(dataset.tokeniser.vocabulary_size(), special);
+    let mut batch = MaskedBatch { rows: starts.len(), ..MaskedBatch::default() };
+    for (row, &start) in starts.iter().enumerate() {
+        let piece = &text[start..start + length(options)];
+        let sequence: Vec<u32> = std::iter::once(special.classify).chain(piece.iter().copied()).chain([special.separate]).collect();
+        let masked = masking.mask(&sequence, &key(row));
+        batch.positions.extend(masked.positions.iter().map(|&at| (row * sequence.len() + at) as i32));
+        batch.targets.extend(masked.targets.iter().map(|&token| token as i32));
+        batch.tokens.extend(masked.tokens.iter().map(|&token| token as i32));
+    }
+    batch
+}
+
+/// What every evaluation shows of a split, with the same tokens hidden each time: its batches, and how many sequences they have.
+fn evaluation<'d>(
+    options: &'d PreTrainingOptions,
+    dataset: &'d PreTrainingDataset,
+    split: Split,
+) -> (usize, impl Iterator<Item = MaskedBatch> + 'd) {
+    let text = match split {
+        Split::Valid => &dataset.valid,
+        Split::Test => &dataset.test,
+    };
+    let starts = evaluated(&options.data, text.len(), length(options));
+    let (count, rows) = (starts.len(), options.data.batch);
+    let key = RandomKey::from_seed(0).named("masking");
+    let batch = move |number: usize| {
+        let starts = &starts[number * rows..count.min((number + 1) * rows)];
+        assemble(options, dataset, (text, starts), |row| key.numbered((number * rows + row) as u64))
+    };
+    (count, (0..count.div_ceil(rows)).map(batch))
+}
+
+/// A hidden token, and what a model sees to its left: `None` at the beginning of a sequence and where that token is hidden as well.
+pub(super) struct HiddenToken {
+    pub(super) left: Option<u32>,
+    pub(super) token: u32,
+}
+
+/// The tokens that every evaluation of a split hides.
+pub(super) fn hidden_tokens<'d>(
+    options: &'d PreTrainingOptions,
+    dataset: &'d PreTrainingDataset,
+    split: Split,
+) -> impl Iterator<Item = HiddenToken> + 'd {
+    let SpecialTokens { classify, mask, .. } = dataset.tokens;
+    let of_batch = move |batch: MaskedBatch| {
+        let hidden = batch.positions.iter().zip(&batch.targets).map(|(&position, &target)| {
+            let left = batch.tokens[position as usize - 1] as u32;
+            HiddenToken { left: (left != classify && left != mask).then_some(left), token: target as u32 }
+        });
+        hidden.collect::<Vec<_>>()
+    };
+    evaluation(options, dataset, split).1.flat_map(of_batch)
+}
+
 impl MaskedTask<'_> {
-    /// Tokens of the text in a sequence: the others are those of class and end.
-    fn length(&self) -> usize {
-        self.options.data.context - 2
-    }
-
-    fn assemble(&self, text: &[u32], starts: &[usize], key: impl Fn(usize) -> RandomKey) -> MaskedBatch {
-        let special = &self.dataset.tokens;
-        let masking = self.options.masking(self.dataset.tokeniser.vocabulary_size(), special);
-        let mut batch = MaskedBatch { rows: starts.len(), ..MaskedBatch::default() };
-        for (row, &start) in starts.iter().enumerate() {
-            let piece = &text[start..start + self.length()];
-            let sequence: Vec<u32> = std::iter::once(special.classify).chain(piece.iter().copied()).chain([special.separate]).collect();
-            let masked = masking.mask(&sequence, &key(row));
-            batch.positions.extend(masked.positions.iter().map(|&at| (row * sequence.len() + at) as i32));
-            batch.targets.extend(masked.targets.iter().map(|&token| token as i32));
-            batch.tokens.extend(masked.tokens.iter().map(|&token| token as i32));
-        }
-        batch
-    }
-
     /// Hidden states, those of the hidden tokens `[N, C]`, and the tokens `[N]`.
     fn hidden(model: &Classifier, batch: &MaskedBatch, key: Option<RandomKey>, probe: &mut Probe) -> (Hidden, Tensor<2>, Tensor<1, Int>) {
         let device = model.embedding.tokens.weight.device();
@@ -245,11 +303,11 @@ impl Task for MaskedTask<'_> {
 
     /// Items are the first positions of sequences.
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
-        batches(self.dataset.train.len(), self.length(), self.options.data.batch, key)
+        batches(self.dataset.train.len(), length(self.options), self.options.data.batch, key)
     }
 
     fn batch(&self, items: &[usize], _epoch: u64, key: &RandomKey) -> MaskedBatch {
-        self.assemble(&self.dataset.train, items, |row| key.numbered(row as u64))
+        assemble(self.options, self.dataset, (&self.dataset.train, items), |row| key.numbered(row as u64))
     }
 
     fn units(&self, batch: &MaskedBatch) -> usize {
@@ -263,22 +321,20 @@ impl Task for MaskedTask<'_> {
 
     /// What a model finds in a text, with the same tokens hidden each time.
     fn evaluate(&self, model: &Classifier, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let (text, name) = match split {
-            Split::Valid => (&self.dataset.valid, "validation"),
-            Split::Test => (&self.dataset.test, "test"),
+        let name = match split {
+            Split::Valid => "validation",
+            Split::Test => "test",
         };
         let PreTrainingOptions { data, masking, .. } = self.options;
         let PreTrainingData { context, batch: rows, .. } = *data;
-        let starts = evaluated(data, text.len(), self.length());
-        let key = RandomKey::from_seed(0).named("masking");
-        let bar = scoring_bar("scoring", starts.len());
+        let (sequences, batches) = evaluation(self.options, self.dataset, split);
+        let bar = scoring_bar("scoring", sequences);
         let (mut nats, mut right, mut count) = (0.0, 0, 0);
         let mut table = ItemTable::new(name, &["nats", "right", "tokens"]);
-        for (number, starts) in starts.chunks(rows).enumerate() {
+        for batch in batches {
             if interrupt.is_raised() {
                 return None;
             }
-            let batch = self.assemble(text, starts, |row| key.numbered((number * rows + row) as u64));
             let (_, states, targets) = Self::hidden(model, &batch, None, &mut Probe::off());
             let loss = model.masked_cross_entropy(states.clone(), targets.clone()).negative_log_likelihood;
             let chosen = model.masked_logits(states.clone()).argmax(1).squeeze_dim::<1>(1);
@@ -290,7 +346,7 @@ impl Task for MaskedTask<'_> {
                 let losses = token_losses(&states, &batch.targets, |states| model.masked_logits(states));
                 push_sequences(&mut table, &batch, &losses, &found);
             }
-            bar.inc(starts.len() as u64);
+            bar.inc(batch.rows as u64);
         }
         bar.finish_and_clear();
         let signature = format!("{count} tokens of the {name} text, {} of it hidden, context {context}", masking.probability);
@@ -301,7 +357,7 @@ impl Task for MaskedTask<'_> {
             scores.push_items(LOG_PERPLEXITY, of("nats"));
             scores.push_items("accuracy", of("right"));
             scores.items.push(table);
-            let of_a_row = self.model.multiplications(model, context, masking.probability * self.length() as f64);
+            let of_a_row = self.model.multiplications(model, context, masking.probability * length(self.options) as f64);
             let signature = format!("counted: {rows} sequences of {context} tokens, forward and backward");
             scores.push(FLOPS_PER_STEP, flops(of_a_row, rows), signature);
         }

@@ -7,7 +7,7 @@
 //! The n-grams of a training text are sorted once, in 16 bytes a token. No table of all n-grams is made: what the tokens to be scored need is counted in one pass
 //! over the sorted ones, so that memory is bounded by the number of training tokens and the size of a block of scored ones.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::train::Interrupt;
 
@@ -15,8 +15,8 @@ use crate::train::Interrupt;
 pub const ORDERS: usize = 5;
 /// More training tokens than these are not read: sorting them takes 16 bytes each.
 pub const MOST_TOKENS: usize = 20_000_000;
-/// Tokens that are scored at once.
-const BLOCK: usize = 1 << 20;
+/// Tokens that are scored at once: the n-grams of each take up to a kilobyte.
+const BLOCK: usize = 1 << 18;
 /// Bits of a token in a packed n-gram.
 const BITS: u32 = 25;
 /// What is before the beginning of a text.
@@ -88,8 +88,12 @@ struct Followers {
 impl KneserNey {
     /// The model of the first [`MOST_TOKENS`] of a text, whose first token is given. `vocabulary` is the number of tokens that could occur.
     pub fn train(text: &[u32], vocabulary: usize) -> Self {
-        let text = &text[..text.len().min(MOST_TOKENS + 1)];
-        let mut sorted: Vec<u128> = events(text).map(|event| event.0).collect();
+        Self::of_events(events(text), vocabulary)
+    }
+
+    /// The model of the first [`MOST_TOKENS`] of `events`. `vocabulary` is the number of tokens that could occur.
+    pub fn of_events(events: impl Iterator<Item = Event>, vocabulary: usize) -> Self {
+        let mut sorted: Vec<u128> = events.take(MOST_TOKENS).map(|event| event.0).collect();
         sorted.sort_unstable();
         let mut model = Self { sorted, vocabulary, discounts: [[[0.0; 3]; ORDERS]; KINDS] };
         // How many n-grams occur once, twice, three and four times.
@@ -108,6 +112,24 @@ impl KneserNey {
     /// Training tokens.
     pub fn tokens(&self) -> usize {
         self.sorted.len()
+    }
+
+    /// The most frequent token, and of each of `before` the token that follows it most often, if any does; of equals that with the smallest id.
+    pub fn most_frequent(&self, before: &HashSet<u32>) -> (Option<u32>, HashMap<u32, u32>) {
+        let token = |packed: u128| (packed as u32).checked_sub(1);
+        let (mut most, mut followers) = ((0, None), HashMap::<u32, (u64, u32)>::new());
+        self.each_gram(|order, gram, [count, _]| match order {
+            1 if count > most.0 => most = (count, token(gram)),
+            2 => {
+                let (Some(before_it), Some(target)) = (token(context(gram, 2)), token(gram >> BITS)) else { return };
+                if before.contains(&before_it) {
+                    let best = followers.entry(before_it).or_default();
+                    *best = if count > best.0 { (count, target) } else { *best };
+                }
+            }
+            _ => {}
+        });
+        (most.1, followers.into_iter().map(|(before, (_, target))| (before, target)).collect())
     }
 
     /// Calls `each` for every n-gram of the text with its order and its counts by kind.
@@ -149,6 +171,10 @@ impl KneserNey {
 
     /// The negative log-likelihood of each event in nats, by the order of the model; `None` if the interrupt was raised meanwhile.
     pub fn nats(&self, events: &[Event], interrupt: &Interrupt) -> Option<Vec<[f64; ORDERS]>> {
+        Some(events.chunks(BLOCK).map(|block| self.block(block, interrupt)).collect::<Option<Vec<_>>>()?.concat())
+    }
+
+    fn block(&self, events: &[Event], interrupt: &Interrupt) -> Option<Vec<[f64; ORDERS]>> {
         let mut grams: [HashMap<u128, [u64; KINDS]>; ORDERS] = Default::default();
         let mut contexts: [HashMap<u128, [Followers; KINDS]>; ORDERS] = Default::default();
         for event in events {
@@ -271,6 +297,16 @@ mod tests {
         assert!((of(&[0], 1)[1] - (1.0 / 3.0 + 0.5 * lower)).abs() < 1e-12);
         assert!((of(&[0], 2)[1] - (0.5 / 3.0 + 0.5 * lower)).abs() < 1e-12);
         assert!((of(&[0], 0)[1] - 0.5 * lower).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_most_frequent_token_and_followers_are_counted() {
+        let model = KneserNey::train(&[9, 1, 2, 1, 2, 1, 3, 1], 10);
+        let (most, followers) = model.most_frequent(&HashSet::from([1, 2, 7]));
+        assert_eq!(most, Some(1));
+        let mut followers: Vec<_> = followers.into_iter().collect();
+        followers.sort_unstable();
+        assert_eq!(followers, [(1, 2), (2, 1)]);
     }
 
     #[test]
