@@ -4,6 +4,7 @@
 
 mod config;
 mod scoring;
+mod trivial;
 
 use std::path::Path;
 
@@ -35,6 +36,7 @@ use crate::text_to_text::pretrained::{self, PERPLEXITY_BEFORE, Read};
 use crate::text_to_text::{self, Frame, TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
+use crate::trivial::TrivialBaseline;
 
 use self::scoring::{Found, Items, items, metrics};
 
@@ -92,6 +94,7 @@ impl Experiment for TextGeneration {
     const READS_FILES: bool = true;
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch_tokens";
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = GenerationDataset;
     type Model = Seq2SeqTransformer;
     type Task<'a> = TextToTextTask<'a>;
@@ -219,7 +222,7 @@ impl Experiment for TextGeneration {
             let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
             paths.write_hypotheses(name, &hypotheses)?;
             paths.write_references(name, &references.concat())?;
-            let found = metrics(setup, &hypotheses, &references);
+            let found = metrics(config, dataset, &hypotheses, &references);
             scores.items.push(items(name, &found, &references));
             for Found { metric, value, signature, items } in found {
                 let made_of = match items {
@@ -247,7 +250,7 @@ impl Experiment for TextGeneration {
                 return Ok(None);
             };
             let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
-            if let Some(Found { metric, value, signature, .. }) = metrics(setup, &hypotheses, &references).into_iter().next() {
+            if let Some(Found { metric, value, signature, .. }) = metrics(config, dataset, &hypotheses, &references).into_iter().next() {
                 scores.push(
                     BEFORE,
                     value,
@@ -270,6 +273,14 @@ impl Experiment for TextGeneration {
         let valid = MetricColumn::new("valid perplexity", "valid ppl").lower_is_better();
         let before = percent(BEFORE).defined_as("the first metric, of the pretrained weights");
         names.map(percent).into_iter().chain([before, valid]).collect()
+    }
+
+    fn trivial_baselines(
+        config: &GenerationConfig,
+        data: &GenerationDataset,
+        _interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(Some(vec![trivial::baseline(config, data)]))
     }
 
     fn published() -> PublishedNumbers {

@@ -2,6 +2,7 @@
 
 mod config;
 mod pretrained;
+mod trivial;
 mod words;
 
 use burn::tensor::Device;
@@ -31,6 +32,7 @@ use crate::text_to_text::pretrained::{PERPLEXITY_BEFORE, Read, read as read_weig
 use crate::text_to_text::{self, Frame, TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
+use crate::trivial::TrivialBaseline;
 
 pub use config::{Translation, TranslationConfig, TranslationData};
 
@@ -97,6 +99,7 @@ impl Experiment for Translation {
     const READS_FILES: bool = true;
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch_tokens";
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = TranslationDataset;
     type Model = Seq2SeqTransformer;
     type Task<'a> = TextToTextTask<'a>;
@@ -273,40 +276,12 @@ impl Experiment for Translation {
     ) -> Result<Option<Scores>, ExperimentError> {
         let TranslationDataset { corpus: ParallelCorpus { tests, .. }, pretrained, .. } = setup.data;
         let mut scores = Scores::default();
-        let (bleu, chrf) = (setup.config.own.bleu, ChrF::default());
         for (index, (name, pairs)) in tests.iter().enumerate() {
             let sources = setup.data.sources(pairs)?;
             let Some(hypotheses) = task.generate(model, &sources, "translating", interrupt) else { return Ok(None) };
             paths.write_hypotheses(name, &hypotheses)?;
             paths.write_references(name, &pairs.iter().map(|pair| pair.target.as_str()).collect::<Vec<_>>())?;
-            let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
-            let of_texts = |kind| ItemScore::of_texts(name, kind);
-            let mut values = vec![
-                ("BLEU", bleu.corpus_score(&hypotheses, &references).score, bleu.signature(Some(1)), of_texts(CorpusMetric::Bleu(bleu))),
-                ("chrF2", chrf.corpus_score(&hypotheses, &references).score, chrf.signature(Some(1)), of_texts(CorpusMetric::ChrF(chrf))),
-            ];
-            if let Some(meteor) = setup.data.meteor(bleu) {
-                let statistics = meteor.corpus_statistics(&hypotheses, &references);
-                let value = meteor.score(&statistics.iter().copied().sum()).score;
-                values.push((METEOR, value, meteor.signature(Some(1)), ItemScore::new(name, "sentences", Combination::Mean, &[METEOR])));
-                let mut table = ItemTable::new(name, &[METEOR]);
-                references
-                    .iter()
-                    .zip(&statistics)
-                    .for_each(|([reference], of_sentence)| table.push(reference.as_bytes(), &[of_sentence.score]));
-                scores.items.push(table);
-            }
-            for (metric, value, signature, made_of) in values {
-                if tests.len() > 1 {
-                    let metric = format!("{name}/{metric}");
-                    scores.push(&metric, value, signature.clone());
-                    scores.push_items(&metric, made_of.clone());
-                }
-                if index == 0 {
-                    scores.push_items(metric, made_of);
-                    scores.push(metric, value, format!("{signature}, test set {name}, {}", setup.config.own.decoding));
-                }
-            }
+            add_scores(setup.config, setup.data, index, &hypotheses, &mut scores);
         }
         let Some(perplexity) = task.perplexity(model, interrupt) else { return Ok(None) };
         scores.push("valid perplexity", perplexity, "per token of the joint vocabulary, without label smoothing");
@@ -333,6 +308,14 @@ impl Experiment for Translation {
         ]
     }
 
+    fn trivial_baselines(
+        config: &TranslationConfig,
+        data: &TranslationDataset,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(trivial::baselines(config, data, interrupt))
+    }
+
     fn published() -> PublishedNumbers {
         PublishedNumbers::machine_translation()
     }
@@ -346,5 +329,37 @@ impl Experiment for Translation {
 
     fn read(setup: Setup<'_, Self>, model: &Seq2SeqTransformer, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
         Self::task(setup).read(model, text, setup.config.model.max_length, probe)
+    }
+}
+
+/// Adds the scores of translations of the test set with this number.
+fn add_scores(config: &TranslationConfig, data: &TranslationDataset, index: usize, hypotheses: &[String], scores: &mut Scores) {
+    let tests = &data.corpus.tests;
+    let (name, pairs) = &tests[index];
+    let (bleu, chrf) = (config.own.bleu, ChrF::default());
+    let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
+    let of_texts = |kind| ItemScore::of_texts(name, kind);
+    let mut values = vec![
+        ("BLEU", bleu.corpus_score(hypotheses, &references).score, bleu.signature(Some(1)), of_texts(CorpusMetric::Bleu(bleu))),
+        ("chrF2", chrf.corpus_score(hypotheses, &references).score, chrf.signature(Some(1)), of_texts(CorpusMetric::ChrF(chrf))),
+    ];
+    if let Some(meteor) = data.meteor(bleu) {
+        let statistics = meteor.corpus_statistics(hypotheses, &references);
+        let value = meteor.score(&statistics.iter().copied().sum()).score;
+        values.push((METEOR, value, meteor.signature(Some(1)), ItemScore::new(name, "sentences", Combination::Mean, &[METEOR])));
+        let mut table = ItemTable::new(name, &[METEOR]);
+        references.iter().zip(&statistics).for_each(|([reference], of_sentence)| table.push(reference.as_bytes(), &[of_sentence.score]));
+        scores.items.push(table);
+    }
+    for (metric, value, signature, made_of) in values {
+        if tests.len() > 1 {
+            let metric = format!("{name}/{metric}");
+            scores.push(&metric, value, signature.clone());
+            scores.push_items(&metric, made_of.clone());
+        }
+        if index == 0 {
+            scores.push_items(metric, made_of);
+            scores.push(metric, value, format!("{signature}, test set {name}, {}", config.own.decoding));
+        }
     }
 }

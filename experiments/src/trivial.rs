@@ -7,6 +7,7 @@
 //! The methods are plain functions of token ids, numbers and texts.
 
 pub mod n_gram;
+pub mod word_translation;
 
 use std::collections::BTreeMap;
 use std::fs;

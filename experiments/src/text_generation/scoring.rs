@@ -1,8 +1,7 @@
 //! The scores of generated texts.
 
-use super::{GenerationData, GenerationTask, TextGeneration};
+use super::{GenerationConfig, GenerationData, GenerationDataset, GenerationTask};
 use crate::data::summary;
-use crate::experiment::Setup;
 use crate::metrics::{
     Cider, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemTable, Meteor, MeteorStatistics, Rouge,
     RougeStatistics, RougeVariant,
@@ -39,22 +38,22 @@ pub(super) fn items(set: &str, found: &[Found], references: &[[&str; 1]]) -> Ite
 }
 
 /// The scores of a task.
-pub(super) fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: &[[&str; 1]]) -> Vec<Found> {
-    let GenerationData { stemmer, cider, .. } = setup.config.own.data;
+pub(super) fn metrics(config: &GenerationConfig, data: &GenerationDataset, hypotheses: &[String], references: &[[&str; 1]]) -> Vec<Found> {
+    let GenerationData { stemmer, cider, .. } = config.own.data;
     let of_rouge = |metric, rouge: Rouge, statistics: Vec<RougeStatistics>| Found {
         metric,
         value: rouge.score(&statistics.iter().copied().sum()).f_measure,
         signature: rouge.signature(Some(1)),
         items: Items::Values(statistics.iter().map(|statistics| statistics.f_measure).collect()),
     };
-    let meteor = Meteor { synonyms: setup.data.synonyms.as_ref(), ..Meteor::default() };
+    let meteor = Meteor { synonyms: data.synonyms.as_ref(), ..Meteor::default() };
     let of_meteor = |statistics: Vec<MeteorStatistics>| Found {
         metric: "METEOR",
         value: meteor.score(&statistics.iter().copied().sum()).score,
         signature: meteor.signature(Some(1)),
         items: Items::Values(statistics.iter().map(|statistics| statistics.score).collect()),
     };
-    if setup.data.task == GenerationTask::Summary {
+    if data.task == GenerationTask::Summary {
         // Marks of sentences are no words of a summary.
         let lines = |text: &str| summary::with_line_ends(text);
         let summaries: Vec<String> = hypotheses.iter().map(|text| lines(text)).collect();
@@ -91,7 +90,7 @@ pub(super) fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], r
         signature: cider.signature(Some(1)),
         items: Items::Values(statistics.iter().map(|statistics| statistics.score).collect()),
     });
-    if let Some(vectors) = &setup.data.vectors {
+    if let Some(vectors) = &data.vectors {
         let similarity = EmbeddingSimilarity::new(vectors.name(), |word: &str| vectors.of(word));
         let statistics = similarity.corpus_statistics(hypotheses, references);
         let score = similarity.score(&statistics.iter().copied().sum());
