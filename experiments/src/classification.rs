@@ -9,6 +9,7 @@ mod items;
 mod pretrained;
 mod scoring;
 mod task;
+mod trivial;
 
 use std::path::Path;
 
@@ -36,6 +37,7 @@ use crate::settings::Settings;
 use crate::swap::FOLDER;
 use crate::tokenise::Tokeniser;
 use crate::train::{Interrupt, Task};
+use crate::trivial::TrivialBaseline;
 
 use self::examples::{Encoder, Frame, Part, Question, TokenExample};
 pub use config::{Classification, ClassificationConfig, ClassificationData, Frozen};
@@ -43,6 +45,7 @@ pub(crate) use controls::check_pooling;
 pub(crate) use initial::PreTrained;
 pub(crate) use task::AVERAGE;
 pub use task::{ClassificationBatch, ClassificationTask};
+pub(crate) use trivial::baselines;
 
 /// What models begin with.
 #[derive(Clone, Debug)]
@@ -87,6 +90,11 @@ impl ClassificationDataset {
     /// Tokens of each training example.
     pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
         self.parts.iter().flat_map(|part| &part.train).map(|example| example.tokens().len())
+    }
+
+    /// Training on it in batches of so many tokens.
+    pub(crate) fn task(&self, batch_tokens: usize) -> ClassificationTask<'_> {
+        ClassificationTask { parts: &self.parts, batch_tokens, segments: self.segments }
     }
 
     pub(crate) fn card(&self) -> Card<'_> {
@@ -156,6 +164,7 @@ impl Experiment for Classification {
     ];
     const BATCH: &'static str = "data.batch_tokens";
     const READS_FILES: bool = true;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = ClassificationDataset;
     type Model = Classifier;
     type Task<'a> = ClassificationTask<'a>;
@@ -266,7 +275,7 @@ impl Experiment for Classification {
     }
 
     fn task(Setup { config, data, .. }: Setup<'_, Self>) -> ClassificationTask<'_> {
-        ClassificationTask { parts: &data.parts, batch_tokens: config.own.data.batch_tokens, segments: data.segments }
+        data.task(config.own.data.batch_tokens)
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Classifier, ExperimentError> {
@@ -327,6 +336,14 @@ impl Experiment for Classification {
         let (before, after) = pretrained::columns();
         let tasks = single.into_iter().chain(of_tests).map(column).chain(GlueTask::ALL.into_iter().flat_map(of_task));
         before.into_iter().chain(tasks).chain(after).collect()
+    }
+
+    fn trivial_baselines(
+        config: &ClassificationConfig,
+        data: &ClassificationDataset,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(baselines(&data.task(config.own.data.batch_tokens), interrupt))
     }
 
     fn published() -> PublishedNumbers {

@@ -12,7 +12,7 @@ use heedful_models::classifier::Classifier;
 use heedful_models::presets::Preset;
 
 use crate::classification::examples::{Encoder, Frame, Part, Question};
-use crate::classification::{ClassificationDataset, ClassificationTask, Start, check_pooling};
+use crate::classification::{ClassificationDataset, ClassificationTask, Start, baselines, check_pooling};
 use crate::comparison::STEPS_PER_SECOND;
 use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, Label, Target};
@@ -24,6 +24,8 @@ use crate::presets::PaperModel;
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
+use crate::train::Interrupt;
+use crate::trivial::TrivialBaseline;
 
 pub use config::{TextClassification, TextClassificationConfig, TextClassificationData};
 
@@ -33,6 +35,7 @@ impl Experiment for TextClassification {
     const DATA: &'static [&'static str] = &["tokeniser", "data.train", "data.test", "data.generated_texts", "model.max_length"];
     const BATCH: &'static str = "data.batch_tokens";
     const READS_FILES: bool = true;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = ClassificationDataset;
     type Model = Classifier;
     type Task<'a> = ClassificationTask<'a>;
@@ -132,7 +135,7 @@ impl Experiment for TextClassification {
     }
 
     fn task(Setup { config, data, .. }: Setup<'_, Self>) -> ClassificationTask<'_> {
-        ClassificationTask { parts: &data.parts, batch_tokens: config.own.data.batch_tokens, segments: false }
+        data.task(config.own.data.batch_tokens)
     }
 
     fn model(Setup { config, data, attention }: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Classifier, ExperimentError> {
@@ -141,6 +144,14 @@ impl Experiment for TextClassification {
 
     fn columns() -> Vec<MetricColumn> {
         vec![MetricColumn::new("accuracy", "accuracy").percent().higher_is_better(), MetricColumn::new(STEPS_PER_SECOND, "steps/s")]
+    }
+
+    fn trivial_baselines(
+        config: &TextClassificationConfig,
+        data: &ClassificationDataset,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(baselines(&data.task(config.own.data.batch_tokens), interrupt))
     }
 
     fn published() -> PublishedNumbers {

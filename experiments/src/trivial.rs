@@ -6,7 +6,9 @@
 //!
 //! The methods are plain functions of token ids, numbers and texts.
 
+pub mod linear;
 pub mod n_gram;
+pub mod tf_idf;
 pub mod word_translation;
 
 use std::collections::BTreeMap;

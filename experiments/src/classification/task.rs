@@ -35,7 +35,7 @@ pub struct ClassificationTask<'a> {
 }
 
 /// The metrics of a set, its items, and how metrics are made of these.
-type Scored = (Vec<(&'static str, f64)>, Option<(ItemTable, Vec<(&'static str, ItemScore)>)>);
+pub(super) type Scored = (Vec<(&'static str, f64)>, Option<(ItemTable, Vec<(&'static str, ItemScore)>)>);
 
 /// Padded sequences of one task and their labels.
 #[derive(Debug)]
@@ -107,6 +107,57 @@ impl ClassificationTask<'_> {
         bar.finish_and_clear();
         let question = &self.parts[part].question;
         Some((metrics(question, &shown, &outputs), set.map(|set| items(set, question, &order, &shown, &outputs))))
+    }
+
+    /// The scores of a split of all tasks. `scored_by` is given the number of a task, examples, and the name of their set where items are kept; `None` where it
+    /// gives none.
+    pub(super) fn scores(
+        &self,
+        split: Split,
+        mut scored_by: impl FnMut(usize, &[TokenExample], Option<&str>) -> Option<Scored>,
+    ) -> Option<Scores> {
+        let mut scores = Scores::default();
+        let mut means = Vec::new();
+        for (number, part) in self.parts.iter().enumerate() {
+            let scored = match split {
+                Split::Valid => &part.sets[..1],
+                Split::Test => &part.sets[part.scored_from..],
+            };
+            for (index, (name, examples)) in scored.iter().enumerate() {
+                let set = (split == Split::Test).then(|| self.named(part, name));
+                let (found, items) = scored_by(number, examples, set.as_deref())?;
+                if index == 0 {
+                    means.push(mean_of(part, &found));
+                }
+                if let Some((table, made_of)) = items {
+                    for (metric, score) in made_of {
+                        let metric = self.named(part, metric);
+                        if scored.len() > 1 {
+                            scores.push_items(&format!("{name}/{metric}"), score.clone());
+                        }
+                        if index == 0 {
+                            scores.push_items(&metric, score);
+                        }
+                    }
+                    scores.items.push(table);
+                }
+                for (metric, value) in found {
+                    let signature = format!("{name}, {} examples", examples.len());
+                    let metric = self.named(part, metric);
+                    if scored.len() > 1 {
+                        scores.push(&format!("{name}/{metric}"), value, signature.clone());
+                    }
+                    if index == 0 {
+                        scores.push(&metric, value, signature);
+                    }
+                }
+            }
+        }
+        if self.parts.len() > 1 {
+            let tasks: Vec<_> = self.parts.iter().map(|part| part.name.as_str()).collect();
+            scores.push(AVERAGE, mean(&means), format!("mean over {} of the means of their metrics", tasks.join(", ")));
+        }
+        Some(scores)
     }
 
     /// The name of a metric: that of its task stands before it where there are several.
@@ -183,48 +234,7 @@ impl Task for ClassificationTask<'_> {
     }
 
     fn evaluate(&self, model: &Classifier, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let mut scores = Scores::default();
-        let mut means = Vec::new();
-        for (number, part) in self.parts.iter().enumerate() {
-            let scored = match split {
-                Split::Valid => &part.sets[..1],
-                Split::Test => &part.sets[part.scored_from..],
-            };
-            for (index, (name, examples)) in scored.iter().enumerate() {
-                let set = (split == Split::Test).then(|| self.named(part, name));
-                let (found, items) = self.metrics(model, number, examples, set.as_deref(), interrupt)?;
-                if index == 0 {
-                    means.push(mean_of(part, &found));
-                }
-                if let Some((table, made_of)) = items {
-                    for (metric, score) in made_of {
-                        let metric = self.named(part, metric);
-                        if scored.len() > 1 {
-                            scores.push_items(&format!("{name}/{metric}"), score.clone());
-                        }
-                        if index == 0 {
-                            scores.push_items(&metric, score);
-                        }
-                    }
-                    scores.items.push(table);
-                }
-                for (metric, value) in found {
-                    let signature = format!("{name}, {} examples", examples.len());
-                    let metric = self.named(part, metric);
-                    if scored.len() > 1 {
-                        scores.push(&format!("{name}/{metric}"), value, signature.clone());
-                    }
-                    if index == 0 {
-                        scores.push(&metric, value, signature);
-                    }
-                }
-            }
-        }
-        if self.parts.len() > 1 {
-            let tasks: Vec<_> = self.parts.iter().map(|part| part.name.as_str()).collect();
-            scores.push(AVERAGE, mean(&means), format!("mean over {} of the means of their metrics", tasks.join(", ")));
-        }
-        Some(scores)
+        self.scores(split, |part, examples, set| self.metrics(model, part, examples, set, interrupt))
     }
 
     fn selection(&self) -> Selection {

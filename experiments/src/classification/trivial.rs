@@ -1,0 +1,155 @@
+//! What the most frequent class and linear models of counted words reach.
+
+use crate::data::glue::Target;
+use crate::experiment::{Scores, Split};
+use crate::train::Interrupt;
+use crate::trivial::TrivialBaseline;
+use crate::trivial::linear::{Linear, Targets};
+use crate::trivial::tf_idf::{Texts, TfIdf, bounded};
+
+use super::examples::{Part, TokenExample};
+use super::scoring::{class, metrics, score};
+use super::task::ClassificationTask;
+
+/// Weights of a linear model, at most.
+const MOST_WEIGHTS: usize = 1 << 20;
+/// Terms, at most.
+const MOST_TERMS: usize = 1 << 18;
+
+/// The most frequent class, and linear models of weighted counts; `None` if the interrupt was raised meanwhile.
+pub(crate) fn baselines(task: &ClassificationTask<'_>, interrupt: &Interrupt) -> Option<Vec<TrivialBaseline>> {
+    let mut baselines = Vec::new();
+    let has_classes = task.parts.iter().any(|part| matches!(part.question.target, Target::Classes(_)));
+    if has_classes {
+        let outputs: Vec<Vec<f32>> = task.parts.iter().map(most_frequent).collect();
+        let baseline = TrivialBaseline::new("majority class", "always the most frequent class of the training set.");
+        baselines.push(with_scores(baseline, task, |part, examples| vec![outputs[part].clone(); examples.len()])?);
+    }
+    let models = task.parts.iter().map(|part| Counted::learn(part, interrupt)).collect::<Option<Vec<_>>>()?;
+    let is_regression = |part: &Part| matches!(part.question.target, Target::Range(..));
+    let kind = match task.parts.iter().filter(|part| is_regression(part)).count() {
+        0 => "logistic regression",
+        all if all == task.parts.len() => "ridge regression",
+        _ => "logistic regression, and ridge regression of scores,",
+    };
+    let of_pairs = if models.iter().any(|model| model.is_of_pairs) {
+        "; a pair has features of each text, the share of common tokens and the cosine"
+    } else {
+        ""
+    };
+    let all: usize = task.parts.iter().map(|part| part.train.len()).sum();
+    let seen = match models.iter().map(|model| model.examples).sum::<usize>() {
+        seen if seen < all => format!("{seen} of {all}"),
+        _ => format!("all {all}"),
+    };
+    let description = format!(
+        "{kind} on TF-IDF of the tokens that models read and of pairs of neighbours, regularised as scikit-learn does by default, trained on {seen} training \
+         examples{of_pairs}."
+    );
+    let counted = TrivialBaseline::new("TF-IDF", description);
+    baselines.push(with_scores(counted, task, |part, examples| models[part].outputs(examples))?);
+    Some(baselines)
+}
+
+/// The baseline with the scores of outputs, which are given the number of a task and examples.
+fn with_scores(
+    baseline: TrivialBaseline,
+    task: &ClassificationTask<'_>,
+    outputs: impl Fn(usize, &[TokenExample]) -> Vec<Vec<f32>>,
+) -> Option<TrivialBaseline> {
+    let of_split = |split: Split| -> Option<Scores> {
+        task.scores(split, |part, examples, _| {
+            let shown: Vec<&TokenExample> = examples.iter().collect();
+            Some((metrics(&task.parts[part].question, &shown, &outputs(part, examples)), None))
+        })
+    };
+    Some(baseline.scores(of_split(Split::Test)?.metrics).devs(of_split(Split::Valid)?.metrics))
+}
+
+/// The outputs that always tell the most frequent class of the training set, the first of equals.
+fn most_frequent(part: &Part) -> Vec<f32> {
+    let Target::Classes(classes) = part.question.target else { return vec![0.0] };
+    let mut counts = vec![0_u32; classes];
+    part.train.iter().for_each(|example| counts[class(example.label)] += 1);
+    let most = (1..classes).fold(0, |best, class| if counts[class] > counts[best] { class } else { best });
+    (0..classes).map(|class| f32::from(u8::from(class == most))).collect()
+}
+
+/// A linear model of weighted counts.
+struct Counted {
+    features: TfIdf,
+    model: Linear,
+    examples: usize,
+    is_of_pairs: bool,
+}
+
+impl Counted {
+    fn learn(part: &Part, interrupt: &Interrupt) -> Option<Self> {
+        let examples = bounded(&part.train, |example| example.tokens().len());
+        let texts: Vec<Texts<'_>> = examples.iter().map(|example| example.texts()).collect();
+        let is_of_pairs = texts.iter().any(|[_, second]| !second.is_empty());
+        let classes: Vec<usize>;
+        let scores: Vec<f64>;
+        let targets = match part.question.target {
+            Target::Classes(count) => {
+                classes = examples.iter().map(|example| class(example.label)).collect();
+                Targets::Classes(&classes, count)
+            }
+            Target::Range(..) => {
+                scores = examples.iter().map(|example| f64::from(score(example.label))).collect();
+                Targets::Scores(&scores)
+            }
+        };
+        let most = (MOST_WEIGHTS / Linear::vectors(targets)).min(MOST_TERMS) / if is_of_pairs { 2 } else { 1 };
+        let features = TfIdf::fit(&texts, most);
+        let model = Linear::fit(&features.features(&texts), targets, interrupt)?;
+        Some(Self { features, model, examples: examples.len(), is_of_pairs })
+    }
+
+    fn outputs(&self, examples: &[TokenExample]) -> Vec<Vec<f32>> {
+        self.model.outputs(&self.features.features(&examples.iter().map(TokenExample::texts).collect::<Vec<_>>()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classification::{Classification, ClassificationConfig};
+    use crate::data::glue::GlueTask;
+    use crate::experiment::Experiment;
+
+    fn of(tasks: &[GlueTask], mixture: bool) -> Vec<TrivialBaseline> {
+        let mut config = ClassificationConfig::default();
+        (config.own.data.tasks, config.own.data.mixture, config.own.data.generated_examples) = (tasks.to_vec(), mixture, 300);
+        let data = Classification::open(&config).unwrap().remove(0);
+        Classification::trivial_baselines(&config, &data, &Interrupt::new()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn single_texts_and_pairs_have_the_majority_and_a_model_of_counts() {
+        for task in [GlueTask::Sst2, GlueTask::Mrpc] {
+            let baselines = of(&[task], false);
+            let [majority, counted] = &baselines[..] else { panic!("{baselines:?}") };
+            assert_eq!((majority.name.as_str(), counted.name.as_str()), ("majority class", "TF-IDF"));
+            let accuracy = |baseline: &TrivialBaseline| baseline.metric("accuracy").unwrap();
+            assert!((0.2..0.8).contains(&accuracy(majority)) && accuracy(counted) >= accuracy(majority), "{task}: {baselines:?}");
+            assert_eq!(counted.description.contains("a pair has"), task == GlueTask::Mrpc);
+            assert!(counted.dev.contains_key("accuracy"));
+        }
+    }
+
+    #[test]
+    fn scores_have_a_regression_and_no_majority() {
+        let baselines = of(&[GlueTask::StsB], false);
+        let [counted] = &baselines[..] else { panic!("{baselines:?}") };
+        assert!(counted.metric("pearson").unwrap() > 0.3 && counted.description.starts_with("ridge regression"), "{counted:?}");
+    }
+
+    #[test]
+    fn each_task_of_a_mixture_has_a_model_of_its_own() {
+        let baselines = of(&[GlueTask::Sst2, GlueTask::StsB], true);
+        let counted = baselines.last().unwrap();
+        assert!(counted.metric("SST-2/accuracy").is_some() && counted.metric("STS-B/pearson").is_some(), "{counted:?}");
+        assert!(counted.metric("average").is_some());
+    }
+}
