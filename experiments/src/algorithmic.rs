@@ -24,6 +24,7 @@ use crate::run_folder::{RunPaths, write_atomically};
 use crate::settings::Settings;
 use crate::tokenise::{END, Tokeniser, TokeniserConfig};
 use crate::train::{Interrupt, Task};
+use crate::trivial::TrivialBaseline;
 
 use config::ROUNDS;
 pub use config::{Algorithmic, AlgorithmicConfig, AlgorithmicData};
@@ -67,6 +68,7 @@ impl Experiment for Algorithmic {
     ];
     const BATCH: &'static str = "data.batch_tokens";
     const READS_FILES: bool = true;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = AlgorithmicDataset;
     type Model = LanguageModel;
     type Task<'a> = Answering<'a>;
@@ -205,6 +207,15 @@ impl Experiment for Algorithmic {
             accuracy.defined_as("the same weights, tested with so many rounds of hashing")
         }));
         columns
+    }
+
+    fn trivial_baselines(
+        config: &AlgorithmicConfig,
+        data: &AlgorithmicDataset,
+        _interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        let task = Answering { exercises: &data.exercises, batch_tokens: config.own.data.batch_tokens };
+        Ok(Some(vec![task.trivial_baseline()]))
     }
 
     fn published() -> PublishedNumbers {

@@ -2,6 +2,8 @@
 //!
 //! A model reads a question and continues with its answer; only the answer counts. Batches are padded on the left.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
@@ -14,6 +16,7 @@ use crate::comparison::scoring_bar;
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::tokenise::PAD;
 use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task, TrainingLoss};
+use crate::trivial::TrivialBaseline;
 
 /// What the test set is called.
 pub(crate) const TEST_SET: &str = "test set";
@@ -170,6 +173,25 @@ impl Answering<'_> {
         Self::hidden(model, &Self::assemble(std::iter::once(exercise)), None, probe);
     }
 
+    /// What the most frequent training token at each place of an answer gets right, whatever the question. Where no training answer is so long, it is the most
+    /// frequent of all.
+    pub fn trivial_baseline(&self) -> TrivialBaseline {
+        let answer = |exercise: &TokenExercise| exercise.tokens[exercise.question..].to_vec();
+        let answers: Vec<Vec<u32>> = self.exercises.train.iter().map(answer).collect();
+        let longest = answers.iter().map(Vec::len).max().unwrap_or_default();
+        let at = |place: usize| most_frequent(answers.iter().filter_map(|answer| answer.get(place).copied()));
+        let (by_place, overall) = ((0..longest).map(at).collect::<Vec<_>>(), most_frequent(answers.iter().flatten().copied()));
+        let told = |place: usize| by_place.get(place).copied().flatten().or(overall);
+        let of = |exercise: &TokenExercise| {
+            let answer = &exercise.tokens[exercise.question..];
+            [answer.len(), answer.iter().enumerate().filter(|(place, token)| told(*place) == Some(**token)).count()]
+        };
+        let scores = |split: Split| self.scores(split, |exercises| Some(Answers { counts: exercises.iter().map(of).collect() }));
+        let [valid, test] = [Split::Valid, Split::Test].map(|split| scores(split).map_or_else(Vec::new, |scores| scores.metrics));
+        let what = "the most frequent training token at each place of an answer, whatever the question.";
+        TrivialBaseline::new("chance", what).scores(test).devs(valid)
+    }
+
     /// What is answered right; `None` if the interrupt was raised meanwhile.
     pub(crate) fn answers(&self, model: &LanguageModel, exercises: &[TokenExercise], interrupt: &Interrupt) -> Option<Answers> {
         let lengths: Vec<_> = exercises.iter().map(|exercise| (exercise.tokens.len(), 0)).collect();
@@ -195,6 +217,39 @@ impl Answering<'_> {
         bar.finish_and_clear();
         Some(answers)
     }
+
+    /// The scores of a split by what is answered right of its sets.
+    fn scores(&self, split: Split, mut answers_of: impl FnMut(&[TokenExercise]) -> Option<Answers>) -> Option<Scores> {
+        let ExerciseSets { valid, test, longer, .. } = self.exercises;
+        let sets = match split {
+            Split::Valid => vec![("", "validation set", valid)],
+            Split::Test => vec![("", TEST_SET, test), ("longer ", "longer test set", longer)],
+        };
+        let mut scores = Scores::default();
+        for (prefix, set, exercises) in sets {
+            if exercises.is_empty() {
+                continue;
+            }
+            let answers = answers_of(exercises)?;
+            let signature = format!("{set}, {} questions, answers given the right tokens before", exercises.len());
+            let [tokens, sequences] = ["token", "sequence"].map(|of| format!("{prefix}{of} accuracy"));
+            scores.push(&tokens, answers.token_accuracy(), signature.clone());
+            scores.push(&sequences, answers.sequence_accuracy(), signature);
+            if split == Split::Test {
+                scores.push_items(&tokens, Answers::of_tokens(set));
+                scores.push_items(&sequences, ItemScore::new(set, "questions", Combination::Mean, &["right"]));
+                scores.items.push(answers.items(set, exercises));
+            }
+        }
+        Some(scores)
+    }
+}
+
+/// The most frequent of tokens, of equals that with the smallest id; `None` without any.
+pub(crate) fn most_frequent(tokens: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut counts = BTreeMap::<u32, usize>::new();
+    tokens.for_each(|token| *counts.entry(token).or_default() += 1);
+    counts.into_iter().max_by_key(|&(token, count)| (count, std::cmp::Reverse(token))).map(|(token, _)| token)
 }
 
 impl Task for Answering<'_> {
@@ -222,28 +277,7 @@ impl Task for Answering<'_> {
     }
 
     fn evaluate(&self, model: &LanguageModel, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let ExerciseSets { valid, test, longer, .. } = self.exercises;
-        let sets = match split {
-            Split::Valid => vec![("", "validation set", valid)],
-            Split::Test => vec![("", TEST_SET, test), ("longer ", "longer test set", longer)],
-        };
-        let mut scores = Scores::default();
-        for (prefix, set, exercises) in sets {
-            if exercises.is_empty() {
-                continue;
-            }
-            let answers = self.answers(model, exercises, interrupt)?;
-            let signature = format!("{set}, {} questions, answers given the right tokens before", exercises.len());
-            let [tokens, sequences] = ["token", "sequence"].map(|of| format!("{prefix}{of} accuracy"));
-            scores.push(&tokens, answers.token_accuracy(), signature.clone());
-            scores.push(&sequences, answers.sequence_accuracy(), signature);
-            if split == Split::Test {
-                scores.push_items(&tokens, Answers::of_tokens(set));
-                scores.push_items(&sequences, ItemScore::new(set, "questions", Combination::Mean, &["right"]));
-                scores.items.push(answers.items(set, exercises));
-            }
-        }
-        Some(scores)
+        self.scores(split, |exercises| self.answers(model, exercises, interrupt))
     }
 
     fn lengths(&self) -> Option<Vec<usize>> {
@@ -252,5 +286,24 @@ impl Task for Answering<'_> {
 
     fn selection(&self) -> Selection {
         Selection::highest("token accuracy")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_tells_the_most_frequent_token_of_each_place() {
+        let exercise = |answer: &[u32]| TokenExercise::new(&[9, 8], answer);
+        let train = vec![exercise(&[1, 3]), exercise(&[1, 4]), exercise(&[2, 3])];
+        let (test, longer) = (vec![exercise(&[1, 3]), exercise(&[2, 3])], vec![exercise(&[1, 4, 1, 7])]);
+        let exercises = ExerciseSets { valid: train.clone(), train, test, longer };
+        let baseline = Answering { exercises: &exercises, batch_tokens: 10 }.trivial_baseline();
+        let of = |metric: &str| baseline.metric(metric).unwrap();
+        assert_eq!((of("token accuracy"), of("sequence accuracy")), (0.75, 0.5));
+        // 1 and 3 occur as often, and what is told behind the known places is the smaller one.
+        assert_eq!((of("longer token accuracy"), of("longer sequence accuracy")), (0.5, 0.0));
+        assert_eq!(baseline.dev["sequence accuracy"], 1.0 / 3.0);
     }
 }

@@ -10,6 +10,7 @@ mod config;
 mod mixture;
 mod super_resolution;
 mod task;
+mod trivial;
 
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
@@ -34,6 +35,7 @@ use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::train::{Interrupt, Task};
+use crate::trivial::TrivialBaseline;
 
 pub use classification::{ClassifiedImages, ImageClassification, VisionBatch, VisionTask};
 use config::row;
@@ -73,6 +75,7 @@ impl Experiment for ImageModelling {
     const DATA: &'static [&'static str] = &["data.reductions", "data.train", "data.valid", "data.test", "data.generated_images"];
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     const HAS_PADDING: bool = false;
     type Data = ImageDataset;
     type Model = LanguageModel;
@@ -160,6 +163,14 @@ impl Experiment for ImageModelling {
             bits_column(),
             lower_half.defined_as("bits per dimension of the values behind the upper half, from which they follow in the images made here"),
         ]
+    }
+
+    fn trivial_baselines(
+        _config: &Config<Self>,
+        data: &ImageDataset,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(trivial::neighbours(&data.images, interrupt).map(|baseline| vec![baseline]))
     }
 
     fn published() -> PublishedNumbers {

@@ -24,6 +24,8 @@ use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
+use crate::train::Interrupt;
+use crate::trivial::TrivialBaseline;
 
 pub use config::{MemoryConfig, MemoryData, MemoryRl, PpoConfig, SearchConfig};
 pub use task::{MemoryBatch, MemoryTask, Playing};
@@ -45,6 +47,7 @@ impl Experiment for MemoryRl {
     const DATA: &'static [&'static str] = &["data.environment", "data.feedback"];
     const BATCH: &'static str = "data.copies";
     const HAS_PADDING: bool = false;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = MemoryDataset;
     type Model = Policy;
     type Task<'a> = MemoryTask<'a>;
@@ -228,6 +231,20 @@ impl Experiment for MemoryRl {
             MetricColumn::new("episode length", "steps").digits(1),
             MetricColumn::new("diverged", "diverged").percent().lower_is_better(),
         ]
+    }
+
+    fn trivial_baselines(
+        _config: &MemoryConfig,
+        data: &MemoryDataset,
+        _interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        let of = |value: f64| {
+            let baseline =
+                TrivialBaseline::new("no memory", "the best policy that sees the present observation and nothing else, computed.");
+            let baseline = baseline.score("return", value).dev("return", value);
+            if data.best.is_some() { baseline.score("memory gain", 0.0) } else { baseline }
+        };
+        Ok(Some(data.without_memory.map(of).into_iter().collect()))
     }
 
     fn published() -> PublishedNumbers {

@@ -26,6 +26,7 @@ use crate::record::STATE_BYTES;
 use crate::run_folder::{RunPaths, sha256_hex};
 use crate::settings::Settings;
 use crate::train::{Interrupt, Task};
+use crate::trivial::TrivialBaseline;
 
 pub use config::{Family, Recall, RecallFamily, SequenceData, Sequences, Track, TrackFamily};
 pub use rebuilding::{Reader, Rebuilding};
@@ -123,6 +124,7 @@ impl<F: Family> Experiment for Sequences<F> {
     const DATA: &'static [&'static str] = &["data.task", "data.train", "data.valid", "data.test"];
     const BATCH: &'static str = "data.batch";
     const HAS_PADDING: bool = false;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = SequenceSet;
     type Model = Reader;
     type Task<'a> = SequenceLearning<'a>;
@@ -219,6 +221,14 @@ impl<F: Family> Experiment for Sequences<F> {
 
     fn columns() -> Vec<MetricColumn> {
         columns()
+    }
+
+    fn trivial_baselines(
+        config: &Config<Self>,
+        data: &SequenceSet,
+        _interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(Some(SequenceLearning { set: data, batch: config.own.data.batch }.trivial_baselines()))
     }
 
     fn published() -> PublishedNumbers {

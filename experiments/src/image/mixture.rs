@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{self, Conditions, ImageData};
 use super::task::{BITS, Beginning, Order, Tally, draw};
+use super::trivial::neighbours;
 use super::{ImageDataset, ImageModelling, check_images, fits_blocks, open, read_values, seen, shape, written};
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
@@ -23,6 +24,7 @@ use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::trivial::TrivialBaseline;
 
 /// Values of a pixel.
 const CHANNELS: usize = 3;
@@ -77,6 +79,7 @@ impl Experiment for ImageMixtures {
     const DATA: &'static [&'static str] = ImageModelling::DATA;
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = ImageDataset;
     type Model = PixelDecoder;
     type Task<'a> = PixelTask<'a>;
@@ -162,6 +165,14 @@ impl Experiment for ImageMixtures {
 
     fn columns() -> Vec<MetricColumn> {
         ImageModelling::columns()
+    }
+
+    fn trivial_baselines(
+        _config: &Config<Self>,
+        data: &ImageDataset,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(neighbours(&data.images, interrupt).map(|baseline| vec![baseline]))
     }
 
     fn published() -> PublishedNumbers {

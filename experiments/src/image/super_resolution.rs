@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::row;
 use super::task::{BITS, Order, integers, shifted, special};
+use super::trivial::neighbours;
 use super::{CATEGORICAL, Conditions, ImageDataset, ImageModelling, ImageOptions, bits_column, check, config, fits_blocks, open, places};
 use super::{read_values, seen, shape, shown, written};
 use crate::batch::fixed_size_batches;
@@ -29,6 +30,7 @@ use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::token_losses::token_losses;
 use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::trivial::TrivialBaseline;
 
 /// The comparison of attentions on super-resolution. A name or a list is the self-attention of the decoder, and all others are dot-product attention; a layout
 /// says which attention each part has.
@@ -43,6 +45,7 @@ impl Experiment for SuperResolution {
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     const HAS_PADDING: bool = false;
     type Data = ImageDataset;
     type Model = Seq2SeqTransformer;
@@ -135,6 +138,14 @@ impl Experiment for SuperResolution {
 
     fn columns() -> Vec<MetricColumn> {
         vec![bits_column()]
+    }
+
+    fn trivial_baselines(
+        _config: &Config<Self>,
+        data: &ImageDataset,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(neighbours(&data.images, interrupt).map(|baseline| vec![baseline]))
     }
 
     fn published() -> PublishedNumbers {

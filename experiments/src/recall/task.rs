@@ -5,16 +5,19 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_models::block::Hidden;
+use rand::RngExt;
 use rand::seq::SliceRandom;
 
 use super::SequenceSet;
 use super::rebuilding::Reader;
+use crate::answers::most_frequent;
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
-use crate::data::generate::sequences::ScoredSequence;
+use crate::data::generate::sequences::{ScoredSequence, SequenceTask};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::record::{LEARNING_RATE, RATES_NEAR_BEST, RATES_TRIED, STATE_BYTES};
 use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task, TrainingLoss};
+use crate::trivial::TrivialBaseline;
 
 /// The levels that have columns of their own: those of the defaults, and such as papers report.
 const LEVELS: [&str; 20] = [
@@ -192,6 +195,83 @@ impl SequenceLearning<'_> {
         bar.finish_and_clear();
         Some(told)
     }
+
+    /// The scores of a split by what is told right of its sequences.
+    fn scores(&self, split: Split, mut told_of: impl FnMut(&[ScoredSequence]) -> Option<Told>) -> Option<Scores> {
+        let mut scores = Scores::default();
+        if split == Split::Valid {
+            let told = told_of(&self.set.valid)?;
+            let signature = format!("validation set, {} sequences", self.set.valid.len());
+            scores.push("token accuracy", told.token_accuracy(), signature.clone());
+            scores.push("sequence accuracy", told.sequence_accuracy(), signature);
+            return Some(scores);
+        }
+        let mut levels = Vec::with_capacity(self.set.test.len());
+        for (name, longer, sequences) in &self.set.test {
+            let told = told_of(sequences)?;
+            if self.set.test.len() > 1 {
+                scores.push(&of_level(name), told.token_accuracy(), format!("test set, {} sequences of {name}", sequences.len()));
+            }
+            levels.push((*longer, told, sequences));
+        }
+        for (prefix, set, longer) in [("", "test set", false), ("longer ", "longer test set", true)] {
+            let of_set = || levels.iter().filter(|level| level.0 == longer);
+            if of_set().next().is_none() {
+                continue;
+            }
+            let mut told = Told::default();
+            of_set().for_each(|(_, other, _)| told.join(other));
+            let signature = format!("{set}, {} sequences", told.sequences.len());
+            let [tokens, sequences] = ["token", "sequence"].map(|of| format!("{prefix}{of} accuracy"));
+            scores.push(&tokens, told.token_accuracy(), format!("{signature}, micro-average over positions"));
+            scores.push(&sequences, told.sequence_accuracy(), signature.clone());
+            scores.push_items(&tokens, ItemScore::new(set, "sequences", Combination::Ratio, &["right tokens", "tokens"]));
+            scores.push_items(&sequences, ItemScore::new(set, "sequences", Combination::Mean, &["right"]));
+            if !longer {
+                scores.push("class accuracy", told.class_accuracy(), format!("{signature}, macro-average over tokens"));
+            }
+            scores.items.push(told.items(set, of_set().flat_map(|level| level.2)));
+        }
+        Some(scores)
+    }
+
+    /// What chance gets right: the token that is most often asked for in the validation set, and where values are recalled one of those of the sequence.
+    pub(super) fn trivial_baselines(&self) -> Vec<TrivialBaseline> {
+        let asked = self.set.valid.iter().flat_map(|sequence| &sequence.targets);
+        let most = most_frequent(asked.map(|&(_, token)| token));
+        let mut baselines = vec![
+            self.told_by(TrivialBaseline::new("chance", "always the token that is most often asked for in the validation set."), |_| most),
+        ];
+        if let SequenceTask::Mqar(_) = self.set.task {
+            let mut rng = self.set.key.named("chance").rng();
+            let what = "a value of the sequence, drawn from those that it asks for.";
+            baselines.push(self.told_by(TrivialBaseline::new("any value", what), |sequence| {
+                let drawn = rng.random_range(0..sequence.targets.len());
+                Some(sequence.targets[drawn].1)
+            }));
+        }
+        baselines
+    }
+
+    /// The baseline with the scores of what `tell` says wherever a sequence asks for a token.
+    fn told_by(&self, baseline: TrivialBaseline, mut tell: impl FnMut(&ScoredSequence) -> Option<u32>) -> TrivialBaseline {
+        let mut told_of = |sequences: &[ScoredSequence]| {
+            let mut told = Told { sequences: Vec::new(), classes: vec![[0; 2]; self.set.task.vocabulary()] };
+            for sequence in sequences {
+                let mut counts = [0; 2];
+                for &(_, token) in &sequence.targets {
+                    let is_right = usize::from(tell(sequence) == Some(token));
+                    let of_class = &mut told.classes[token as usize];
+                    (counts, *of_class) = ([counts[0] + 1, counts[1] + is_right], [of_class[0] + 1, of_class[1] + is_right]);
+                }
+                told.sequences.push(counts);
+            }
+            Some(told)
+        };
+        let [valid, test] =
+            [Split::Valid, Split::Test].map(|split| self.scores(split, &mut told_of).map_or_else(Vec::new, |scores| scores.metrics));
+        baseline.scores(test).devs(valid)
+    }
 }
 
 impl Task for SequenceLearning<'_> {
@@ -227,41 +307,7 @@ impl Task for SequenceLearning<'_> {
     }
 
     fn evaluate(&self, model: &Reader, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let mut scores = Scores::default();
-        if split == Split::Valid {
-            let told = self.told(model, &self.set.valid, interrupt)?;
-            let signature = format!("validation set, {} sequences", self.set.valid.len());
-            scores.push("token accuracy", told.token_accuracy(), signature.clone());
-            scores.push("sequence accuracy", told.sequence_accuracy(), signature);
-            return Some(scores);
-        }
-        let mut levels = Vec::with_capacity(self.set.test.len());
-        for (name, longer, sequences) in &self.set.test {
-            let told = self.told(model, sequences, interrupt)?;
-            if self.set.test.len() > 1 {
-                scores.push(&of_level(name), told.token_accuracy(), format!("test set, {} sequences of {name}", sequences.len()));
-            }
-            levels.push((*longer, told, sequences));
-        }
-        for (prefix, set, longer) in [("", "test set", false), ("longer ", "longer test set", true)] {
-            let of_set = || levels.iter().filter(|level| level.0 == longer);
-            if of_set().next().is_none() {
-                continue;
-            }
-            let mut told = Told::default();
-            of_set().for_each(|(_, other, _)| told.join(other));
-            let signature = format!("{set}, {} sequences", told.sequences.len());
-            let [tokens, sequences] = ["token", "sequence"].map(|of| format!("{prefix}{of} accuracy"));
-            scores.push(&tokens, told.token_accuracy(), format!("{signature}, micro-average over positions"));
-            scores.push(&sequences, told.sequence_accuracy(), signature.clone());
-            scores.push_items(&tokens, ItemScore::new(set, "sequences", Combination::Ratio, &["right tokens", "tokens"]));
-            scores.push_items(&sequences, ItemScore::new(set, "sequences", Combination::Mean, &["right"]));
-            if !longer {
-                scores.push("class accuracy", told.class_accuracy(), format!("{signature}, macro-average over tokens"));
-            }
-            scores.items.push(told.items(set, of_set().flat_map(|level| level.2)));
-        }
-        Some(scores)
+        self.scores(split, |sequences| self.told(model, sequences, interrupt))
     }
 
     fn selection(&self) -> Selection {

@@ -97,3 +97,21 @@ fn the_first_layer_of_all_models_is_the_same() {
     assert_eq!(layers(&config, "gla"), ["gla", "gla"]);
     assert_eq!(Config::<Track>::default().own.first_layer, None);
 }
+
+#[test]
+fn chance_is_the_most_frequent_token_and_where_values_are_recalled_any_of_them() {
+    let of = |kind: &str| {
+        let mut config = config::<RecallFamily>(kind);
+        (config.own.data.valid, config.own.data.test) = (50, 50);
+        let set = Recall::open(&config).unwrap().remove(0);
+        Recall::trivial_baselines(&config, &set, &Interrupt::new()).unwrap().unwrap()
+    };
+    let baselines = of("mqar");
+    let [chance, any] = &baselines[..] else { panic!("{baselines:?}") };
+    let of = |baseline: &crate::trivial::TrivialBaseline, metric: &str| baseline.metric(metric).unwrap();
+    // A level with n pairs is right 1 time in n.
+    let level = any.metrics.keys().find(|name| name.ends_with("n=4")).expect("there is a level with four pairs");
+    assert!((0.15..0.35).contains(&of(any, level)), "{any:?}");
+    assert!(of(chance, "token accuracy") < 0.1 && of(chance, "token accuracy") < of(any, "token accuracy"), "{chance:?}");
+    assert!(chance.dev.contains_key("token accuracy"));
+}
