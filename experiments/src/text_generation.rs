@@ -25,7 +25,6 @@ use crate::data::{dialogue, summary, synonyms};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, TrainingLengths};
 use crate::metrics::{Combination, ItemScore, MetricColumn, Synonyms};
-use crate::model::ModelSettings;
 use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
 use crate::published::PublishedNumbers;

@@ -292,6 +292,7 @@ impl Experiment for Translation {
             scores.push(PERPLEXITY_BEFORE, perplexity, "per token, of the pretrained weights");
             let Some(hypotheses) = task.generate(&before, &setup.data.sources(pairs)?, "translating", interrupt) else { return Ok(None) };
             let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
+            let bleu = setup.config.own.bleu;
             let signature = format!("{}, test set {name}, {}", bleu.signature(Some(1)), setup.config.own.decoding);
             scores.push(pretrained::BEFORE, bleu.corpus_score(&hypotheses, &references).score, signature);
         }
