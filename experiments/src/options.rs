@@ -287,10 +287,13 @@ impl TypedValueParser for PathInConfiguration {
             return PathBufValueParser::new().parse_ref(command, option, value);
         }
         let option = option.map(|option| format!("{option}: ")).unwrap_or_default();
-        let problem =
-            format!("{option}{value:?} is not UTF-8, as configurations are; rename it, or give a symbolic link of another name\n");
-        Err(clap::Error::raw(ErrorKind::InvalidUtf8, problem).with_cmd(command))
+        Err(clap::Error::raw(ErrorKind::InvalidUtf8, format!("{option}{}\n", not_utf8(value))).with_cmd(command))
     }
+}
+
+/// What is wrong with a path that no configuration can have, and what to do.
+pub(crate) fn not_utf8(path: &OsStr) -> String {
+    format!("{path:?} is not UTF-8, as configurations are; rename it, or give a symbolic link of another name")
 }
 
 /// Which runs are wanted: the table `run` of every experiment's configuration. What a single run does is in the other tables.

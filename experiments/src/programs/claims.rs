@@ -11,7 +11,7 @@ use crate::display::duration;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::jobs::{Jobs, Shard};
 use crate::markup::left_aligned;
-use crate::options::{CommonOptions, parse, print_completions};
+use crate::options::{CommonOptions, PathInConfiguration, not_utf8, parse, print_completions};
 use crate::train::Interrupt;
 
 const EXAMPLES: &str = "\
@@ -90,7 +90,7 @@ struct PlanOptions {
     measure: bool,
 
     /// Folder that the data sets lie in, for --measure [default: that of the variable HEEDFUL_DATA]
-    #[arg(long, value_name = "DIR", requires = "measure")]
+    #[arg(long, value_name = "DIR", value_parser = PathInConfiguration, requires = "measure")]
     data: Option<PathBuf>,
 }
 
@@ -116,7 +116,7 @@ struct RunTask {
     out: Option<PathBuf>,
 
     /// Folder that the data sets lie in: multi30k/raw, ptb, glue and so on [default: that of the variable HEEDFUL_DATA]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = PathInConfiguration)]
     data: Option<PathBuf>,
 
     /// Runs at once, which share the threads; auto: as many as there are threads and memory for
@@ -150,7 +150,7 @@ struct PilotTask {
     out: PathBuf,
 
     /// Folder that the data sets lie in: multi30k/raw, ptb, glue and so on
-    #[arg(long, value_name = "DIR", env = "HEEDFUL_DATA")]
+    #[arg(long, value_name = "DIR", env = "HEEDFUL_DATA", value_parser = PathInConfiguration)]
     data: Option<PathBuf>,
 
     /// Continue: keep finished runs, and resume interrupted ones
@@ -221,9 +221,18 @@ impl LedgerOptions {
 }
 
 /// The folder of `--data`, or that of the environment, which is no option and conflicts with none.
-fn data_folder(given: Option<&PathBuf>) -> Option<PathBuf> {
-    let of_environment = || std::env::var_os("HEEDFUL_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    given.cloned().or_else(of_environment)
+///
+/// # Errors
+/// A usage error if that of the environment is not UTF-8: the configurations of blocks could not have it.
+fn data_folder(given: Option<&PathBuf>) -> Result<Option<PathBuf>, ExperimentError> {
+    if given.is_some() {
+        return Ok(given.cloned());
+    }
+    let of_environment = std::env::var_os("HEEDFUL_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    if let Some(folder) = of_environment.as_deref().filter(|folder| folder.to_str().is_none()) {
+        return Err(ExperimentError::usage(format!("HEEDFUL_DATA: {}", not_utf8(folder.as_os_str()))));
+    }
+    Ok(of_environment)
 }
 
 fn list(ledger: &Ledger) -> Result<Completion, ExperimentError> {
@@ -253,7 +262,7 @@ fn plan(options: &PlanOptions) -> Result<Completion, ExperimentError> {
         let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
         let measured = RunOptions {
             out: options.results.results.clone(),
-            data: data_folder(options.data.as_ref()),
+            data: data_folder(options.data.as_ref())?,
             dry_run: true,
             ..RunOptions::default()
         };
@@ -298,7 +307,7 @@ fn run_blocks(options: &RunTask) -> Result<Completion, ExperimentError> {
     });
     let chosen = RunOptions {
         out: options.out.clone().unwrap_or_else(|| "runs/claims".into()),
-        data: data_folder(options.data.as_ref()),
+        data: data_folder(options.data.as_ref())?,
         jobs,
         shard: options.shard,
         resume: options.resume,

@@ -107,6 +107,32 @@ fn what_claims_cannot_do_is_refused_or_left_out_with_the_reason() {
     assert!(stdout(&list).contains("F1: something"), "{}", stdout(&list));
 }
 
+#[cfg(unix)]
+#[test]
+fn a_folder_of_data_that_no_configuration_can_name_is_refused_before_any_block() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let (folder, name) = (tempfile::tempdir().unwrap(), OsStr::from_bytes(b"sets\xff"));
+    for task in [&["run", "P1", "X1"][..], &["pilot", "P1"], &["plan", "--measure"]] {
+        let claims = |change: &dyn Fn(&mut std::process::Command)| {
+            let mut command = binary("claims");
+            command.args(task).current_dir(folder.path()).env_remove("HEEDFUL_DATA");
+            change(&mut command);
+            command.output().unwrap()
+        };
+        let by_option = claims(&|command: &mut std::process::Command| {
+            command.arg("--data").arg(name);
+        });
+        refused(&by_option, 2, &["--data", "is not UTF-8"]);
+        let by_environment = claims(&|command: &mut std::process::Command| {
+            command.env("HEEDFUL_DATA", name);
+        });
+        refused(&by_environment, 2, &["is not UTF-8"]);
+        assert!(!folder.path().join("runs").exists(), "{task:?}");
+    }
+}
+
 #[test]
 fn the_folder_of_the_environment_is_that_of_a_plan_that_measures() {
     let folder = tempfile::tempdir().unwrap();
