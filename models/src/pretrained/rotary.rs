@@ -72,14 +72,19 @@ fn scaling(table: &Fields, max_length: usize) -> Result<RotaryScaling, Pretraine
             let implied = || max_length as f64 / original_max_position_embeddings as f64;
             let factor =
                 if table.is_given("factor") { table.optional_number("factor")?.unwrap_or_else(implied) } else { number("factor")? };
+            let attention_factor = table.optional_number("attention_factor")?;
+            // DeepSeek's models give the two numbers that it is computed from, of which 0 counts as none.
+            let weight = |name| table.nonzero_or(name, 0.0);
+            let weights = Some((weight("mscale")?, weight("mscale_all_dim")?)).filter(|(own, of_all)| *own != 0.0 && *of_all != 0.0);
+            let (mscale, mscale_all_dim) = weights.filter(|_| attention_factor.is_none()).unzip();
             Ok(RotaryScaling::Yarn {
                 factor,
                 original_max_position_embeddings,
                 beta_fast: table.nonzero_or("beta_fast", 32.0)?,
                 beta_slow: table.nonzero_or("beta_slow", 1.0)?,
-                attention_factor: attention_factor(table, factor)?,
-                mscale: None,
-                mscale_all_dim: None,
+                attention_factor,
+                mscale,
+                mscale_all_dim,
                 // Null counts as false.
                 truncate: if table.is_given("truncate") && table.get("truncate").is_none() {
                     false
@@ -90,16 +95,4 @@ fn scaling(table: &Fields, max_length: usize) -> Result<RotaryScaling, Pretraine
         }
         _ => Err(table.wrong(name, "only default, linear, dynamic, proportional, llama3 and yarn are supported")),
     }
-}
-
-/// The factor of sines and cosines, if the table gives it or, as DeepSeek's models do, the two numbers that it is computed from.
-fn attention_factor(table: &Fields, factor: f64) -> Result<Option<f64>, PretrainedError> {
-    let (given, of_all) = (table.nonzero_or("mscale", 0.0)?, table.nonzero_or("mscale_all_dim", 0.0)?);
-    let computed = (given != 0.0 && of_all != 0.0).then(|| yarn_factor(factor, given) / yarn_factor(factor, of_all));
-    Ok(table.optional_number("attention_factor")?.or(computed))
-}
-
-/// YaRN's factor of attention, with the logarithm times `weight`.
-fn yarn_factor(factor: f64, weight: f64) -> f64 {
-    if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }

@@ -147,22 +147,25 @@ fn a_qwen_3_without_the_width_of_its_window_has_that_of_its_class() {
 
 #[test]
 fn the_factor_of_attention_is_computed_from_two_numbers() {
-    let factor = |table: Value| {
+    let device = Device::flex();
+    let tokens = Expected::of("mistral").tokens("input.input_ids", &device);
+    let of = |table: Value| {
         let folder = Copied::of("mistral").edit(CONFIG, |fields| {
             let own = fields["rope_parameters"].as_object_mut().unwrap();
             own.insert("factor".into(), json!(40.0));
             own.extend(table.as_object().unwrap().clone());
         });
-        Pretrained::open(folder.path()).unwrap().model().clone()
+        logits(&decoder(folder.path(), &device), tokens.clone(), &[])
     };
     // DeepSeek-V2 has 0.707 twice, and a factor of 1.
-    assert_eq!(factor(json!({"mscale": 0.707, "mscale_all_dim": 0.707})), factor(json!({"attention_factor": 1.0})));
+    assert_eq!(of(json!({"mscale": 0.707, "mscale_all_dim": 0.707})), of(json!({"attention_factor": 1.0})));
     // (0.1 ln 40 + 1) / (0.05 ln 40 + 1)
     let ratio = (0.1 * 40f64.ln() + 1.0) / (0.1 * 0.5 * 40f64.ln() + 1.0);
-    assert_eq!(factor(json!({"mscale": 1.0, "mscale_all_dim": 0.5})), factor(json!({"attention_factor": ratio})));
+    assert_eq!(of(json!({"mscale": 1.0, "mscale_all_dim": 0.5})), of(json!({"attention_factor": ratio})));
+    assert_ne!(of(json!({"mscale": 1.0, "mscale_all_dim": 0.5})), of(json!({})));
     // What is given counts, and one number alone, or 0, does not.
-    assert_eq!(factor(json!({"mscale": 2.0, "mscale_all_dim": 1.0, "attention_factor": 1.5})), factor(json!({"attention_factor": 1.5})));
+    assert_eq!(of(json!({"mscale": 2.0, "mscale_all_dim": 1.0, "attention_factor": 1.5})), of(json!({"attention_factor": 1.5})));
     for alone in [json!({"mscale": 2.0}), json!({"mscale": 2.0, "mscale_all_dim": 0.0}), json!({"mscale_all_dim": 2.0})] {
-        assert_eq!(factor(alone), factor(json!({})));
+        assert_eq!(of(alone), of(json!({})));
     }
 }
