@@ -288,21 +288,10 @@ mod tests {
         assert_eq!(applied(&network), [30.5, 40.0, 0.5, 0.0]);
     }
 
-    /// `erf` by its series, which converges everywhere.
-    fn erf(x: f64) -> f64 {
-        let mut term = x;
-        let mut sum = x;
-        for n in 1..100 {
-            term *= -x * x / f64::from(n);
-            sum += term / f64::from(2 * n + 1);
-        }
-        sum * 2.0 / std::f64::consts::PI.sqrt()
-    }
-
     fn by_definition(activation: Activation, x: f64) -> f64 {
         match activation {
             Activation::Relu => x.max(0.0),
-            Activation::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
+            Activation::Gelu => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
             Activation::GeluTanh => 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh()),
             Activation::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
             Activation::Silu => x / (1.0 + (-x).exp()),

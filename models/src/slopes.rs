@@ -5,6 +5,7 @@ use burn::tensor::{Int, Tensor};
 use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use libm::erf;
 
 use crate::actor_critic::{ActorCriticHeadsConfig, Decision, Experience};
 use crate::feed_forward::{Activation, FeedForwardConfig, Neighbours};
@@ -48,16 +49,6 @@ fn weighted<const D: usize>(x: Tensor<D>, weights: &[f32]) -> Tensor<1> {
 
 fn sum_of(values: &[f64], weights: &[f32]) -> f64 {
     values.iter().zip(weights).map(|(value, &weight)| value * f64::from(weight)).sum()
-}
-
-/// `erf` by its series that has no term of another sign.
-fn erf(x: f64) -> f64 {
-    let (mut term, mut sum) = (x, x);
-    for n in 1..200 {
-        term *= 2.0 * x * x / f64::from(2 * n + 1);
-        sum += term;
-    }
-    sum * (-x * x).exp() * std::f64::consts::FRAC_2_SQRT_PI
 }
 
 fn activated(activation: Activation, x: f64) -> f64 {

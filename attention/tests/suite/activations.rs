@@ -3,21 +3,12 @@
 use burn::tensor::{Tensor, activation};
 use heedful_attention::gelu::gelu;
 use heedful_attention::read::read;
+use libm::erf;
 
 use crate::backends::backends;
 
 type Plain = fn(f64) -> f64;
 type Activation = fn(Tensor<1>) -> Tensor<1>;
-
-/// `erf` by its series that has no term of another sign.
-fn erf(x: f64) -> f64 {
-    let (mut term, mut sum) = (x, x);
-    for n in 1..200 {
-        term *= 2.0 * x * x / f64::from(2 * n + 1);
-        sum += term;
-    }
-    sum * (-x * x).exp() * std::f64::consts::FRAC_2_SQRT_PI
-}
 
 fn logistic(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
