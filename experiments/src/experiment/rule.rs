@@ -97,7 +97,11 @@ fn shared<E: Experiment>() -> Vec<Rule<E>> {
         Rule::within(&["run.match_parameters"], 1.0, 1e6),
         Rule::within(&["tokeniser.vocabulary"], 1.0, 1e7),
         Rule::within(&["model.positions.grid.rows", "model.positions.grid.columns", "model.positions.grid.channels"], 1.0, 1e6),
-        Rule::used(&["model.decoder_layers"], |_| E::STACKS > 1, "the models have one stack; leave it out, and give model.layers"),
+        Rule::used(
+            &["model.decoder_layers"],
+            |_| E::STACKS > 1,
+            "it is of mt, textgen and image --super-resolution, and models with one stack have model.layers alone; leave it out",
+        ),
         Rule::used(&["run.trivial_baseline"], |_| E::HAS_TRIVIAL_BASELINE, "this experiment knows no trivial baseline; leave it out"),
         Rule::used(
             &["training.learning_rate"],
