@@ -1,5 +1,6 @@
 //! Tokenised examples, and what is asked of a model about them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::data::glue::{Entity, Example, GlueTask, Label, Target};
@@ -29,6 +30,8 @@ pub(crate) struct TokenExample {
     pub(super) first: usize,
     /// Separators at the end of that part.
     pub(super) separators: usize,
+    /// The words of each text, as far as models read it, by their checksums.
+    pub(super) words: [Vec<u32>; 2],
     pub(super) label: Label,
     /// Question to which it is a candidate answer.
     pub(super) group: Option<usize>,
@@ -44,6 +47,11 @@ impl TokenExample {
     pub(crate) fn texts(&self) -> [&[u32]; 2] {
         let (first, second) = self.tokens.split_at(self.first);
         [&first[1..first.len() - self.separators], &second[..second.len().saturating_sub(1)]]
+    }
+
+    /// The words of the first and of the second text, as [`words`] gives them.
+    pub(super) fn words(&self) -> [&[u32]; 2] {
+        [&self.words[0], &self.words[1]]
     }
 
     /// Where the tokens of the second segment begin: with the second sentence, or nowhere where pairs have two separators.
@@ -110,6 +118,7 @@ impl Encoder<'_> {
         let mut last: Option<(Arc<str>, Vec<u32>)> = None;
         let mut encoded = Vec::with_capacity(examples.len());
         for Example { first, second, label, group, entity } in examples {
+            let first_text = &**first;
             let first = match &last {
                 Some((text, tokens)) if Arc::ptr_eq(text, first) => tokens.clone(),
                 _ => {
@@ -118,14 +127,41 @@ impl Encoder<'_> {
                     tokens
                 }
             };
-            let second = second.as_deref().map(|second| self.tokeniser.try_encode(second)).transpose()?;
+            let second_tokens = second.as_deref().map(|second| self.tokeniser.try_encode(second)).transpose()?;
+            let lengths = [first.len(), second_tokens.as_ref().map_or(0, Vec::len)];
             let separators = if second.is_some() && self.frame.doubled { 2 } else { 1 };
-            let Composed { tokens, first, was_cut } = compose(first, second, self.frame, self.max_length);
+            let Composed { tokens, first, was_cut } = compose(first, second_tokens, self.frame, self.max_length);
             self.truncated += usize::from(was_cut);
-            encoded.push(TokenExample { tokens, first, separators, label: *label, group: *group, entity: entity.clone() });
+            let mut example =
+                TokenExample { tokens, first, separators, words: Default::default(), label: *label, group: *group, entity: entity.clone() };
+            let texts = [first_text, second.as_deref().unwrap_or_default()];
+            example.words = std::array::from_fn(|index| words(&self.read(texts[index], lengths[index], example.texts()[index])));
+            encoded.push(example);
         }
         Ok(encoded)
     }
+}
+
+impl Encoder<'_> {
+    /// The part of a text of so many tokens that is read where these are kept.
+    fn read<'t>(&self, text: &'t str, tokens: usize, kept: &[u32]) -> Cow<'t, str> {
+        if kept.len() == tokens {
+            return Cow::Borrowed(text);
+        }
+        // Decoded words would lack those that are not in the vocabulary.
+        if text.split_whitespace().count() == tokens {
+            return Cow::Owned(text.split_whitespace().take(kept.len()).collect::<Vec<_>>().join(" "));
+        }
+        Cow::Owned(self.tokeniser.decode(kept))
+    }
+}
+
+/// Checksums of the words of a text: its letters and digits between other characters, in lower case. Of a million different words a hundred have that of
+/// another one.
+fn words(text: &str) -> Vec<u32> {
+    let text = text.to_lowercase();
+    let words = text.split(|character: char| !character.is_alphanumeric() && character != '_');
+    words.filter(|word| !word.is_empty()).map(|word| crc32c::crc32c(word.as_bytes())).collect()
 }
 
 /// The token sequence of an example.
@@ -183,8 +219,21 @@ mod tests {
         assert_eq!(composed(&[10, 11], None, 8).tokens, [0, 10, 11, 2]);
         let Composed { tokens, first, was_cut } = composed(&[10, 11], Some(&[20, 21]), 7);
         assert_eq!((&tokens[..], first, was_cut), (&[0, 10, 2, 2, 20, 21, 2][..], 4, true));
-        let example = TokenExample { tokens, first, separators: 2, label: Label::Class(0), group: None, entity: None };
+        let example =
+            TokenExample { tokens, first, separators: 2, words: Default::default(), label: Label::Class(0), group: None, entity: None };
         assert_eq!((example.texts(), example.second_segment()), ([&[10][..], &[20, 21]], 7));
+    }
+
+    #[test]
+    fn words_are_those_of_the_part_that_is_read_also_where_the_vocabulary_lacks_them() {
+        let config = crate::tokenise::TokeniserConfig::Word { vocabulary: None, min_frequency: 2 };
+        let tokeniser = Tokeniser::train(&config, ["good film good film"].into_iter()).unwrap();
+        let mut encoder = Encoder { tokeniser: &tokeniser, frame: Frame::OWN, max_length: 5, truncated: 0 };
+        let example = |first: &str| Example::new(first, None, Label::Class(0));
+        let encoded = encoder.encode(&[example("Superb, good film of all"), example("GOOD film")]).unwrap();
+        assert_eq!(encoded[0].words(), [&words("superb good film")[..], &[]]);
+        assert_eq!(encoded[1].words()[0], words("good film"));
+        assert_eq!(words("It's_a 2nd -- test."), ["it", "s_a", "2nd", "test"].map(|word| words(word)[0]));
     }
 
     #[test]

@@ -138,6 +138,7 @@ mod tests {
                 tokens: vec![index as u32],
                 first: 1,
                 separators: 1,
+                words: Default::default(),
                 label: match question.target {
                     Target::Classes(classes) => Label::Class((rng() * classes as f32) as usize % classes),
                     Target::Range(..) => Label::Score(5.0 * rng()),

@@ -92,7 +92,7 @@ mod tests {
 
     fn example(label: usize, group: Option<usize>, entity: Option<&str>) -> TokenExample {
         let entity = entity.map(|text| Entity { text: text.to_owned(), answers: Arc::from(["The Rhine".to_owned()]) });
-        TokenExample { tokens: vec![1], first: 1, separators: 1, label: Label::Class(label), group, entity }
+        TokenExample { tokens: vec![1], first: 1, separators: 1, words: Default::default(), label: Label::Class(label), group, entity }
     }
 
     fn scored(task: GlueTask, examples: &[TokenExample], outputs: &[[f32; 2]]) -> Vec<(&'static str, f64)> {

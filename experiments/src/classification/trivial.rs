@@ -33,7 +33,7 @@ pub(crate) fn baselines(task: &ClassificationTask<'_>, interrupt: &Interrupt) ->
         _ => "logistic regression, and ridge regression of scores,",
     };
     let of_pairs = if models.iter().any(|model| model.is_of_pairs) {
-        "; a pair has features of each text, the share of common tokens and the cosine"
+        "; a pair has features of each text, the share of common words and the cosine"
     } else {
         ""
     };
@@ -43,8 +43,8 @@ pub(crate) fn baselines(task: &ClassificationTask<'_>, interrupt: &Interrupt) ->
         _ => format!("all {all}"),
     };
     let description = format!(
-        "{kind} on TF-IDF of the tokens that models read and of pairs of neighbours, regularised as scikit-learn does by default, trained on {seen} training \
-         examples{of_pairs}."
+        "{kind} on TF-IDF of words and of pairs of neighbours, in lower case, as far as models read the texts; regularised as scikit-learn does by default, \
+         trained on {seen} training examples{of_pairs}."
     );
     let counted = TrivialBaseline::new("TF-IDF", description);
     baselines.push(with_scores(counted, task, |part, examples| models[part].outputs(examples))?);
@@ -85,8 +85,8 @@ struct Counted {
 
 impl Counted {
     fn learn(part: &Part, interrupt: &Interrupt) -> Option<Self> {
-        let examples = bounded(&part.train, |example| example.tokens().len());
-        let texts: Vec<Texts<'_>> = examples.iter().map(|example| example.texts()).collect();
+        let examples = bounded(&part.train, |example| example.words().concat().len());
+        let texts: Vec<Texts<'_>> = examples.iter().map(|example| example.words()).collect();
         let is_of_pairs = texts.iter().any(|[_, second]| !second.is_empty());
         let classes: Vec<usize>;
         let scores: Vec<f64>;
@@ -107,7 +107,7 @@ impl Counted {
     }
 
     fn outputs(&self, examples: &[TokenExample]) -> Vec<Vec<f32>> {
-        self.model.outputs(&self.features.features(&examples.iter().map(TokenExample::texts).collect::<Vec<_>>()))
+        self.model.outputs(&self.features.features(&examples.iter().map(TokenExample::words).collect::<Vec<_>>()))
     }
 }
 
