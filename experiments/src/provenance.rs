@@ -9,7 +9,17 @@ pub use heedful_host::provenance::Provenance;
 /// [`crate::threads::among_workers`].
 pub fn here() -> Provenance {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES")).beside_own_sources(Path::new(root))
+    let built = Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"));
+    if is_copy(&built.commit) { built } else { built.beside_own_sources(Path::new(root)) }
+}
+
+/// The file beside a copy of a program that says of which commit it is. What was copied had no changes, whatever the checkout has become since.
+pub(crate) const COPIED: &str = "copied";
+
+/// Whether this program is a copy that was made while it had no changes.
+fn is_copy(commit: &str) -> bool {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(COPIED));
+    beside.and_then(|path| std::fs::read_to_string(path).ok()).is_some_and(|copied| copied.trim() == commit)
 }
 
 #[cfg(test)]

@@ -168,9 +168,8 @@ impl Block {
         if self.parts.iter().any(|part| !part.arguments.is_empty()) {
             return refuse("only blocks of costs have arguments; write the configuration");
         }
-        // Seven seeds are the most that two locks are for, and three the least.
-        if self.seeds < 3 {
-            return refuse("`seeds` must be at least 3");
+        if self.seeds == 0 {
+            return refuse("`seeds` must be at least 1");
         }
         let own = ["seed", "seeds", "data"];
         let configurations = std::iter::once(&self.config).chain(self.parts.iter().map(|part| &part.config));

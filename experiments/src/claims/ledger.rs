@@ -226,6 +226,16 @@ impl Ledger {
         self.blocks.iter().try_for_each(Block::check)?;
         for claim in &self.claims {
             let file = format!("{}.toml", claim.name);
+            for block in claim.blocks() {
+                let block = self.block(block)?;
+                // Three seeds are the least that the two locks are for.
+                if block.seeds < 3 && !block.is_of_costs() {
+                    return Err(LedgerError::content(
+                        block.file(),
+                        format!("`seeds` must be at least 3, since {} tests by it", claim.name),
+                    ));
+                }
+            }
             // What a feature will bring need not be there yet.
             let sums = claim
                 .tests

@@ -20,6 +20,7 @@ mod ledger;
 mod pilot;
 mod pitfalls;
 mod plan;
+mod programs;
 mod report;
 mod running;
 mod runs;

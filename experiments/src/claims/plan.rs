@@ -29,12 +29,24 @@ pub struct PlannedBlock<'l> {
     pub minutes: f64,
     /// Whether `minutes` was measured by finished runs.
     pub is_measured: bool,
+    /// Whether there is a folder of its runs.
+    pub is_begun: bool,
 }
 
 impl PlannedBlock<'_> {
     /// Minutes that its other runs take, one after another.
     pub fn minutes_left(&self) -> f64 {
         (self.runs - self.finished.min(self.runs)) as f64 * self.minutes
+    }
+
+    /// How far it is: `finished`, `begun`, `waiting`, or what it waits for.
+    pub fn state(&self) -> String {
+        match self.block.missing.join(" ") {
+            _ if self.finished >= self.runs => "finished".to_owned(),
+            missing if !missing.is_empty() => format!("waits for {missing}"),
+            _ if self.is_begun => "begun".to_owned(),
+            _ => "waiting".to_owned(),
+        }
     }
 }
 
@@ -71,9 +83,10 @@ impl Ledger {
     fn planned<'l>(&'l self, block: &'l Block, root: &Path) -> Result<PlannedBlock<'l>, ExperimentError> {
         let uses = |claim: &&Claim| claim.blocks().contains(&block.name.as_str());
         let claims = self.claims.iter().filter(uses).map(|claim| claim.name.as_str()).collect();
-        let (mut runs, mut seconds) = (0, Vec::new());
+        let (mut runs, mut seconds, mut is_begun) = (0, Vec::new(), false);
         for name in block.part_names() {
             let path = folder(root, block, name);
+            is_begun |= path.is_dir();
             if block.is_of_costs() {
                 runs += 1;
                 if cost::is_measured(&path) {
@@ -91,7 +104,7 @@ impl Ledger {
         let finished = seconds.len();
         let is_measured = finished > 0 && !block.is_of_costs();
         let minutes = if is_measured { seconds.iter().sum::<f64>() / finished as f64 / 60.0 } else { block.minutes };
-        Ok(PlannedBlock { block, claims, runs, finished, minutes, is_measured })
+        Ok(PlannedBlock { block, claims, runs, finished, minutes, is_measured, is_begun })
     }
 }
 

@@ -1,8 +1,9 @@
 //! Running blocks: each part is a command of the experiment's program, which lies beside this one.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use heedful_host::machine::load;
@@ -10,6 +11,7 @@ use toml::Table;
 
 use super::block::{Block, block_in_braces};
 use super::cost;
+use super::programs::{self, program_of};
 use super::runs::folder;
 use crate::error::{Completion, ExperimentError, INTERRUPTED_EXIT, print_line};
 use crate::jobs::Shard;
@@ -37,6 +39,10 @@ pub struct RunOptions {
     pub slurm: bool,
     /// Whether only estimates are shown.
     pub dry_run: bool,
+    /// Whether a block is run by copies of the programs, of a commit without changes, that it was begun with.
+    pub keep_programs: bool,
+    /// Commands that share the runs of a block, on one thread each; `None`: one, on all threads.
+    pub processes: Option<usize>,
 }
 
 /// Runs blocks in their order. A block that fails does not keep the others from being run.
@@ -74,9 +80,10 @@ pub fn run(blocks: &[&Block], options: &RunOptions, interrupt: &Interrupt) -> Re
             }
             let mut command = command(block, part, &at, options)?;
             print_line(format!("{}{}: {}", block.name, part.map(|part| format!(", {part}")).unwrap_or_default(), words(&command)))?;
-            let status = command.status().map_err(|error| {
-                ExperimentError::failure(format!("cannot start `{}`: {error}", command.get_program().to_string_lossy()))
-            })?;
+            let status = match options.processes.filter(|_| !block.is_of_costs()) {
+                None => command.status().map_err(|error| cannot_start(&command, &error))?,
+                Some(count) => side_by_side(&mut command, count)?,
+            };
             if is_interrupted(status) {
                 return Ok(Completion::Interrupted);
             }
@@ -93,12 +100,31 @@ pub fn run(blocks: &[&Block], options: &RunOptions, interrupt: &Interrupt) -> Re
     }
 }
 
+/// Runs a command so often at once, on one thread each: they share its runs. One that ends while others still work on runs has left these to them; whether all
+/// are there says a last one.
+fn side_by_side(command: &mut Command, count: usize) -> Result<ExitStatus, ExperimentError> {
+    command.env("RAYON_NUM_THREADS", "1");
+    let started: io::Result<Vec<Child>> = (0..count).map(|_| command.spawn()).collect();
+    let mut children = started.map_err(|error| cannot_start(command, &error))?;
+    let ends: io::Result<Vec<ExitStatus>> = children.iter_mut().map(Child::wait).collect();
+    let ends = ends.map_err(|error| cannot_start(command, &error))?;
+    match ends.iter().find(|status| is_interrupted(**status)) {
+        Some(status) => Ok(*status),
+        None if ends.iter().all(ExitStatus::success) => Ok(ends[0]),
+        None => command.status().map_err(|error| cannot_start(command, &error)),
+    }
+}
+
+fn cannot_start(command: &Command, error: &io::Error) -> ExperimentError {
+    ExperimentError::failure(format!("cannot start `{}`: {error}", command.get_program().to_string_lossy()))
+}
+
 /// The command of a part; writes its configuration beside the folder of its runs.
 fn command(block: &Block, part: Option<&str>, at: &Path, options: &RunOptions) -> Result<Command, ExperimentError> {
     let found = block.part_named(part).flatten();
     if block.is_of_costs() {
         let (program, arguments) = block.program();
-        let mut command = beside(program)?;
+        let mut command = run_as(&program_of(block, program, options)?, program)?;
         command.args(arguments);
         for argument in found.map(|part| &part.arguments[..]).unwrap_or_default() {
             let measured = block_in_braces(argument).filter(|name| block.measured().any(|other| other == *name));
@@ -117,7 +143,7 @@ fn command(block: &Block, part: Option<&str>, at: &Path, options: &RunOptions) -
 /// The command that runs a configuration with the program of a block. The configuration is written as the file `name` into a folder of all configurations.
 pub(super) fn configured(block: &Block, name: &str, table: &Table, at: &Path, options: &RunOptions) -> Result<Command, ExperimentError> {
     let (program, arguments) = block.program();
-    let mut command = beside(program)?;
+    let mut command = run_as(&program_of(block, program, options)?, program)?;
     let configurations = options.out.join("configurations");
     fs::create_dir_all(&configurations)
         .map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", configurations.display())))?;
@@ -143,15 +169,15 @@ pub(super) fn configured(block: &Block, name: &str, table: &Table, at: &Path, op
 
 /// The program of this name in the folder of this one. It records its command without that folder.
 pub(super) fn beside(program: &str) -> Result<Command, ExperimentError> {
-    let own = std::env::current_exe().map_err(|error| ExperimentError::failure(format!("cannot tell where this program is: {error}")))?;
-    let path = own.with_file_name(format!("{program}{}", std::env::consts::EXE_SUFFIX));
-    let mut command = Command::new(&path);
+    run_as(&programs::own_folder()?.join(programs::file(program)), program)
+}
+
+/// The program at `path`, under its name alone.
+fn run_as(path: &Path, program: &str) -> Result<Command, ExperimentError> {
+    let mut command = Command::new(path);
     #[cfg(unix)]
     std::os::unix::process::CommandExt::arg0(&mut command, program);
-    match path.is_file() {
-        true => Ok(command),
-        false => Err(ExperimentError::usage(format!("`{}` is not there; build all programs: cargo build --release", path.display()))),
-    }
+    if path.is_file() { Ok(command) } else { Err(programs::not_there(path)) }
 }
 
 /// A command as a person would type it.

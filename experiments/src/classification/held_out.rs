@@ -62,6 +62,7 @@ mod tests {
             tokens: vec![index as u32],
             first: 1,
             separators: 1,
+            words: [Vec::new(), Vec::new()],
             label: Label::Class(0),
             group: of_question.map(|size| index / size),
             entity: None,

@@ -134,6 +134,14 @@ struct RunTask {
     /// Continue: keep finished runs, and resume interrupted ones
     #[arg(long)]
     resume: bool,
+
+    /// Do so many runs of a block at once, each on one thread by a process of its own
+    #[arg(long, value_name = "N", conflicts_with_all = ["jobs", "shard", "slurm", "smoke"], value_parser = clap::value_parser!(u64).range(1..=1024))]
+    processes: Option<u64>,
+
+    /// Copy the programs, of a commit without changes, when a block is begun, and end it with the copies whatever is built meanwhile
+    #[arg(long, conflicts_with_all = ["slurm", "smoke"])]
+    keep_programs: bool,
 }
 
 #[derive(Args)]
@@ -269,14 +277,16 @@ fn plan(options: &PlanOptions) -> Result<Completion, ExperimentError> {
         return run(&blocks, &measured, &interrupt);
     }
     let planned = ledger.plan(&blocks, &options.results.results)?;
-    let mut rows = vec![["block", "experiment", "data", "claims", "runs left", "minutes a run", "left"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["block", "experiment", "data", "claims", "state", "runs left", "minutes a run", "left"].map(str::to_owned).to_vec()];
     for planned in &planned {
-        let PlannedBlock { block, claims, runs, finished, minutes, is_measured } = planned;
+        let PlannedBlock { block, claims, runs, finished, minutes, is_measured, .. } = planned;
         rows.push(vec![
             block.name.clone(),
             block.experiment.clone(),
             block.data.clone().unwrap_or_else(|| "built-in".to_owned()),
             claims.join(" "),
+            planned.state(),
             format!("{} of {runs}", runs - (*finished).min(*runs)),
             format!("{minutes:.1}{}", if *is_measured { " (measured)" } else { "" }),
             duration(60.0 * planned.minutes_left()),
@@ -313,6 +323,8 @@ fn run_blocks(options: &RunTask) -> Result<Completion, ExperimentError> {
         resume: options.resume,
         slurm: options.slurm,
         dry_run: false,
+        keep_programs: options.keep_programs,
+        processes: options.processes.map(|count| count as usize),
     };
     run(&ledger.blocks_for(&options.names)?, &chosen, &interrupt)
 }

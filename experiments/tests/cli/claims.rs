@@ -83,6 +83,39 @@ fn a_ledger_is_planned_run_continued_decided_and_shown() {
 }
 
 #[test]
+fn blocks_without_claims_are_a_queue_that_processes_work_off_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("queue");
+    fs::create_dir_all(own.join("blocks")).unwrap();
+    for (name, order) in [("Q1", "order = 2"), ("Q2", "order = 1")] {
+        let block = BLOCK.replace("seeds = 3", "seeds = 1").replace("order = 1", order);
+        fs::write(own.join(format!("blocks/{name}.toml")), block).unwrap();
+    }
+    let claims = |arguments: &[&str]| {
+        let mut command = binary("claims");
+        command.args(arguments).arg("--ledger").arg(&own).current_dir(folder.path()).env_remove("HEEDFUL_DATA").output().unwrap()
+    };
+    let states = || {
+        let plan = claims(&["plan"]);
+        succeeded(&plan);
+        let text = stdout(&plan);
+        let of = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert!(text.find("Q2") < text.find("Q1"), "in the order of the blocks: {text}");
+        [of("Q1"), of("Q2")]
+    };
+    assert!(states().iter().all(|line| line.contains("waiting") && line.contains("2 of 2")));
+    succeeded(&claims(&["run", "Q2", "--processes", "2"]));
+    let [first, second] = states();
+    assert!(first.contains("waiting") && second.contains("finished") && second.contains("0 of 2"), "{first}\n{second}");
+    succeeded(&claims(&["run", "--all", "--processes", "2", "--resume"]));
+    assert!(states().iter().all(|line| line.contains("finished")));
+    refused(&claims(&["run", "Q1", "--processes", "2", "--jobs", "2"]), 2, &["--processes", "--jobs"]);
+    // What a claim tests by has seeds enough.
+    fs::write(own.join("C01.toml"), CLAIM.replace("\"S1\"", "\"Q1\"")).unwrap();
+    refused(&claims(&["plan"]), 2, &["Q1.toml", "`seeds` must be at least 3", "C01"]);
+}
+
+#[test]
 fn what_claims_cannot_do_is_refused_or_left_out_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let claims =

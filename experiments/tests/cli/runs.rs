@@ -386,3 +386,41 @@ fn a_trivial_baseline_is_computed_once_for_a_folder_and_left_out_on_demand() {
     succeeded(&run(&["--merge"]));
     assert!(fs::read_to_string(out.join("report.md")).unwrap().contains(&name));
 }
+
+#[test]
+fn learning_rates_are_tuned_once_for_all_seeds_and_sizes_are_matched() {
+    let out = tempfile::tempdir().unwrap();
+    let lm = |further: &[&str]| {
+        let mut command = binary("lm");
+        command.args(TINY).args(["--attention", "dot-product,none", "--tune", "--match", "parameters"]);
+        command.args(["--set", "data={context = 16, stride = 8, batch = 4, generated_words = 400}"]);
+        command.args(["--set", "training.tune={rates = 3, further = 1}", "--set", "training.learning_rate=1e-3"]);
+        command.args(["--out"]).arg(out.path().join("run")).args(further).env("RAYON_NUM_THREADS", "1").output().unwrap()
+    };
+    succeeded(&lm(&["--seeds", "2"]));
+    let folder = out.path().join("run");
+    let results: Vec<Value> = serde_json::from_str(&fs::read_to_string(folder.join("results.json")).unwrap()).unwrap();
+    assert_eq!(results.len(), 4);
+    for record in &results {
+        let name = record["attention"].as_str().unwrap();
+        let tuned: Value =
+            serde_json::from_str(&fs::read_to_string(folder.join("tuning").join(name).join("tuning.json")).unwrap()).unwrap();
+        let trials = tuned["trials"].as_array().unwrap();
+        assert!((3..=4).contains(&trials.len()) && tuned["steps"] == 3, "{tuned}");
+        assert_eq!((&record["metrics"]["learning rate"], &tuned["best"]), (&tuned["best"], &record["metrics"]["learning rate"]));
+        let notes = record["notes"].to_string();
+        assert!(notes.contains("learning rates were tried for 3 steps with seed 1"), "{notes}");
+    }
+    let of = |field: &str| results.iter().map(|record| record[field].as_f64().unwrap()).collect::<Vec<_>>();
+    let parameters = of("parameters");
+    // A hidden unit of 16 + 1 + 16 numbers, in eights.
+    assert!(parameters.iter().all(|count| (count - parameters[0]).abs() <= 4.0 * 33.0), "{parameters:?}");
+    assert!(results.iter().any(|record| record["metrics"]["feed-forward width"].as_f64() > Some(32.0)), "{results:?}");
+    // A further seed has the rates that were found.
+    let tuned = folder.join("tuning/none/tuning.json");
+    let before = fs::metadata(&tuned).unwrap().modified().unwrap();
+    succeeded(&lm(&["--seeds", "3", "--resume"]));
+    assert_eq!(fs::metadata(&tuned).unwrap().modified().unwrap(), before);
+    let sweeping = lm(&["--set", "training.learning_rates=[1e-3]"]);
+    refused(&sweeping, 2, &["training.tune", "leave --tune out"]);
+}
