@@ -30,7 +30,8 @@ impl Comparison<'_> {
 
     /// A sentence on the rows that are not better in `metric` than the best trivial baseline, whatever it is; none if all are.
     fn no_better(&self, metric: &MetricColumn) -> Option<String> {
-        let higher = metric.higher_is_better?;
+        // Scores of a validation set chose the checkpoint, and those of its test set are beside them.
+        let higher = metric.higher_is_better.filter(|_| !metric.name.starts_with("valid "))?;
         let is_better = |one: f64, other: f64| if higher { one > other } else { one < other };
         let values = self.group.trivial.iter().filter_map(|(name, baseline)| Some((name, baseline.metric(&metric.name)? * metric.factor)));
         let (name, best) = values.reduce(|best, other| if is_better(other.1, best.1) { other } else { best })?;

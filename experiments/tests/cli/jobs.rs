@@ -59,7 +59,11 @@ fn runs_side_by_side_give_the_digits_of_runs_one_after_another() {
         assert!(record["disturbed"] == true && record["peak_memory_bytes"].is_null() && record["provenance"]["threads"] == 1, "{record}");
     }
     let report = fs::read_to_string(out("three").join("report.md")).unwrap();
-    assert!(report.contains("shared their cores with other runs or programs") && report.matches("| – | – | – |").count() == 3, "{report}");
+    assert!(
+        report.contains("shared their cores with other runs or programs")
+            && report.lines().filter(|line| line.ends_with("| – | – | – |")).count() == 3,
+        "{report}"
+    );
     // Another seed shows.
     succeeded(&train(data.path(), &out("other"), "8", &["--jobs", "2", "--seed", "2"]).output().unwrap());
     assert!(one.iter().zip(&outcome(&out("other"))).all(|(one, other)| one.1 != other.1));

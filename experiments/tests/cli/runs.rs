@@ -424,3 +424,11 @@ fn learning_rates_are_tuned_once_for_all_seeds_and_sizes_are_matched() {
     let sweeping = lm(&["--set", "training.learning_rates=[1e-3]"]);
     refused(&sweeping, 2, &["training.tune", "leave --tune out"]);
 }
+
+#[test]
+fn an_experiment_without_a_trivial_baseline_refuses_to_leave_it_out() {
+    let out = tempfile::tempdir().unwrap();
+    let mut command = binary("ponder");
+    command.arg("--no-trivial-baseline").arg("--out").arg(out.path().join("run"));
+    refused(&command.output().unwrap(), 2, &["--no-trivial-baseline", "no trivial baseline", "leave it out"]);
+}
