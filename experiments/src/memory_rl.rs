@@ -266,3 +266,21 @@ impl Experiment for MemoryRl {
         watching::watch(model, &setup.config.own.data, text, show)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory_rl::environment::{EnvironmentConfig, RepeatPreviousConfig};
+
+    #[test]
+    fn the_best_policy_without_memory_gains_nothing_and_has_its_return() {
+        let mut config = MemoryConfig::default();
+        config.own.data.environment = EnvironmentConfig::RepeatPrevious(RepeatPreviousConfig::default());
+        let data = MemoryRl::open(&config).unwrap().remove(0);
+        let baselines = MemoryRl::trivial_baselines(&config, &data, &Interrupt::new()).unwrap().unwrap();
+        assert_eq!(baselines.len(), 1);
+        assert_eq!((baselines[0].metric("return"), baselines[0].metric("memory gain")), (data.without_memory, Some(0.0)));
+        let unknown = MemoryDataset { without_memory: None, ..data };
+        assert!(MemoryRl::trivial_baselines(&config, &unknown, &Interrupt::new()).unwrap().unwrap().is_empty());
+    }
+}

@@ -1,7 +1,7 @@
 //! Linear models of sparse features: logistic regression and ridge regression.
 //!
-//! The objective is scikit-learn's with `C=1` and `alpha=1`: half the squared weights, the intercepts left out, and the loss summed over the examples. Two classes
-//! have one vector of weights, more have one each. L-BFGS (Liu and Nocedal 1989) finds the minimum, which is the only one.
+//! The objective is scikit-learn's: half the squared weights, the intercepts left out, and `C` times the loss summed over the examples, where ridge regression has
+//! `alpha = 1 / C`. Two classes have one vector of weights, more have one each. L-BFGS (Liu and Nocedal 1989) finds the minimum, which is the only one.
 
 use std::collections::VecDeque;
 
@@ -80,10 +80,10 @@ impl Linear {
         }
     }
 
-    /// The model of rows and their targets; `None` if the interrupt was raised meanwhile.
-    pub fn fit(rows: &SparseRows, targets: Targets<'_>, interrupt: &Interrupt) -> Option<Self> {
+    /// The model of rows and their targets, where the loss has the weight `c`; `None` if the interrupt was raised meanwhile.
+    pub fn fit(rows: &SparseRows, targets: Targets<'_>, c: f64, interrupt: &Interrupt) -> Option<Self> {
         let stride = rows.width + 1;
-        let problem = Problem { rows, targets, vectors: Self::vectors(targets), stride };
+        let problem = Problem { rows, targets, vectors: Self::vectors(targets), stride, c };
         let weights = minimum(vec![0.0; problem.vectors * stride], TOLERANCE * rows.len() as f64, |at| problem.value(at), interrupt)?;
         Some(Self { weights, width: rows.width, is_of_two_classes: matches!(targets, Targets::Classes(_, ..=2)) })
     }
@@ -108,14 +108,16 @@ struct Problem<'p> {
     vectors: usize,
     /// Numbers from one vector to the next.
     stride: usize,
+    /// Weight of the loss.
+    c: f64,
 }
 
 impl Problem<'_> {
-    /// The objective and its gradient.
+    /// The objective and its gradient, both divided by the weight of the loss.
     fn value(&self, weights: &[f64]) -> (f64, Vec<f64>) {
-        let mut gradient = weights.to_vec();
+        let mut gradient: Vec<f64> = weights.iter().map(|weight| weight / self.c).collect();
         gradient.chunks_mut(self.stride).for_each(|vector| vector[self.stride - 1] = 0.0);
-        let mut value = 0.5 * gradient.iter().map(|weight| weight * weight).sum::<f64>();
+        let mut value = 0.5 * self.c * dot(&gradient, &gradient);
         for number in 0..self.rows.len() {
             let outputs: Vec<f64> = weights.chunks(self.stride).map(|weights| output(weights, self.rows.row(number))).collect();
             let (loss, slopes) = self.loss(number, &outputs);
@@ -229,14 +231,14 @@ mod tests {
     use super::*;
 
     /// Outputs for the last texts of a model of the first ones.
-    fn outputs(targets: &dyn Fn(&[usize]) -> (Vec<usize>, Vec<f64>), kind: usize) -> Vec<Vec<f32>> {
+    fn outputs(targets: &dyn Fn(&[usize]) -> (Vec<usize>, Vec<f64>), kind: usize, c: f64) -> Vec<Vec<f32>> {
         let (texts, classes) = tests::texts(60);
         let texts: Vec<Texts> = texts.iter().map(|text| [&text[..], &[]]).collect();
         let (train, test) = texts.split_at(57);
         let model = TfIdf::fit(train, 10_000);
         let (classes, scores) = targets(&classes[..57]);
         let targets = if kind == 0 { Targets::Scores(&scores) } else { Targets::Classes(&classes, kind) };
-        Linear::fit(&model.features(train), targets, &Interrupt::new()).unwrap().outputs(&model.features(test))
+        Linear::fit(&model.features(train), targets, c, &Interrupt::new()).unwrap().outputs(&model.features(test))
     }
 
     fn assert_near(found: &[Vec<f32>], expected: &[&[f64]]) {
@@ -247,16 +249,25 @@ mod tests {
 
     #[test]
     fn two_classes_more_classes_and_scores_have_the_outputs_of_scikit_learn() {
-        let two = outputs(&|classes| (classes.iter().map(|class| class.min(&1)).copied().collect(), Vec::new()), 2);
+        let two = outputs(&|classes| (classes.iter().map(|class| class.min(&1)).copied().collect(), Vec::new()), 2, 1.0);
         assert!(two.iter().all(|row| row.len() == 2 && row[0] == 0.0));
         assert_near(&two.iter().map(|row| vec![row[1]]).collect::<Vec<_>>(), &[&[-0.53802586], &[1.57088544], &[1.25221016]]);
         assert_near(
-            &outputs(&|classes| (classes.to_vec(), Vec::new()), 3),
+            &outputs(&|classes| (classes.to_vec(), Vec::new()), 3, 1.0),
             &[&[1.04869536, -0.65584826, -0.39284709], &[-0.58807194, 0.83465935, -0.24658741], &[-0.33774500, -0.40968961, 0.74743461]],
         );
         assert_near(
-            &outputs(&|classes| (Vec::new(), classes.iter().map(|class| *class as f64 * 1.5 + 0.25).collect()), 0),
+            &outputs(&|classes| (Vec::new(), classes.iter().map(|class| *class as f64 * 1.5 + 0.25).collect()), 0, 1.0),
             &[&[0.74667499], &[2.04411557], &[2.56793109]],
+        );
+        // C = 10, and alpha = 0.1.
+        assert_near(
+            &outputs(&|classes| (classes.to_vec(), Vec::new()), 3, 10.0),
+            &[&[2.16697418, -1.31377449, -0.85319968], &[-1.32029792, 1.73869796, -0.41840004], &[-0.76177828, -0.86264555, 1.62442383]],
+        );
+        assert_near(
+            &outputs(&|classes| (Vec::new(), classes.iter().map(|class| *class as f64 * 1.5 + 0.25).collect()), 0, 10.0),
+            &[&[0.55556610], &[2.21339149], &[2.83912732]],
         );
     }
 
@@ -264,7 +275,7 @@ mod tests {
     fn rows_without_features_have_the_intercept() {
         let mut rows = SparseRows::new(2);
         [&[][..], &[], &[(0, 1.0)]].into_iter().for_each(|row| rows.push(row));
-        let model = Linear::fit(&rows, Targets::Scores(&[2.0, 4.0, 3.0]), &Interrupt::new()).unwrap();
+        let model = Linear::fit(&rows, Targets::Scores(&[2.0, 4.0, 3.0]), 1.0, &Interrupt::new()).unwrap();
         let found = model.outputs(&rows);
         assert!(found.iter().all(|row| (row[0] - 3.0).abs() < 1e-4), "{found:?}");
         assert!(!rows.is_empty() && rows.len() == 3);

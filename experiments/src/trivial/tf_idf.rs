@@ -48,6 +48,11 @@ impl TfIdf {
         Self { terms, is_of_pairs }
     }
 
+    /// Whether the features are of pairs.
+    pub fn is_of_pairs(&self) -> bool {
+        self.is_of_pairs
+    }
+
     /// Number of features: those of each text, and of a pair how much it has in common.
     pub fn width(&self) -> usize {
         if self.is_of_pairs { 2 * self.terms.len() + 2 } else { self.terms.len() }
