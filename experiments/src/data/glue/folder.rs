@@ -222,7 +222,8 @@ mod tests {
     #[test]
     fn a_labelled_test_set_is_read_where_it_is_asked_for() {
         const MRPC: &[u8] = b"Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t1\t2\ta b\tc \"d\n";
-        const STS: &[u8] = b"main-captions\tMSRvid\t2012test\t0024\t2.500\tA girl.\tA boy.\n";
+        const STS: &[u8] =
+            b"main-captions\tMSRvid\t2012test\t0024\t2.500\tA girl.\tA boy.\nmain-news\theadlines\t2015\t7\t0\tx\ty\tsource\tother\n";
         const STS_TRAIN: &[u8] = b"index\tsentence1\tsentence2\tscore\n0\ta\tb\t5.0\n";
         let mrpc = folder(&[("train.tsv", MRPC), ("dev.tsv", MRPC), ("msr_paraphrase_test.txt", MRPC)]);
         let plain = GlueData::read(mrpc.path(), GlueTask::Mrpc).unwrap();
@@ -231,7 +232,9 @@ mod tests {
         assert_ne!(plain.sha256, with_test.sha256, "the file counts");
         let sts = folder(&[("STS-B/train.tsv", STS_TRAIN), ("STS-B/dev.tsv", STS_TRAIN), ("STS-B/original/sts-test.tsv", STS)]);
         let (_, test) = GlueData::read_with_labelled_test(sts.path(), GlueTask::StsB).unwrap().labelled_test.unwrap();
-        assert_eq!(test, [Example::new("A girl.", Some("A boy.".to_string()), Label::Score(2.5))]);
+        let [girl, news] = &test[..] else { panic!("{test:?}") };
+        assert_eq!(*girl, Example::new("A girl.", Some("A boy.".to_string()), Label::Score(2.5)));
+        assert_eq!(*news, Example::new("x", Some("y".to_string()), Label::Score(0.0)), "sources behind the sentences are passed over");
         let without = folder(&[("train.tsv", MRPC), ("dev.tsv", MRPC)]);
         let message = GlueData::read_with_labelled_test(without.path(), GlueTask::Mrpc).unwrap_err().to_string();
         assert!(message.contains("the labelled test set of MRPC") && message.contains("msr_paraphrase_test.txt"), "{message}");

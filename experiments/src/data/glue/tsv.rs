@@ -13,9 +13,14 @@ pub(super) fn labelled(file: &TextFile, task: GlueTask) -> Result<(Vec<Example>,
 
 /// The rows of the labelled test file of the task's original distribution.
 pub(super) fn original_test(file: &TextFile, task: GlueTask) -> Result<Vec<Example>, DataError> {
-    let columns: Option<&[&str]> =
-        (task == GlueTask::StsB).then_some(&["genre", "filename", "year", "old_index", "score", "sentence1", "sentence2"]);
-    labelled_rows(Table::new(file, task, columns)).map(|(examples, _)| examples)
+    if task != GlueTask::StsB {
+        return labelled_rows(Table::new(file, task, None)).map(|(examples, _)| examples);
+    }
+    const COLUMNS: [&str; 7] = ["genre", "filename", "year", "old_index", "score", "sentence1", "sentence2"];
+    // Some rows say behind the sentences where these are from.
+    let without_sources = |line: &String| line.split('\t').take(COLUMNS.len()).collect::<Vec<_>>().join("\t");
+    let file = TextFile { lines: file.lines.iter().map(without_sources).collect(), ..file.clone() };
+    labelled_rows(Table::new(&file, task, Some(&COLUMNS))).map(|(examples, _)| examples)
 }
 
 fn labelled_rows(table: Table) -> Result<(Vec<Example>, usize), DataError> {
