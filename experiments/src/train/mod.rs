@@ -58,4 +58,5 @@ pub use schedule::ScheduleConfig;
 pub use state::{BestEvaluation, Metric, TrainingState};
 pub use task::{Outcome, Pass, Scores, Selection, Split, Task, TrainedModel};
 pub use trainer::Trainer;
-pub use tuning::{Tuning, is_inside};
+pub use tuning::Tuning;
+pub(crate) use tuning::is_inside;

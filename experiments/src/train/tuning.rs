@@ -67,7 +67,7 @@ fn ends(tried: &[f64]) -> (f64, f64) {
 }
 
 /// Whether the best of the rates that were tried lies between others.
-pub fn is_inside(tried: &[f64], best: f64) -> bool {
+pub(crate) fn is_inside(tried: &[f64], best: f64) -> bool {
     let (least, greatest) = ends(tried);
     least < best && best < greatest
 }
