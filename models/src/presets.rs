@@ -38,7 +38,7 @@
 mod released;
 
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
-use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
+use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig, Scale};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
@@ -56,6 +56,7 @@ use crate::gate::{GateConfig, GateKind};
 use crate::initialisation::Initialisation;
 use crate::language_model::LanguageModelConfig;
 use crate::layout::{AttentionLayout, LayerAttention};
+use crate::norm::NormConfig;
 use crate::position::{GridConfig, Join, PositionConfig};
 use crate::residual::NormOrder;
 use crate::seq2seq::{Seq2SeqConfig, Tying};
@@ -238,6 +239,11 @@ impl Size {
     }
 }
 
+/// Layer normalisation with PyTorch's epsilon.
+fn of_pytorch() -> NormConfig {
+    NormConfig::default().with_epsilon(1e-5)
+}
+
 /// Without the published number of parameters, where it is a twin.
 fn of_paper<M>(source: &'static str, size: Size, model: M, context: usize, memory: usize, published: Option<f64>) -> Preset<M> {
     Preset { source, model, context, memory, published_parameters: published.filter(|_| size == Size::Full) }
@@ -247,7 +253,9 @@ fn seq2seq(source: &'static str, size: Size, model: Seq2SeqConfig, published: Op
     of_paper(source, size, model, size.of(256, 16), 0, published)
 }
 
-/// The base model of Vaswani et al. 2017, with the 37,000 byte pairs of WMT 2014 English-German. The paper's projections have no biases, like those here.
+/// The base model of Vaswani et al. 2017, with the 37,000 byte pairs of WMT 2014 English-German. The paper's projections have no biases, like those here. The code of
+/// June 2017 had some, and drew queries, keys and values of self-attention as one matrix
+/// ([`PackedXavier`](crate::initialisation::Initialisation::PackedXavier)); that of November had neither.
 pub fn transformer_base(size: Size) -> Preset<Seq2SeqConfig> {
     seq2seq("Vaswani et al. 2017, table 3", size, wmt(size), Some(65.0))
 }
@@ -274,16 +282,18 @@ fn wmt(size: Size) -> Seq2SeqConfig {
 fn transformer_xl(size: Size, block: BlockConfig, layers: usize, vocabulary: usize) -> LanguageModelConfig {
     LanguageModelConfig {
         vocabulary: size.of(vocabulary, 64),
-        attention: AnyMechanism::from(RelativeConfig::default()).into(),
+        attention: AnyMechanism::from(RelativeConfig::default().with_shared_biases(true)).into(),
         layers: size.of(layers, 2),
-        block: BlockConfig { norm_order: NormOrder::Post, ..block },
+        block: BlockConfig { norm_order: NormOrder::Post, norm: of_pytorch(), feed_forward_dropout: size.of(0.1, 0.0), ..block },
         positions: PositionConfig::None,
         initialisation: Initialisation::Normal { deviation: 0.02 },
+        output_bias: true,
         ..LanguageModelConfig::default()
     }
 }
 
-/// Transformer-XL on WikiText-103 (Dai et al. 2019). The paper's output layer is an adaptive softmax, which with one width for all words has as many
+/// Transformer-XL on WikiText-103 (Dai et al. 2019), with one `u` and `v` for all layers, as in the released PyTorch code. That code also has dropout after the last
+/// layer and on the sinusoids, which are not here. The paper's output layer is an adaptive softmax, which with one width for all words has as many
 /// parameters as the plain one here.
 pub fn transformer_xl_wt103(size: Size) -> Preset<LanguageModelConfig> {
     let model = transformer_xl(size, size.block(410, 10, 2100, 300, 0.1), 16, 267_735);
@@ -296,7 +306,8 @@ pub fn transformer_xl_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     of_paper("Dai et al. 2019, table 2 and released scripts", size, model, size.of(512, 16), size.of(512, 16), Some(41.0))
 }
 
-/// The Sparse Transformer on enwik8 (Child et al. 2019).
+/// The Sparse Transformer on enwik8 (Child et al. 2019). Its code was not released; biases and epsilon are those of its authors' later code (distribution
+/// augmentation), whose initial weights are 2.8 times as large as the paper's formula says.
 pub fn sparse_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     let (stride, summary) = (size.of(128, 8), size.of(32, 2));
     let length = size.of(12_288, 64);
@@ -304,8 +315,17 @@ pub fn sparse_enwik8(size: Size) -> Preset<LanguageModelConfig> {
         vocabulary: size.of(256, 64),
         attention: AnyMechanism::from(SparseFixedConfig::default().with_stride(stride).with_summary(summary)).into(),
         layers: size.of(30, 2),
-        block: BlockConfig { norm_order: NormOrder::Pre, activation: Activation::QuickGelu, ..size.block(512, 8, 2048, length, 0.4) },
+        block: BlockConfig {
+            norm_order: NormOrder::Pre,
+            norm: of_pytorch(),
+            qkv_bias: true,
+            attention_output_bias: true,
+            activation: Activation::QuickGelu,
+            ..size.block(512, 8, 2048, length, 0.4)
+        },
         positions: PositionConfig::Grid(GridConfig::new(length / stride, stride)),
+        // With a factor, Adam would move tokens faster than positions.
+        embedding_scale: EmbeddingScale::None,
         initialisation: Initialisation::Scaled,
         tied: false,
         ..LanguageModelConfig::default()
@@ -317,7 +337,9 @@ pub fn sparse_enwik8(size: Size) -> Preset<LanguageModelConfig> {
 pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     let (chunk, buckets) = (size.of(256, 8), size.of([16, 32], [2, 4]));
     let local = AnyMechanism::from(LocalOneDConfig::default().with_query_block(size.of(128, 8)));
-    let lsh = AnyMechanism::from(LshConfig::default().with_chunk(chunk).with_rounds(2).with_buckets(BucketCount::Factorised(buckets)));
+    let lsh = AnyMechanism::from(
+        LshConfig::default().with_chunk(chunk).with_rounds(2).with_buckets(BucketCount::Factorised(buckets)).with_scale(Scale::Code),
+    );
     let (rows, columns) = (size.of(128, 8), size.of(512, 8));
     let model = LanguageModelConfig {
         vocabulary: size.of(256, 64),
@@ -325,11 +347,14 @@ pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
         layers: size.of(12, 4),
         block: BlockConfig {
             norm_order: NormOrder::Pre,
+            attention_dropout: size.of(0.2, 0.0),
+            feed_forward_dropout: size.of(0.2, 0.0),
             feed_forward_chunk: Some(size.of(2048, 32)),
             ..size.block(1024, 8, 4096, rows * columns, 0.2)
         },
         positions: PositionConfig::Grid(GridConfig { join: Join::Concatenated, ..GridConfig::new(rows, columns) }),
-        // In the released code the vectors of tokens and of positions both have deviation 1 at first. Without the factor they are of one size here too.
+        // In the released code (trax) the vectors of tokens and of positions both have deviation 1 at first. Without the factor they are of one size here too,
+        // 32 times smaller. There, the two streams side by side are the input of an output map of its own.
         embedding_scale: EmbeddingScale::None,
         depth: DepthConfig::Reversible,
         ..LanguageModelConfig::default()
@@ -337,11 +362,12 @@ pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     of_paper("Kitaev et al. 2020, released configuration", size, model, rows * columns, 0, None)
 }
 
-/// The Universal Transformer (Dehghani et al. 2018). It is wider than the Transformer's base model, so that both have as many parameters: 65 million.
+/// The Universal Transformer (Dehghani et al. 2018). It is wider than the Transformer's base model, so that both have as many parameters: 65 million. Sizes are those
+/// of the released configuration, blocks those of the paper: the released ones are pre-norm, with dropout on weights and hidden units.
 pub fn universal_base(size: Size) -> Preset<Seq2SeqConfig> {
     let model =
         Seq2SeqConfig { block: size.block(1024, 16, 4096, 512, 0.3), depth: DepthConfig::Shared(SharedConfig::default()), ..wmt(size) };
-    seq2seq("Dehghani et al. 2018, section 3.5 and released configuration", size, model, Some(65.0))
+    seq2seq("Dehghani et al. 2018, section 3.5, with the sizes of the released configuration", size, model, Some(65.0))
 }
 
 /// GTrXL with 12 layers (Parisotto et al. 2020). The text gives the width as 256, which the numbers of parameters of its variants contradict: all of them fit
@@ -365,7 +391,8 @@ pub fn gtrxl_12(size: Size) -> Preset<LanguageModelConfig> {
     of_paper("Parisotto et al. 2020, section 4.1 and table 1", size, model, size.of(95, 16), size.of(512, 16), Some(66.4))
 }
 
-/// The Image Transformer on CIFAR-10 (Parmar et al. 2018), with categorical intensities in raster order. No number of parameters is printed.
+/// The Image Transformer on CIFAR-10 (Parmar et al. 2018), with categorical intensities in raster order. The released configuration draws all maps with
+/// `sqrt(0.2)` of the Xavier deviation and has a table of values for each colour, which are not here. No number of parameters is printed.
 pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
     let (rows, columns) = (size.of(32, 4), size.of(32, 4));
     let length = rows * columns * 3;
@@ -376,8 +403,10 @@ pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
         layers: size.of(12, 2),
         block: BlockConfig { norm_order: NormOrder::Post, max_length: length, ..block },
         positions: PositionConfig::Grid(GridConfig { join: Join::Concatenated, ..GridConfig::new(rows, columns * 3) }),
-        // Released code multiplies values and positions by the root of the width. Without it they are of one size as well.
+        // Values and positions are of one size. In the released configuration both are larger, and positions are sinusoids.
         embedding_scale: EmbeddingScale::None,
+        tied: false,
+        output_bias: true,
         ..LanguageModelConfig::default()
     };
     of_paper("Parmar et al. 2018, section 5.1 and released configuration", size, model, length, 0, None)
@@ -392,7 +421,7 @@ pub fn hc_sa_iwslt(size: Size) -> Preset<Seq2SeqConfig> {
         attention: AttentionLayout::named("hc-sa").expect("it is in the file of layouts"),
         encoder_layers: layers,
         decoder_layers: layers,
-        block: size.block(288, 4, 507, 512, 0.1),
+        block: BlockConfig { norm: of_pytorch(), ..size.block(288, 4, 507, 512, 0.1) },
         tying: Tying::ThreeWay,
         ..Seq2SeqConfig::default()
     };
@@ -402,7 +431,8 @@ pub fn hc_sa_iwslt(size: Size) -> Preset<Seq2SeqConfig> {
 /// The Synthesizer in the size of the base Transformer (Tay et al. 2020): random synthesizers in place of self-attention. With sequences of at most 256 they have
 /// the number of parameters of dot-product attention, as in the paper.
 pub fn synthesizer_base(size: Size) -> Preset<Seq2SeqConfig> {
-    let random = AnyMechanism::from(SynthesizerRandomConfig::default());
+    // The Glorot deviation of a table `[L, H, L]`, as in the released Mesh TensorFlow code.
+    let random = AnyMechanism::from(SynthesizerRandomConfig::default().with_init_std(0.0054));
     let model = Seq2SeqConfig { attention: AttentionLayout::for_attention(random), block: size.block(512, 8, 2048, 256, 0.1), ..wmt(size) };
     seq2seq("Tay et al. 2020, table 1", size, model, Some(67.0))
 }

@@ -2,21 +2,18 @@
 //!
 //! It is an experiment beside those that generate images, whose readers and options of data it shares: `classify --images`.
 
+mod config;
 mod pretrained;
 mod task;
 
-use std::path::PathBuf;
-
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
-use heedful_models::classifier::Pooling;
 use heedful_models::position::PositionConfig;
 use heedful_models::presets::{Preset, PresetModel};
-use heedful_models::vision::{VisionConfig, VisionTransformer};
-use serde::{Deserialize, Serialize};
+use heedful_models::vision::VisionTransformer;
 use toml::Table;
 
-use super::config::{ImageData, SHAPE};
+use super::config::SHAPE;
 use super::{ImageDataset, ImageModelling, open, rules};
 use crate::comparison::STEPS_PER_SECOND;
 use crate::error::ExperimentError;
@@ -27,33 +24,13 @@ use crate::presets::PaperModel;
 use crate::pretrained::{Checksums, score_before};
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
-use crate::train::{Interrupt, ScheduleConfig, Task, TrainingConfig};
+use crate::train::{Interrupt, Task};
 
 use self::pretrained::Normalisation;
 use self::task::ACCURACY;
 
+pub use self::config::ImageClassification;
 pub use self::task::{VisionBatch, VisionTask};
-
-/// The comparison of attentions on the classification of images: the options that only it has.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ImageClassification {
-    /// Which images.
-    pub data: ImageData,
-    /// Rows and columns of the squares of pixels that are the elements of a sequence, a divisor of those of the images.
-    pub patch: usize,
-    /// How hidden states become one vector: `class-token` (the paper), `mean` or `last-token`.
-    pub pooling: Pooling,
-    /// Folder of a pretrained Vision Transformer of Hugging Face, from whose weights training goes on; by default none. It sets `patch`, `pooling`, the attention
-    /// and the fields of the table `model`.
-    pub pretrained: Option<PathBuf>,
-}
-
-impl Default for ImageClassification {
-    fn default() -> Self {
-        Self { data: ImageData::default(), patch: 4, pooling: Pooling::ClassToken, pretrained: None }
-    }
-}
 
 /// Images with classes, and what a model reads of them.
 #[derive(Debug)]
@@ -68,24 +45,6 @@ pub struct ClassifiedImages {
     has_new_output: bool,
 }
 
-impl Config<ImageClassification> {
-    fn vision(&self, data: &ClassifiedImages, attention: &Attention) -> VisionConfig {
-        let images = &data.dataset.images;
-        self.vision_of([images.height, images.width, data.channels], images.classes, attention)
-    }
-
-    /// A model of images of so many rows, columns and channels.
-    pub(crate) fn vision_of(&self, [height, width, channels]: [usize; 3], classes: usize, attention: &Attention) -> VisionConfig {
-        let ImageClassification { patch, pooling, .. } = self.own;
-        let ModelSettings { layers, positions, depth, initialisation, max_length, .. } = self.model;
-        let attention = attention.layout.encoder.clone();
-        let config = VisionConfig { height, width, channels, patch, classes, attention, layers, pooling, ..VisionConfig::default() };
-        let config = VisionConfig { block: self.model.block(), positions, depth, initialisation, ..config };
-        let length = config.length();
-        config.with_max_length(max_length.max(length))
-    }
-}
-
 impl Experiment for ImageClassification {
     const NAME: &'static str = "classify-images";
     const TITLE: &'static str = "Classification of images";
@@ -98,21 +57,8 @@ impl Experiment for ImageClassification {
     type Model = VisionTransformer;
     type Task<'a> = VisionTask<'a>;
 
-    /// For images of 12 by 12 values, which are nine patches behind a class token.
     fn defaults(config: &mut Config<Self>) {
-        config.run.attention =
-            ["dot-product", "synthesizer-dense", "synthesizer-random", "linear-attention", "uniform"].map(str::to_owned).to_vec();
-        config.model.positions = PositionConfig::Learned;
-        config.model.max_length = 10;
-        config.training = TrainingConfig {
-            steps: 800,
-            learning_rate: 3e-3,
-            schedule: ScheduleConfig::Linear { warmup: 80, end: 1e-5 },
-            evaluate_every: 200,
-            checkpoint_every: 200,
-            log_every: 50,
-            ..TrainingConfig::default()
-        };
+        config::defaults(config);
     }
 
     fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {

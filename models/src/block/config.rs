@@ -52,10 +52,10 @@ pub struct BlockConfig {
     pub kv_heads: Option<usize>,
     /// Width of a head (default: `d_model / heads`).
     pub head_width: Option<usize>,
-    /// Whether the projections of queries, keys and values have biases (default: no, as in the code of the paper). Where the layers of a language model or a
+    /// Whether the projections of queries, keys and values have biases (default: no, as in the equations of the paper). Where the layers of a language model or a
     /// classifier have different mechanisms, those that cannot have biases have none.
     pub qkv_bias: bool,
-    /// Whether the output projections of attentions have biases (default: no, as in the code of the paper).
+    /// Whether the output projections of attentions have biases (default: no, as in the equations of the paper).
     pub attention_output_bias: bool,
     /// Which stacks have feed-forward networks (default: all).
     pub feed_forward_in: FeedForwardIn,
