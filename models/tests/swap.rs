@@ -280,7 +280,7 @@ fn a_block_without_attention_keeps_its_normalisation() {
         let block = block.init(Role::Encoder, NoneConfig::default().init(), None, &RandomKey::from_seed(1), &device);
         for random in [None, Some(RandomKey::from_seed(2))] {
             let found = block.forward(x.clone(), &Context::new(Visibility::all()), random, &mut Probe::off()).states;
-            let found: Vec<f32> = found.into_data().try_to_vec().unwrap();
+            let found = read(found).try_to_vec::<f32>().unwrap();
             assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-4), "{norm_order:?}: {found:?}");
         }
     }

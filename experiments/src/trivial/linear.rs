@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     /// Outputs for the last texts of a model of the first ones.
-    fn outputs(targets: &dyn Fn(&[usize]) -> (Vec<usize>, Vec<f64>), kind: usize, c: f64) -> Vec<Vec<f32>> {
+    fn outputs(targets: impl Fn(&[usize]) -> (Vec<usize>, Vec<f64>), kind: usize, c: f64) -> Vec<Vec<f32>> {
         let (texts, classes) = tests::texts(60);
         let texts: Vec<Texts> = texts.iter().map(|text| [&text[..], &[]]).collect();
         let (train, test) = texts.split_at(57);
@@ -249,24 +249,24 @@ mod tests {
 
     #[test]
     fn two_classes_more_classes_and_scores_have_the_outputs_of_scikit_learn() {
-        let two = outputs(&|classes| (classes.iter().map(|class| class.min(&1)).copied().collect(), Vec::new()), 2, 1.0);
+        let two = outputs(|classes| (classes.iter().map(|class| class.min(&1)).copied().collect(), Vec::new()), 2, 1.0);
         assert!(two.iter().all(|row| row.len() == 2 && row[0] == 0.0));
         assert_near(&two.iter().map(|row| vec![row[1]]).collect::<Vec<_>>(), &[&[-0.53802586], &[1.57088544], &[1.25221016]]);
         assert_near(
-            &outputs(&|classes| (classes.to_vec(), Vec::new()), 3, 1.0),
+            &outputs(|classes| (classes.to_vec(), Vec::new()), 3, 1.0),
             &[&[1.04869536, -0.65584826, -0.39284709], &[-0.58807194, 0.83465935, -0.24658741], &[-0.33774500, -0.40968961, 0.74743461]],
         );
         assert_near(
-            &outputs(&|classes| (Vec::new(), classes.iter().map(|class| *class as f64 * 1.5 + 0.25).collect()), 0, 1.0),
+            &outputs(|classes| (Vec::new(), classes.iter().map(|class| *class as f64 * 1.5 + 0.25).collect()), 0, 1.0),
             &[&[0.74667499], &[2.04411557], &[2.56793109]],
         );
         // C = 10, and alpha = 0.1.
         assert_near(
-            &outputs(&|classes| (classes.to_vec(), Vec::new()), 3, 10.0),
+            &outputs(|classes| (classes.to_vec(), Vec::new()), 3, 10.0),
             &[&[2.16697418, -1.31377449, -0.85319968], &[-1.32029792, 1.73869796, -0.41840004], &[-0.76177828, -0.86264555, 1.62442383]],
         );
         assert_near(
-            &outputs(&|classes| (Vec::new(), classes.iter().map(|class| *class as f64 * 1.5 + 0.25).collect()), 0, 10.0),
+            &outputs(|classes| (Vec::new(), classes.iter().map(|class| *class as f64 * 1.5 + 0.25).collect()), 0, 10.0),
             &[&[0.55556610], &[2.21339149], &[2.83912732]],
         );
     }
