@@ -247,7 +247,7 @@ impl Seq2SeqConfig {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use burn::module::Module;
     use burn::tensor::Device;
@@ -384,11 +384,7 @@ mod tests {
         ] {
             let [own, with] = [own, shared].map(config);
             assert_eq!(all(own.parameters()) - all(with.parameters()), 3 * common, "{shared}");
-            // A module counts a parameter as often as it has it.
-            let model = with.init(&RandomKey::from_seed(1), &Device::flex());
-            let (mut ids, mut distinct) = (std::collections::HashSet::new(), 0);
-            model.visit(&mut Numbers(|id, count| distinct += if ids.insert(id) { count } else { 0 }));
-            assert_eq!(all(with.parameters()), distinct, "{shared}");
+            assert_eq!(all(with.parameters()), distinct(&with.init(&RandomKey::from_seed(1), &Device::flex())), "{shared}");
             assert_eq!(all(own.parameters()), own.init(&RandomKey::from_seed(1), &Device::flex()).num_params());
         }
         let two = config("relative").with_attention(["relative{shared_biases=true}", "relative{shared_biases=true,clamp_length=3}"]);
@@ -396,6 +392,13 @@ mod tests {
     }
 
     /// Tells the identity and the size of each parameter.
+    /// Numbers in the parameters of a model. A module by itself counts a parameter as often as it has it.
+    pub(crate) fn distinct<M: Module>(model: &M) -> usize {
+        let (mut ids, mut distinct) = (std::collections::HashSet::new(), 0);
+        model.visit(&mut Numbers(|id, count| distinct += if ids.insert(id) { count } else { 0 }));
+        distinct
+    }
+
     struct Numbers<F>(F);
 
     impl<F: FnMut(burn::module::ParamId, usize)> burn::module::ModuleVisitor for Numbers<F> {

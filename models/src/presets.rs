@@ -448,6 +448,7 @@ mod tests {
     use heedful_attention::random::RandomKey;
 
     use crate::classifier::Sentences;
+    use crate::parameters::tests::distinct;
     use crate::segment::SegmentMemory;
     use crate::seq2seq::Padded;
 
@@ -510,10 +511,10 @@ mod tests {
             let ParameterCount { trained, fixed } = preset.model.parameters().unwrap();
             let device = Device::flex();
             let built = match preset.model {
-                PresetModel::LanguageModel(config) => config.init(&key(), &device).num_params(),
-                PresetModel::Seq2Seq(config) => config.init(&key(), &device).num_params(),
-                PresetModel::Classifier(config) => config.init(&key(), &device).num_params(),
-                PresetModel::Vision(config) => config.init(&key(), &device).num_params(),
+                PresetModel::LanguageModel(config) => distinct(&config.init(&key(), &device)),
+                PresetModel::Seq2Seq(config) => distinct(&config.init(&key(), &device)),
+                PresetModel::Classifier(config) => distinct(&config.init(&key(), &device)),
+                PresetModel::Vision(config) => distinct(&config.init(&key(), &device)),
             };
             assert_eq!(trained + fixed, built as u128, "{name}");
         }

@@ -1,5 +1,8 @@
 //! What a table says of trivial baselines: what they are, and which of its rows are no better.
 
+use heedful_attention::mechanisms::uniform::UniformConfig;
+use heedful_attention::registry::Mechanism;
+
 use crate::metrics::MetricColumn;
 use crate::metrics::significance::mean_interval;
 
@@ -7,7 +10,7 @@ use super::group::Row;
 use super::table::Comparison;
 
 /// The candidate that is a trivial baseline itself: the same model, which averages in place of attending.
-const AVERAGING: &str = "uniform";
+const AVERAGING: &str = UniformConfig::NAME;
 
 impl Comparison<'_> {
     /// Sentences on the trivial baselines below the table; none where there are no such rows.

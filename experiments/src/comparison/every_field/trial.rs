@@ -59,7 +59,7 @@ impl Found {
 }
 
 /// The folders and files of a run that say nothing of what a model gives, or of when and where.
-const OTHERS: [&str; 7] = ["checkpoint", "log.jsonl", "result.json", "lock", "report.md", "report.html", "results.json"];
+const OTHERS: [&str; 8] = ["checkpoint", "log.jsonl", "result.json", "lock", "report.md", "report.html", "results.json", "trivial.json"];
 
 /// The command with these fields set.
 pub(super) fn run<E: Experiment>(fields: &[String]) -> End {
