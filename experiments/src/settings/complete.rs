@@ -1,5 +1,9 @@
 //! Complete configurations: as tables, as text, their digests and differences.
 
+use heedful_attention::mechanisms::aft::AftConfig;
+use heedful_attention::mechanisms::linformer::LinformerConfig;
+use heedful_attention::mechanisms::lsh::LshConfig;
+use heedful_attention::registry::Mechanism;
 use heedful_host::checksum::sha256_hex;
 use serde::Serialize;
 use toml::{Table, Value};
@@ -36,10 +40,10 @@ pub(super) fn name_sizes_of_earlier_versions(text: &str, table: &mut Table) {
     let form = |options: &Table| options.get("form").and_then(Value::as_str).map(str::to_owned);
     let has_factors =
         |options: &Table| form(options).as_deref() != Some("simple") && options.get("factorised") != Some(&Value::Boolean(false));
-    name("linformer", "rank", &|_| Some(max_length.min(64)));
-    name("aft", "rank", &|options| has_factors(options).then_some(max_length.min(128)));
-    name("aft", "window", &|options| (form(options).as_deref() == Some("local")).then_some(32));
-    name("lsh", "full_attention_below", &|options| size(options.get("chunk")).map(|chunk| chunk.saturating_mul(2)));
+    name(LinformerConfig::NAME, "rank", &|_| Some(max_length.min(64)));
+    name(AftConfig::NAME, "rank", &|options| has_factors(options).then_some(max_length.min(128)));
+    name(AftConfig::NAME, "window", &|options| (form(options).as_deref() == Some("local")).then_some(32));
+    name(LshConfig::NAME, "full_attention_below", &|options| size(options.get("chunk")).map(|chunk| chunk.saturating_mul(2)));
 }
 
 /// The configuration as a table with every field, optional fields without a value as [`UNSET`].
