@@ -140,7 +140,9 @@ impl Experiment for Language {
         if is_of_images(preset) {
             return None;
         }
-        let model = PaperModel::new(&config.attention, ModelSettings::of_language_model(config)).with("tied", config.tied);
+        let model = PaperModel::new(&config.attention, ModelSettings::of_language_model(config))
+            .with("tied", config.tied)
+            .with("output_bias", config.output_bias);
         let model = config.logit_softcap.into_iter().fold(model, |model, bound| model.with("logit_softcap", bound));
         // The default stride is longer than the context of a twin.
         let stride = LanguageData::default().stride.min(context.div_ceil(2));

@@ -392,7 +392,7 @@ pub fn gtrxl_12(size: Size) -> Preset<LanguageModelConfig> {
 }
 
 /// The Image Transformer on CIFAR-10 (Parmar et al. 2018), with categorical intensities in raster order. The released configuration draws all maps with
-/// `sqrt(0.2)` of the Xavier deviation and has a table of values for each colour, which are not here. No number of parameters is printed.
+/// `sqrt(0.2)` of the Xavier deviation, and has a table of values for each colour and a bias of outputs, which are not here. No number of parameters is printed.
 pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
     let (rows, columns) = (size.of(32, 4), size.of(32, 4));
     let length = rows * columns * 3;
@@ -406,7 +406,6 @@ pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
         // Values and positions are of one size. In the released configuration both are larger, and positions are sinusoids.
         embedding_scale: EmbeddingScale::None,
         tied: false,
-        output_bias: true,
         ..LanguageModelConfig::default()
     };
     of_paper("Parmar et al. 2018, section 5.1 and released configuration", size, model, length, 0, None)
