@@ -410,14 +410,14 @@ mod tests {
     #[test]
     fn sizes_that_an_earlier_version_left_open_are_those_of_that_version_and_change_no_recipe() {
         let folder = tempfile::tempdir().unwrap();
-        let options = "[mechanisms.linformer]\nrank = \"unset\"\n[mechanisms.aft]\nform = \"local\"\nrank = \"unset\"\nwindow = \"unset\"\n\
-                       [mechanisms.lsh]\nchunk = 24\nfull_attention_below = \"unset\"\n";
+        let options =
+            "[mechanisms.linformer]\nrank = \"unset\"\n[mechanisms.aft]\nform = \"local\"\nrank = \"unset\"\nwindow = \"unset\"\n";
         let body = format!("[model]\nmax_length = 48\n\n[run]\nattention = [\"lsh\"]\n\n{options}");
         let there = RunFolder::at(folder.path());
         let write = |heading: &str| fs::write(there.config(), format!("{heading}\n\n{body}")).unwrap();
         write("# The complete configuration of the run; --config with this file repeats it.");
         let mechanisms = there.configuration().unwrap()["mechanisms"].clone();
-        let sizes = [("linformer", "rank", 48), ("aft", "rank", 48), ("aft", "window", 32), ("lsh", "full_attention_below", 48)];
+        let sizes = [("linformer", "rank", 48), ("aft", "rank", 48), ("aft", "window", 32)];
         for (family, option, size) in sizes {
             assert_eq!(mechanisms[family][option].as_integer(), Some(size), "{family}.{option}");
         }

@@ -2,7 +2,6 @@
 
 use heedful_attention::mechanisms::aft::AftConfig;
 use heedful_attention::mechanisms::linformer::LinformerConfig;
-use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::registry::Mechanism;
 use heedful_host::checksum::sha256_hex;
 use serde::Serialize;
@@ -43,7 +42,6 @@ pub(super) fn name_sizes_of_earlier_versions(text: &str, table: &mut Table) {
     name(LinformerConfig::NAME, "rank", &|_| Some(max_length.min(64)));
     name(AftConfig::NAME, "rank", &|options| has_factors(options).then_some(max_length.min(128)));
     name(AftConfig::NAME, "window", &|options| (form(options).as_deref() == Some("local")).then_some(32));
-    name(LshConfig::NAME, "full_attention_below", &|options| size(options.get("chunk")).map(|chunk| chunk.saturating_mul(2)));
 }
 
 /// The configuration as a table with every field, optional fields without a value as [`UNSET`].

@@ -114,8 +114,8 @@ pub struct LshConfig {
     /// Whether the chunks of all rounds stand in one circle, so that the first chunk of a round looks back at the last one of the round before, as in public code
     /// (default: no). It is for `wrap`, without `bucket_mask`, in at least two rounds.
     pub across_rounds: bool,
-    /// Greatest length at which every query sees every position instead (default: twice `chunk`, or half the maximal length if that is less). A step counts the
-    /// capacity of its state.
+    /// Greatest length at which every query sees every position instead (default: twice `chunk`; where neither is given, half the maximal length if that is less).
+    /// A step counts the capacity of its state.
     #[setters(into)]
     pub full_attention_below: Option<usize>,
     /// What decides the bucket of a position (default: angular).
@@ -162,7 +162,11 @@ impl LshConfig {
 
     /// The longest sequence that is not hashed in a model of this maximal length.
     pub fn longest_full_attention(&self, max_length: usize) -> usize {
-        self.full_attention_below.unwrap_or_else(|| self.chunk_at(max_length).saturating_mul(2).min(max_length / 2))
+        self.full_attention_below.unwrap_or_else(|| {
+            let chunks = self.chunk_at(max_length).saturating_mul(2);
+            // A chunk that is given counts as in the released code, also where nothing is hashed by it then.
+            if self.chunk.is_some() { chunks } else { chunks.min(max_length / 2) }
+        })
     }
 
     /// Chunks after its own that a query sees.
