@@ -142,6 +142,8 @@ impl<'a> Page<'a> {
 struct Part {
     title: String,
     table: Table,
+    /// What the table says of trivial baselines, which is of no other.
+    trivial: Vec<String>,
     legend: Vec<String>,
     warnings: Vec<String>,
     seeds: Vec<Figure>,
@@ -172,7 +174,9 @@ impl Part {
         let (curves, without_curves) = pictures::learning(comparison)?;
         let differences = comparison.differences();
         let differences = (!differences.is_empty()).then(|| Table::of_texts(&format!("Differences, {title}"), differences, &[2, 4]));
+        let trivial = comparison.trivial_notes();
         let mut legend = comparison.legend("bold");
+        legend.retain(|sentence| !trivial.contains(sentence));
         if group.rows.iter().any(|row| row.records.len() == 1) {
             legend.push(SINGLE_SEED.to_owned());
         }
@@ -181,6 +185,7 @@ impl Part {
         let named = |warning: &String| places.clone().fold(warning.clone(), |warning, place| warning.replace(&place, ""));
         Ok(Self {
             table,
+            trivial,
             legend,
             warnings: distinct(comparison.warnings.iter().map(named).chain(without_curves)),
             seeds: pictures::seeds(comparison)?,
