@@ -74,7 +74,9 @@ fn take_exemptions_of_later_mechanisms(there: &mut Table, here: &Table) {
 /// Makes two complete configurations equal in what does not distinguish their runs: options of mechanisms that neither runs are left out, sizes that follow the
 /// maximal length become numbers, and exemptions from weight decay are those of today. A configuration that this version would not run stays as it is.
 pub(super) fn align<E: Experiment>(there: &mut Table, here: &mut Table) {
-    let used: Vec<_> = [&*there, here].into_iter().filter_map(|table| contenders::<E>(table, false).ok()).flatten().collect();
+    let used = [&*there, here].map(|table| contenders::<E>(table, false));
+    let [Ok(of_there), Ok(of_here)] = used else { return };
+    let used = [of_there, of_here].concat();
     for table in [&mut *there, here] {
         let Ok(mut config) = read::<E>(table).map(|settings| settings.value) else { return };
         config.mechanisms = config.mechanisms.resolved(E::max_length(&config));
