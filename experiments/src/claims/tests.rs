@@ -217,6 +217,13 @@ fn every_file_of_the_ledger_is_in_the_program_and_fits_the_others() {
 }
 
 #[test]
+fn blocks_of_trained_baselines_are_runs_of_this_version() {
+    let ledger = Ledger::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("baselines")).unwrap();
+    ledger.check().unwrap();
+    assert!(ledger.claims.is_empty() && !ledger.blocks.is_empty());
+}
+
+#[test]
 fn claims_that_have_runs_say_what_voids_them_and_recalled_numbers_are_apart() {
     let ledger = Ledger::built_in().unwrap();
     for claim in &ledger.claims {
