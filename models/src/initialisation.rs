@@ -21,9 +21,8 @@ pub enum Initialisation {
     #[default]
     #[serde(deserialize_with = "without_options")]
     Xavier,
-    /// As `xavier`, but maps of queries, keys and values have `1 / sqrt(2)` of it: so it is where they are drawn as one matrix of three times the width, as in
-    /// fairseq and in PyTorch's `MultiheadAttention`, by which most small published models were trained. With post-norm blocks a model learns much
-    /// faster at first.
+    /// As `xavier`, but maps of queries, keys and values have `1 / sqrt(2)` of its deviation, as if they were drawn as one matrix of three times the width.
+    /// fairseq and PyTorch's `MultiheadAttention` draw them so.
     #[serde(deserialize_with = "without_options")]
     PackedXavier,
     /// Normal with one standard deviation everywhere (Dai et al. 2019: 0.02).
