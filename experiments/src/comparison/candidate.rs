@@ -491,6 +491,21 @@ mod tests {
     }
 
     #[test]
+    fn the_file_of_a_run_is_under_the_rules_once_it_is_edited() {
+        let mut config = Config::<Translation>::default();
+        config.run.attention = vec!["dot-product".into()];
+        config.own.data.target = "fr".into();
+        let written = settings::complete_text(&config).unwrap();
+        assert_eq!(refused::<Translation>(&written, &[]), None);
+        let edited = written.replace("source = \"en\"", "source = \"de\"");
+        assert_ne!(edited, written);
+        assert!(refused::<Translation>(&edited, &[]).unwrap().contains("`data.source`"));
+        let (heading, rest) = written.split_once('\n').unwrap();
+        let without_checksum = format!("{heading}\n{}", rest.split_once('\n').unwrap().1);
+        assert_eq!(refused::<Translation>(&without_checksum, &[]), None);
+    }
+
+    #[test]
     fn another_kind_of_optimiser_leaves_the_options_of_the_file_behind() {
         let file = "[training.optimiser]\nbetas = [0.8, 0.9]\nepsilon = 1e-9\n";
         assert_eq!(refused::<Language>(file, &["training.optimiser.kind=sgd"]), None);

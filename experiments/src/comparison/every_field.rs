@@ -6,9 +6,12 @@
 mod effects;
 mod extremes;
 mod leaves;
+mod options;
 mod presets;
 mod trial;
 mod variety;
+
+use heedful_attention::registry::AnyMechanism;
 
 use self::variety::Variety;
 
@@ -64,6 +67,14 @@ experiments! {
     swap: crate::swap::Swap,
     textgen: crate::text_generation::TextGeneration,
     track: crate::recall::Track,
+}
+
+#[test]
+fn another_value_of_an_option_of_a_mechanism_has_an_effect() {
+    let (causal, others): (Vec<&str>, Vec<&str>) = AnyMechanism::families().iter().partition(|name| !options::NOT_CAUSAL.contains(name));
+    options::walk::<crate::language::Language>(&variety::lm(), &causal);
+    options::walk::<crate::text_classification::TextClassification>(&variety::classify(), &others);
+    options::walk::<crate::translation::Translation>(&variety::mt(), &[]);
 }
 
 #[test]

@@ -15,9 +15,14 @@ const HEADING: &str = "# The complete configuration of the run. --config with th
 /// The same in versions whose default sizes of mechanisms did not follow the maximal length as [`default_sizes`](heedful_attention::mechanisms::default_sizes).
 const EARLIER_HEADING: &str = "# The complete configuration of the run; --config with this file repeats it.";
 
-/// Whether a file is the complete configuration that a run has left behind.
+/// What stands before the checksum of all lines below it; earlier versions wrote none.
+const CHECKSUM: &str = "# SHA-256 of the lines below: ";
+
+/// Whether a file is the complete configuration that a run has left behind, as it was written.
 pub(super) fn is_of_run(text: &str) -> bool {
-    text.starts_with(HEADING) || text.starts_with(EARLIER_HEADING)
+    let is_edited = |text: &str| text.split_once('\n').is_some_and(|(digest, rest)| digest != sha256_hex(rest.as_bytes()));
+    let headed = [HEADING, EARLIER_HEADING].iter().find_map(|heading| text.strip_prefix(heading));
+    headed.is_some_and(|rest| !rest.trim_start().strip_prefix(CHECKSUM).is_some_and(is_edited))
 }
 
 /// Gives the complete configuration of an earlier version the sizes that it meant where it names none, so that it is still the same model.
@@ -88,13 +93,14 @@ pub fn complete_text<T: Serialize>(configuration: &T) -> Result<String, Settings
     table_text(&complete(configuration)?)
 }
 
-/// A table as TOML, with a heading.
+/// A table as TOML, with a heading and a checksum.
 ///
 /// # Errors
 /// [`SettingsError::Inexpressible`].
 pub(crate) fn table_text(table: &Table) -> Result<String, SettingsError> {
     let text = toml::to_string(table).map_err(|error| SettingsError::Inexpressible(error.to_string()))?;
-    Ok(format!("{HEADING}\n\n{text}"))
+    let text = format!("\n{text}");
+    Ok(format!("{HEADING}\n{CHECKSUM}{}\n{text}", sha256_hex(text.as_bytes())))
 }
 
 /// A table as TOML, with the heading of a file that it replaces.

@@ -214,6 +214,10 @@ impl Mechanism for MlaConfig {
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
-        (["base", "scaling"].contains(&option) && self.rotary_width == Some(0)).then_some("none of its channels is rotated")
+        match (option, self.rotary_width) {
+            ("base" | "scaling", Some(0)) => Some("none of its channels is rotated"),
+            ("base", Some(2)) => Some("its one pair of rotated channels turns by the position, whatever the base is"),
+            _ => None,
+        }
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn walk<E: Experiment>(variety: &Variety) {
 
 /// What a field may do beside having an effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Allowed {
+pub(super) enum Allowed {
     /// Nothing.
     Nothing,
     /// It may be refused.
@@ -58,20 +58,36 @@ enum Allowed {
     Unchanged,
 }
 
-fn done<E: Experiment>(fields: &[String]) -> Found {
+pub(super) fn done<E: Experiment>(fields: &[String]) -> Found {
     match run::<E>(fields) {
         End::Done(found) => found,
         end => panic!("{fields:?}: {end:?}"),
     }
 }
 
+/// Whether a refusal is of a field that has no effect, and not of its value.
+fn says_idle(words: &str) -> bool {
+    ["no effect", "leave it out", "leave this out", "leave --data out", "in its place"].iter().any(|part| words.contains(part))
+}
+
 /// How a field breaks the rule.
-fn fault<E: Experiment>(base: &[String], plain: &Found, path: &str, values: Vec<String>, same: bool, allowed: Allowed) -> Option<String> {
+pub(super) fn fault<E: Experiment>(
+    base: &[String],
+    plain: &Found,
+    path: &str,
+    values: Vec<String>,
+    same: bool,
+    allowed: Allowed,
+) -> Option<String> {
     let (mut unchanged, mut refused, mut mistyped) = (Vec::new(), None, None);
     for value in values {
         match run::<E>(&[base, &[format!("{path}={value}")]].concat()) {
+            // Another choice has fields of its own, which are set together with it where its effect is shown.
+            End::Mistyped(words) if path.ends_with(".kind") && words.contains("missing") => refused = Some(words),
             End::Mistyped(words) => mistyped = Some(words),
-            End::Refused(words) => refused = Some(words),
+            End::Refused(words) if says_idle(&words) => refused = Some(words),
+            // Another value may be one that the field can have.
+            End::Refused(words) => mistyped = Some(words),
             End::Panicked(words) => return Some(format!("{path}={value} panics: {words}")),
             End::Failed(words) => return Some(format!("{path}={value} fails: {words}")),
             End::Done(found) => {
@@ -90,6 +106,7 @@ fn fault<E: Experiment>(base: &[String], plain: &Found, path: &str, values: Vec<
         (false, false, _) => Some(format!("{path} has no effect as {}", unchanged.join(", "))),
         (_, true, Some(_)) if allowed != Allowed::Nothing => None,
         (_, true, Some(words)) => Some(format!("{path} is refused: {words}")),
+        (_, true, None) if allowed == Allowed::Unchanged => None,
         (_, true, None) => Some(format!("{path}: no value fits: {}", mistyped.unwrap_or_default())),
     }
 }

@@ -4,10 +4,10 @@ use heedful_attention::registry::AnyMechanism;
 use toml::Value;
 
 use super::Variety;
-use super::leaves::{configuration, extremes, leaves};
+use super::leaves::{configuration, extremes, leaves, options};
 use super::trial::{End, run};
-use crate::experiment::definition::{Config, Experiment};
-use crate::settings::{self, MECHANISMS};
+use crate::experiment::definition::Experiment;
+use crate::settings::MECHANISMS;
 
 /// Walks over the fields of an experiment's configuration, and names all at once that break the rule.
 pub(super) fn walk<E: Experiment>(variety: &Variety) {
@@ -33,8 +33,7 @@ pub(super) fn mechanisms<E: Experiment>(variety: &Variety) {
     let mut faults = Vec::new();
     for family in AnyMechanism::families() {
         let base = variety.with(&[format!("run.attention=['{family}']").as_str()]);
-        let options = settings::complete(&Config::<E>::default()).unwrap()[MECHANISMS][*family].as_table().unwrap().clone();
-        for (path, value) in leaves(&format!("{MECHANISMS}.{family}"), &options) {
+        for (path, value) in leaves(&format!("{MECHANISMS}.{family}"), &options::<E>(&base, family)) {
             faults.extend(faults_of::<E>(&base, &path, &value));
         }
     }

@@ -3,6 +3,7 @@
 use toml::{Table, Value};
 
 use super::trial::{End, run};
+use super::variety::given;
 use crate::experiment::definition::{Config, Experiment};
 use crate::mechanisms::MechanismOptions;
 use crate::options::CommonOptions;
@@ -10,12 +11,21 @@ use crate::settings::{self, Settings, UNSET};
 
 /// The complete configuration with these fields set, without the options of mechanisms.
 pub(super) fn configuration<E: Experiment>(fields: &[String]) -> Table {
-    let options = CommonOptions { assignments: fields.to_vec(), ..CommonOptions::default() };
-    let mut config = Settings::<Config<E>>::read(None, options.assignments().unwrap()).unwrap().value;
+    let mut config = read::<E>(fields);
     config.mechanisms = MechanismOptions::default();
     let mut table = settings::complete(&config).unwrap();
     table.remove(settings::MECHANISMS);
     table
+}
+
+/// All options of a mechanism, with these fields set.
+pub(super) fn options<E: Experiment>(fields: &[String], family: &str) -> Table {
+    settings::complete(&read::<E>(fields)).unwrap()[settings::MECHANISMS][family].as_table().unwrap().clone()
+}
+
+fn read<E: Experiment>(fields: &[String]) -> Config<E> {
+    let options = CommonOptions { assignments: fields.to_vec(), ..CommonOptions::default() };
+    Settings::<Config<E>>::read(None, options.assignments().unwrap()).unwrap().value
 }
 
 /// Paths of the fields with their values: tables are no fields, what they hold is.
@@ -32,7 +42,12 @@ pub(super) fn leaves(path: &str, table: &Table) -> Vec<(String, Value)> {
 
 /// The names that a field can have, where it has one of several.
 pub(super) fn names<E: Experiment>(base: &[String], path: &str) -> Vec<String> {
-    let End::Mistyped(words) = run::<E>(&[base, &[format!("{path}='?'")]].concat()) else { return Vec::new() };
+    known::<E>(base, path, "'?'")
+}
+
+/// The names that are known where `unknown` is not.
+fn known<E: Experiment>(base: &[String], path: &str, unknown: &str) -> Vec<String> {
+    let End::Mistyped(words) = run::<E>(&[base, &[format!("{path}={unknown}")]].concat()) else { return Vec::new() };
     let Some((_, known)) = words.rsplit_once("(known: ") else { return Vec::new() };
     known.trim_end_matches(')').split(", ").map(|name| format!("'{name}'")).collect()
 }
@@ -40,7 +55,7 @@ pub(super) fn names<E: Experiment>(base: &[String], path: &str) -> Vec<String> {
 /// Other values of a field, in TOML; not all of them are of its type.
 pub(super) fn others<E: Experiment>(base: &[String], path: &str, value: &Value) -> Vec<String> {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    match value {
+    let guessed = match value {
         Value::Boolean(truth) => vec![(!truth).to_string()],
         Value::Integer(number) => {
             [number + 1, number * 2, number / 2, number - 1, 2, 1].iter().filter(|other| *other != number).map(i64::to_string).collect()
@@ -76,14 +91,17 @@ pub(super) fn others<E: Experiment>(base: &[String], path: &str, value: &Value) 
         }
         Value::Array(values) => {
             let shorter = values.split_last().map(|(_, rest)| Value::Array(rest.to_vec()).to_string());
+            let named = known::<E>(base, path, "['?']").into_iter().map(|name| format!("[{name}]"));
             shorter
                 .into_iter()
+                .chain(named)
                 .chain(texts(&["[]", "[0.5, 0.5]", "[1, 2]", "[0.1, 0.2]", "['other']", "[300]", "[600]", "[[256, 8]]"]))
                 .filter(|other| *other != Value::Array(values.clone()).to_string())
                 .collect()
         }
         Value::Table(_) | Value::Datetime(_) => Vec::new(),
-    }
+    };
+    guessed.into_iter().chain(given(path)).collect()
 }
 
 /// Values at and beyond the ends of what the type of a field can hold.

@@ -55,7 +55,40 @@ const SAME: &[&str] = &[
 ];
 
 /// Fields whose effect only a model shows that has learnt to translate: hypotheses that end, and words that match. Tests of beam search, BLEU and ROUGE show it.
-const UNSEEN: &[&str] = &["decoding.length_penalty", "bleu.lowercase", "data.stemmer"];
+/// A pretrained model, a run that is continued, synonyms and word vectors are files, which have tests of their own.
+const UNSEEN: &[&str] = &[
+    "decoding.length_penalty",
+    "bleu.lowercase",
+    "data.stemmer",
+    "data.synonyms",
+    "data.word_vectors",
+    "init",
+    "pretrained",
+    "start.run",
+    "swap",
+];
+
+/// Fields of which the data leave one value.
+const OF_DATA: &[&str] = &["model.positions.grid.rows", "model.positions.grid.columns", "model.positions.grid.channels"];
+
+/// Values that fields of no simple kind can have.
+const GIVEN: &[(&str, &str)] = &[
+    ("adaptive", "{cutoffs=[4]}"),
+    ("data.task.longer", "[[128, 8]]"),
+    ("data.tasks", "['reverse']"),
+    ("data.tasks", "['dialogue', 'summary']"),
+    ("run.attention", "['uniform']"),
+    ("run.backend", "'ndarray'"),
+    ("run.data", "'unset'"),
+    ("slurm.extra", "['--nice']"),
+    ("slurm.time", "'10'"),
+    ("start.attention", "'synthesizer-dense'"),
+];
+
+/// Values that a field can have which no rule finds.
+pub(super) fn given(path: &str) -> impl Iterator<Item = String> {
+    GIVEN.iter().filter(move |(field, _)| *field == path).map(|(_, value)| (*value).to_owned())
+}
 
 /// Whether a field changes only time, memory or files.
 pub(super) fn is_same(path: &str) -> bool {
@@ -91,7 +124,7 @@ impl Variety {
     /// Whether a field has its effect in one of the contexts.
     pub(super) fn has_context(&self, path: &str) -> bool {
         let of_field = |field: &&str| field.split('=').next().is_some_and(|field| path == field || path.starts_with(&format!("{field}.")));
-        UNSEEN.contains(&path) || self.contexts.iter().any(|(_, fields)| fields.iter().any(of_field))
+        UNSEEN.contains(&path) || OF_DATA.contains(&path) || self.contexts.iter().any(|(_, fields)| fields.iter().any(of_field))
     }
 
     /// Whether a field is walked over in `lm`: what trains models, and what says which runs there are, is one code.
@@ -256,6 +289,7 @@ pub(super) fn memory_rl() -> Variety {
         (&["run.models=[]", TABLE], &["model.max_length"]),
         (&[], &["search={entropy_weight=[0.5, 0.6]}"]),
         (&["ppo.passes=8", "training.learning_rate=0.5"], &["ppo.clip"]),
+        (&["model.norm_order='pre'"], &["model.gate={kind='gru'}", "model.parallel='shared-norm'"]),
     ];
     let choices: &'static [Context] = &[
         (&["search={clip=[0.1, 0.2]}"], &["search"]),
