@@ -59,7 +59,7 @@ use self::identity::other_data;
 use self::matching::match_parameters;
 use self::plan::Plan;
 pub use self::preparation::Preparation;
-pub(crate) use self::run_list::{RunList, run_list};
+pub(crate) use self::run_list::{RunList, run_list, run_list_of_pretrained};
 use self::runs::{Runs, report, sections};
 use self::session::Session;
 

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use super::error::LedgerError;
 use crate::algorithmic::Algorithmic;
 use crate::classification::Classification;
-use crate::comparison::{RunList, run_list};
+use crate::comparison::{RunList, run_list, run_list_of_pretrained};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::image::{ImageClassification, ImageMixtures, ImageModelling, SuperResolution};
@@ -40,6 +40,9 @@ pub struct Block {
     /// The data set, a folder below that of `--data`; by default what the program makes itself.
     #[serde(default)]
     pub data: Option<String>,
+    /// Folder of a pretrained model that its runs begin with, below that of `--data`; by default none.
+    #[serde(default)]
+    pub pretrained: Option<String>,
     /// The number of seeds, from 1 on; of costs, 0.
     pub seeds: u64,
     /// About how long a run takes on one thread, in minutes; of costs, how long each part takes.
@@ -138,10 +141,11 @@ impl Block {
     /// A configuration that the program refuses, or an experiment that there is none of.
     pub(crate) fn runs(&self, part: Option<&Part>) -> Result<RunList, LedgerError> {
         let known = EXPERIMENTS.map(|(name, _)| name);
-        let (_, read) = EXPERIMENTS.into_iter().find(|(name, _)| *name == self.experiment).ok_or_else(|| {
+        let (_, readers) = EXPERIMENTS.into_iter().find(|(name, _)| *name == self.experiment).ok_or_else(|| {
             let problem = format!("there is no experiment `{}`; known are {}, {COST}, {MEASURE}", self.experiment, known.join(", "));
             LedgerError::content(self.file(), problem)
         })?;
+        let read = if self.pretrained.is_some() { readers.of_pretrained } else { readers.whole };
         read(&self.configuration(part)).map_err(|error| LedgerError::content(self.file(), error.to_string()))
     }
 
@@ -159,7 +163,7 @@ impl Block {
             return refuse("`minutes` must be more than 0");
         }
         if self.is_of_costs() {
-            let is_without_runs = self.config.is_empty() && self.seeds == 0 && self.data.is_none();
+            let is_without_runs = self.config.is_empty() && self.seeds == 0 && self.data.is_none() && self.pretrained.is_none();
             if !is_without_runs || self.parts.iter().any(|part| !part.config.is_empty() || part.arguments.is_empty()) {
                 return refuse("a block of costs has parts with arguments, 0 seeds, no data and no configuration");
             }
@@ -170,6 +174,12 @@ impl Block {
         }
         if self.seeds == 0 {
             return refuse("`seeds` must be at least 1");
+        }
+        if self.pretrained.is_some() && self.data.is_none() {
+            return refuse("`pretrained` is a folder beside `data`; name that too");
+        }
+        if std::iter::once(&self.config).chain(self.parts.iter().map(|part| &part.config)).any(|config| config.contains_key("pretrained")) {
+            return refuse("`pretrained` of the configuration follows from the block; write `pretrained` above it");
         }
         let own = ["seed", "seeds", "data"];
         let configurations = std::iter::once(&self.config).chain(self.parts.iter().map(|part| &part.config));
@@ -185,26 +195,34 @@ impl Block {
     }
 }
 
-/// Reads a list of runs as the program of an experiment would.
-type Reader = fn(&Table) -> Result<RunList, ExperimentError>;
+/// How lists of an experiment's runs are read.
+#[derive(Clone, Copy)]
+struct Readers {
+    whole: fn(&Table) -> Result<RunList, ExperimentError>,
+    of_pretrained: fn(&Table) -> Result<RunList, ExperimentError>,
+}
 
-/// The experiments by the names that records have.
-const EXPERIMENTS: [(&str, Reader); 17] = [
-    (Translation::NAME, run_list::<Translation>),
-    (Language::NAME, run_list::<Language>),
-    (Classification::NAME, run_list::<Classification>),
-    (Algorithmic::NAME, run_list::<Algorithmic>),
-    (MaskedModelling::NAME, run_list::<MaskedModelling>),
-    (SpanModelling::NAME, run_list::<SpanModelling>),
-    (TextGeneration::NAME, run_list::<TextGeneration>),
-    (TextClassification::NAME, run_list::<TextClassification>),
-    (ImageModelling::NAME, run_list::<ImageModelling>),
-    (SuperResolution::NAME, run_list::<SuperResolution>),
-    (ImageMixtures::NAME, run_list::<ImageMixtures>),
-    (ImageClassification::NAME, run_list::<ImageClassification>),
-    (MemoryRl::NAME, run_list::<MemoryRl>),
-    (Recall::NAME, run_list::<Recall>),
-    (Track::NAME, run_list::<Track>),
-    (Ponder::NAME, run_list::<Ponder>),
-    (Swap::NAME, run_list::<Swap>),
+/// An experiment by the name that records have.
+const fn experiment<E: Experiment>() -> (&'static str, Readers) {
+    (E::NAME, Readers { whole: run_list::<E>, of_pretrained: run_list_of_pretrained::<E> })
+}
+
+const EXPERIMENTS: [(&str, Readers); 17] = [
+    experiment::<Translation>(),
+    experiment::<Language>(),
+    experiment::<Classification>(),
+    experiment::<Algorithmic>(),
+    experiment::<MaskedModelling>(),
+    experiment::<SpanModelling>(),
+    experiment::<TextGeneration>(),
+    experiment::<TextClassification>(),
+    experiment::<ImageModelling>(),
+    experiment::<SuperResolution>(),
+    experiment::<ImageMixtures>(),
+    experiment::<ImageClassification>(),
+    experiment::<MemoryRl>(),
+    experiment::<Recall>(),
+    experiment::<Track>(),
+    experiment::<Ponder>(),
+    experiment::<Swap>(),
 ];

@@ -152,6 +152,9 @@ pub(super) fn configured(block: &Block, name: &str, table: &Table, at: &Path, op
     command.args(arguments).arg("--config").arg(&config).arg("--out").arg(at);
     if let (Some(name), Some(data)) = (&block.data, &options.data) {
         command.arg("--data").arg(data.join(name));
+        if let Some(model) = &block.pretrained {
+            command.arg("--pretrained").arg(data.join(model));
+        }
     }
     if let Some(jobs) = &options.jobs {
         command.arg("--jobs").arg(jobs);

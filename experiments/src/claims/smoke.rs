@@ -175,6 +175,7 @@ impl SmokeRun {
             title,
             experiment,
             data: None,
+            pretrained: None,
             seeds: 1,
             minutes,
             order: 0,

@@ -10,6 +10,7 @@ use crate::mechanisms;
 use crate::metrics::MetricColumn;
 use crate::run_folder::{RUN_TABLES, RunFolder};
 use crate::settings::{self, Assignment, MECHANISMS, Settings, SettingsError};
+use crate::swap::UNCHANGED;
 use crate::train::without_decay;
 
 /// The runs of a configuration.
@@ -33,6 +34,19 @@ type RecipeOf = fn(&Table, &str) -> Result<Option<Table>, ExperimentError>;
 pub(crate) fn run_list<E: Experiment>(table: &Table) -> Result<RunList, ExperimentError> {
     let contenders = contenders::<E>(table, true)?;
     Ok(RunList { experiment: E::NAME, metrics: E::columns(), contenders, recipe_of: recipe_of::<E> })
+}
+
+/// The runs of a configuration that begin with a pretrained model, whose folder says the rest: only names are checked. Without attentions it is the model as it is.
+///
+/// # Errors
+/// A field that there is none of, or a value that is none of its field.
+pub(crate) fn run_list_of_pretrained<E: Experiment>(table: &Table) -> Result<RunList, ExperimentError> {
+    let run = read::<E>(table)?.value.run;
+    let is_named = table.get("run").is_some_and(|run| run.get("attention").is_some());
+    let attentions = if is_named { run.attention } else { vec![UNCHANGED.to_owned()] };
+    let names = attentions.into_iter().chain(run.models.into_iter().map(|model| model.name));
+    let contenders = names.map(|name| (name, Table::new())).collect();
+    Ok(RunList { experiment: E::NAME, metrics: E::columns(), contenders, recipe_of: |_, _| Ok(Some(Table::new())) })
 }
 
 impl RunList {

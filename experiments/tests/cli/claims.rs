@@ -7,6 +7,7 @@ use heedful_experiments::claims::{ClaimsReport, Ledger, Verdicts};
 
 use crate::command::{binary, refused, stderr, stdout, succeeded};
 use crate::documents::{book, root};
+use crate::pretrained;
 
 const BLOCK: &str = r#"
 title = "words of a small language"
@@ -80,6 +81,35 @@ fn a_ledger_is_planned_run_continued_decided_and_shown() {
     fs::write(own.join("blocks/S1.toml"), BLOCK.replace("steps = 4,", "steps = 5,")).unwrap();
     let verdict = claims(&["verdict", "--why"]);
     assert!(stdout(&verdict).contains("`training.steps`: 4 there, 5 here"), "{}", stdout(&verdict));
+}
+
+#[test]
+fn the_runs_of_a_block_begin_with_the_pretrained_model_that_it_names() {
+    let (data, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (folder, name) in [(pretrained::folder("gpt2"), "model"), (pretrained::texts(), "text")] {
+        fs::rename(folder.path(), data.path().join(name)).unwrap();
+    }
+    let config = "data = { context = 12, stride = 6, batch = 2 }\ntraining = { steps = 2, evaluate_every = 2, checkpoint_every = 2 }";
+    let block = |fields: &str, config: &str| {
+        let head = "title = \"further training\"\nexperiment = \"lm\"\nseeds = 1\nminutes = 0.1\norder = 1";
+        fs::create_dir_all(own.path().join("blocks")).unwrap();
+        fs::write(own.path().join("blocks/F1.toml"), format!("{head}\n{fields}\n[config]\n{config}\n")).unwrap();
+    };
+    let claims = |arguments: &[&str]| {
+        let mut command = binary("claims");
+        command.args(arguments).arg("--ledger").arg(own.path()).current_dir(own.path()).env("HEEDFUL_DATA", data.path()).output().unwrap()
+    };
+    block("data = \"text\"\npretrained = \"model\"", config);
+    succeeded(&claims(&["run", "F1", "--out", "runs"]));
+    let report = fs::read_to_string(own.path().join("runs/F1/report.md")).unwrap();
+    assert!(report.contains("began with the weights of"), "{report}");
+    let plan = claims(&["plan", "--results", "runs"]);
+    succeeded(&plan);
+    assert!(stdout(&plan).contains("finished"), "{}", stdout(&plan));
+    block("data = \"text\"\npretrained = \"model\"", "pretrained = \"model\"");
+    refused(&claims(&["plan"]), 2, &["F1.toml", "write `pretrained` above it"]);
+    block("pretrained = \"model\"", config);
+    refused(&claims(&["plan"]), 2, &["F1.toml", "`pretrained` is a folder beside `data`"]);
 }
 
 #[test]

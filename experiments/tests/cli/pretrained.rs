@@ -31,7 +31,7 @@ pub fn copied(name: &str) -> TempDir {
 }
 
 /// The same with a tokeniser whose tokens are letters.
-fn folder(name: &str) -> TempDir {
+pub fn folder(name: &str) -> TempDir {
     let folder = copied(name);
     let vocabulary: Map<String, Value> =
         LETTERS.chars().enumerate().map(|(index, letter)| (letter.to_string(), json!(index + 4))).collect();
@@ -44,7 +44,7 @@ fn folder(name: &str) -> TempDir {
     folder
 }
 
-fn texts() -> TempDir {
+pub fn texts() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let lines = |count: usize| (0..count).map(|n| format!("the {n} cat sees a {} dog\n", 7 * n)).collect::<String>();
     for (split, text) in [("train", lines(40)), ("valid", lines(2)), ("test", format!("{TEST}\n"))] {
