@@ -30,6 +30,7 @@ use crate::model::ModelSettings;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::train::{Interrupt, Task};
+use crate::trivial::TrivialBaseline;
 
 pub use config::{Swap, SwapConfig, SwapStart};
 pub use contender::UNCHANGED;
@@ -68,6 +69,7 @@ impl Experiment for Swap {
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = SwapDataset;
     type Model = LanguageModel;
     type Task<'a> = LanguageTask<'a>;
@@ -192,6 +194,14 @@ impl Experiment for Swap {
             replacement::record(&report, &mut scores, paths)?;
         }
         Ok(Some(scores))
+    }
+
+    fn trivial_baselines(
+        config: &SwapConfig,
+        data: &SwapDataset,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Language::trivial_baselines(&config.language(), &data.language, interrupt)
     }
 
     fn columns() -> Vec<MetricColumn> {

@@ -5,6 +5,7 @@
 mod config;
 mod pretrained;
 mod task;
+mod trivial;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
@@ -25,6 +26,7 @@ use crate::pretrained::{Checksums, score_before};
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::train::{Interrupt, Task};
+use crate::trivial::TrivialBaseline;
 
 use self::pretrained::Normalisation;
 use self::task::ACCURACY;
@@ -53,6 +55,7 @@ impl Experiment for ImageClassification {
     const BATCH: &'static str = ImageModelling::BATCH;
     const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = ClassifiedImages;
     type Model = VisionTransformer;
     type Task<'a> = VisionTask<'a>;
@@ -170,6 +173,14 @@ impl Experiment for ImageClassification {
             None => {}
         }
         Ok(Some(scores))
+    }
+
+    fn trivial_baselines(
+        _config: &Config<Self>,
+        data: &ClassifiedImages,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+        Ok(trivial::baselines(&data.dataset.images, interrupt))
     }
 
     fn columns() -> Vec<MetricColumn> {
