@@ -242,9 +242,9 @@ fn a_disk_that_fills_up_in_the_middle_loses_nothing() {
     experiment.finish(&limited);
     assert!(experiment.outcome(&limited) == expected);
 
-    // A file system that is full, where one may be made: first too small, then not.
+    // A file system that is full until a file is deleted, where one may be made.
     fs::create_dir(&disk).unwrap();
-    let mount = format!("mount -t tmpfs -o size=200k none '{}'", disk.display());
+    let mount = format!("mount -t tmpfs -o size=20m none '{0}' && head -c 20280k /dev/zero >'{0}/ballast'", disk.display());
     let may_mount = Command::new("unshare").args(["-rm", "sh", "-c", &mount]).output().is_ok_and(|output| output.status.success());
     if !may_mount {
         eprintln!("no file system may be mounted here, and none is filled");
@@ -252,7 +252,7 @@ fn a_disk_that_fills_up_in_the_middle_loses_nothing() {
     }
     let kept = folder.path().join("kept");
     let script = format!(
-        "{mount} && {{ \"$0\" \"$@\"; code=$?; mount -o remount,size=20m '{disk}' && \"$0\" \"$@\" >&2 && cp -r '{disk}/out' '{}' && exit $code; }}",
+        "{mount} && {{ \"$0\" \"$@\"; code=$?; rm '{disk}/ballast' && \"$0\" \"$@\" >&2 && cp -r '{disk}/out' '{}' && exit $code; }}",
         kept.display(),
         disk = disk.display()
     );
