@@ -6,9 +6,6 @@ use super::leaves::{leaves, options, others};
 use crate::experiment::definition::Experiment;
 use crate::settings::MECHANISMS;
 
-/// Mechanisms that no language model can have.
-pub(super) const NOT_CAUSAL: &[&str] = &["linformer", "fnet", "mlp-mixer"];
-
 /// Options of mechanisms that change only time or memory.
 const OPTIONS_OF_TIME: &[&str] = &[
     "engine",
