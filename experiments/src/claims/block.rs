@@ -178,12 +178,12 @@ impl Block {
         if self.pretrained.is_some() && self.data.is_none() {
             return refuse("`pretrained` is a folder beside `data`; name that too");
         }
-        if std::iter::once(&self.config).chain(self.parts.iter().map(|part| &part.config)).any(|config| config.contains_key("pretrained")) {
+        let configurations = || std::iter::once(&self.config).chain(self.parts.iter().map(|part| &part.config));
+        if configurations().any(|config| config.contains_key("pretrained")) {
             return refuse("`pretrained` of the configuration follows from the block; write `pretrained` above it");
         }
         let own = ["seed", "seeds", "data"];
-        let configurations = std::iter::once(&self.config).chain(self.parts.iter().map(|part| &part.config));
-        for run in configurations.filter_map(|config| config.get("run")?.as_table()) {
+        for run in configurations().filter_map(|config| config.get("run")?.as_table()) {
             if let Some(field) = own.iter().find(|field| run.contains_key(**field)) {
                 return refuse(&format!("`run.{field}` follows from the block; leave it out"));
             }
