@@ -11,7 +11,13 @@ fn main() {
         "experiments/checkout.rs",
         "experiments/claims",
         "experiments/src",
-        "experiments/published",
+        "experiments/data/Cargo.toml",
+        "experiments/data/src",
+        "experiments/metrics/Cargo.toml",
+        "experiments/metrics/src",
+        "experiments/runs/Cargo.toml",
+        "experiments/runs/published",
+        "experiments/runs/src",
     ];
     checkout::tell(&[&checkout::SHARED[..], &own].concat());
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What experiments and benchmarks are both built of, below the root of the repository.
-pub const SHARED: [&str; 11] = [
+pub const SHARED: [&str; 15] = [
     "Cargo.toml",
     "Cargo.lock",
     "attention/Cargo.toml",
@@ -16,9 +16,13 @@ pub const SHARED: [&str; 11] = [
     "models/Cargo.toml",
     "models/build.rs",
     "models/src",
+    "experiments/random/Cargo.toml",
+    "experiments/random/src",
     "experiments/host/Cargo.toml",
     "experiments/host/build.rs",
     "experiments/host/src",
+    "experiments/backends/Cargo.toml",
+    "experiments/backends/src",
 ];
 
 /// Tells the compiler of the package which commit changed any of `sources` last (`HEEDFUL_COMMIT`), and whether they were changed since (`HEEDFUL_SOURCES`).

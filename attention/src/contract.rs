@@ -23,12 +23,12 @@ use std::sync::Arc;
 
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Tensor;
+use heedful_random::RandomKey;
 
 use crate::abilities::Abilities;
 use crate::engine::Engine;
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::visibility::Visibility;
 
 /// A module that mixes positions: scores keys for each query and returns the weighted values.

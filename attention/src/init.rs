@@ -6,10 +6,9 @@
 use burn::module::Param;
 use burn::nn::{Embedding, Linear};
 use burn::tensor::{Device, Tensor, TensorData};
+use heedful_random::RandomKey;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-
-use crate::random::RandomKey;
 
 /// Distribution of the initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use heedful_random::RandomKey;
 
 pub use self::cache::Cache;
 pub use self::config::{AttentionConfig, Choice};
@@ -22,7 +23,6 @@ use crate::logits::Logits;
 use crate::mask::{Mask, Sizes};
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
-use crate::random::RandomKey;
 use crate::registry::AnyAttention;
 use crate::softmax_attention::SoftmaxAttention;
 use crate::training::Training;

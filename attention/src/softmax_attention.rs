@@ -17,6 +17,7 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
+use heedful_random::RandomKey;
 
 pub(crate) use self::heads::Latest;
 pub use self::heads::{HeadCall, Heads};
@@ -33,7 +34,6 @@ use crate::memory::KeyValueState;
 use crate::placement::Placement;
 use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::visibility::{Mask, Span, Visibility};
 
 /// Queries at which the visible keys of a pattern are counted; all others are taken to see as many on average.

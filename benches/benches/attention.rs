@@ -8,10 +8,10 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use heedful_attention::engine::Engine;
 use heedful_attention::registry::AnyMechanism;
+use heedful_backends::Backend;
 use heedful_benches::cost::point::{Layer, Pass, Work};
 use heedful_benches::workload::Sizes;
 use heedful_host::allocator::keep_freed_memory;
-use heedful_host::backend::Backend;
 use heedful_models::precision::Precision;
 
 const LENGTHS: [usize; 2] = [256, 1024];

@@ -7,9 +7,9 @@ use heedful_attention::error::ConfigError;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism, AnyState};
 use heedful_models::precision::{Precision, cast};
+use heedful_random::RandomKey;
 
 use crate::workload::{Sizes, wait};
 

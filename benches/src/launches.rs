@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, TypeNameFormatLevel, type_name_format};
 use cubecl::logging::{LaunchObservation, LaunchObserver};
+use heedful_backends::device_failure::guarded;
 use heedful_host::command::command_line;
-use heedful_host::device_failure::guarded;
 use heedful_host::exit::ProgramError;
 use heedful_host::machine::Machine;
 use log::{LevelFilter, Log, Metadata, Record};

@@ -4,7 +4,6 @@ use burn::module::Module;
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
@@ -12,6 +11,7 @@ use heedful_models::error::ConfigError;
 use heedful_models::layout::AttentionLayout;
 use heedful_models::loss::{cross_entropy, real_states};
 use heedful_models::seq2seq::{Padded, Seq2SeqConfig, Seq2SeqTransformer};
+use heedful_random::RandomKey;
 
 use crate::training_step::{LEARNING_RATE, ModelSizes, adam_w};
 

@@ -5,8 +5,8 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::init;
 use heedful_attention::linear::linear;
-use heedful_attention::random::RandomKey;
 use heedful_models::precision::{Precision, cast};
+use heedful_random::RandomKey;
 
 use crate::workload::{Sizes, gradient_of, wait};
 

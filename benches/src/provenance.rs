@@ -7,7 +7,8 @@ use heedful_host::provenance::Provenance;
 /// That of this process: the commit is the latest one that changed the benchmarks or anything that they measure. Call it where the CPU backends compute.
 pub fn here() -> Provenance {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES")).beside_own_sources(Path::new(root))
+    Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"), heedful_backends::features::compiled())
+        .beside_own_sources(Path::new(root))
 }
 
 /// The commit in a few letters, `unknown` of measurements of earlier versions.
@@ -33,7 +34,17 @@ mod tests {
             return;
         }
         let range = format!("{commit}..HEAD");
-        let later = git(&["log", "--format=%H", &range, "--", "benches/src", "experiments/host/src", "models/src", "attention/src"]);
+        let later = git(&[
+            "log",
+            "--format=%H",
+            &range,
+            "--",
+            "benches/src",
+            "experiments/host/src",
+            "experiments/backends/src",
+            "models/src",
+            "attention/src",
+        ]);
         assert!(is_clean == Some(false) || later.as_deref() == Some(""), "{commit} is not the latest: {later:?}");
     }
 

@@ -29,7 +29,6 @@ use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use heedful_attention::arithmetic::Multiplications;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use heedful_host::exit::ProgramError;
 use heedful_host::machine::available_memory;
@@ -39,6 +38,7 @@ use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::optimiser::{OptimiserConfig, OptimiserKind};
 use heedful_models::precision::{Precision, cast};
 use heedful_models::residual::NormOrder;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::markdown::significant;

@@ -8,10 +8,10 @@ use heedful_attention::error::ConfigError;
 use heedful_attention::init::Init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 use heedful_models::precision::{Precision, cast};
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 /// Sizes of a self-attention.

@@ -6,17 +6,18 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_data::tokenise::PAD;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::block::Hidden;
 use heedful_models::language_model::LanguageModel;
+use heedful_random::RandomKey;
+use heedful_runs::trivial::TrivialBaseline;
 
 use crate::batch::{at_least_in_a_batch, sequential_batches, token_budget_batches};
 use crate::comparison::scoring_bar;
-use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use crate::tokenise::PAD;
-use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task, TrainingLoss};
-use crate::trivial::TrivialBaseline;
+use crate::train::{Pass, Scores, Selection, Split, Task, TrainingLoss};
 
 /// What the test set is called.
 pub(crate) const TEST_SET: &str = "test set";

@@ -4,7 +4,7 @@
 //! that little of a batch is padding, [`sequential_batches`] does the same without randomness for evaluation, [`fixed_size_batches`]
 //! ignores lengths. A language model is scored on [`evaluation_windows`], which predict each token once and do not know of batches.
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rand::seq::SliceRandom;
 
 /// Tokens that the largest batch within a budget has at least, of examples of these lengths.

@@ -27,29 +27,31 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
-use heedful_host::device_failure::guarded;
+use heedful_backends::device_failure::guarded;
+use heedful_backends::{Backend, memory_bytes};
+use heedful_host::allocator::keep_freed_memory;
+use heedful_host::interrupt::Interrupt;
+use heedful_host::progress::progress;
+use heedful_host::threads::among_workers;
+use heedful_random::RandomKey;
+use heedful_runs::record::ResultRecord;
+use heedful_runs::report::Section;
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RunFolder;
+use heedful_runs::settings::{self, Assignment, Settings};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::allocator::keep_freed_memory;
 pub use crate::attention::Attention;
-use crate::backend::{Backend, memory_bytes};
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 pub use crate::experiment::definition::{Candidate, NamedModel};
 use crate::experiment::definition::{Config, Experiment, Setup};
 use crate::footprint::{self, Memory};
 use crate::mechanisms;
-use crate::options::{CommonOptions, progress};
+use crate::options::CommonOptions;
 use crate::presets::NamedPreset;
-use crate::record::ResultRecord;
-pub use crate::record::STEPS_PER_SECOND;
-use crate::report::Section;
-use crate::results::Results;
-use crate::run_folder::RunFolder;
-use crate::settings::{self, Assignment, Settings};
-use crate::threads::among_workers;
-use crate::train::{CheckpointFolder, Interrupt, Ranks, Task, Watcher, load_model};
+use crate::train::{CheckpointFolder, Ranks, Task, Watcher, load_model};
+pub use heedful_runs::record::STEPS_PER_SECOND;
 
 pub(crate) use self::attention_name::attention;
 pub(crate) use self::candidate::candidates;
@@ -91,14 +93,14 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         }
         if !E::MODELS.is_empty() {
             let rows = E::MODELS.iter().map(|model| [model.name, model.attention, model.description].map(str::to_owned).to_vec());
-            print_line(format!("\n{}", mechanisms::columns(80, &["model", "attention", "what it is"], rows.collect())))?;
+            print_line(format!("\n{}", heedful_runs::markup::columns(80, &["model", "attention", "what it is"], rows.collect())))?;
         }
         let presets = NamedPreset::all::<E>();
         if !presets.is_empty() {
             let rows = presets.into_iter().map(|NamedPreset { name, attention, source, .. }| vec![name, attention, source.to_owned()]);
             print_line(format!(
                 "\n{}",
-                mechanisms::columns(80, &["model of a paper", "attention", "source of its sizes"], rows.collect())
+                heedful_runs::markup::columns(80, &["model of a paper", "attention", "source of its sizes"], rows.collect())
             ))?;
             print_line("Sizes can be set, e.g. --set model.d_model=64; NAME-tiny is the same build, small.")?;
         }
@@ -341,7 +343,7 @@ pub(crate) fn check_registered(folder: &RunFolder) -> Result<(), ExperimentError
 
 /// Brings `report.html` up to date with what an analysis has written into the folder.
 pub(crate) fn write_page<E: Experiment>(folder: &RunFolder, config: &Config<E>, sections: Vec<Section>) -> Result<(), ExperimentError> {
-    report::<E>(&Results::read(folder)?, (config, folder), sections)?.write_page(folder)
+    Ok(report::<E>(&Results::read(folder)?, (config, folder), sections)?.write_page(folder)?)
 }
 
 /// Name of a data folder, for tables.

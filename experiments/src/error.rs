@@ -9,11 +9,12 @@ use std::process::ExitCode;
 
 use heedful_host::exit;
 pub use heedful_host::exit::{Completion, FAILURE_EXIT, INTERRUPTED_EXIT, ProgramError, USAGE_EXIT};
+use heedful_host::whole_files::FileError;
 use heedful_models::error::ConfigError;
+use heedful_runs::record::RecordError;
+use heedful_runs::run_folder::RunFolderError;
+use heedful_runs::settings::SettingsError;
 
-use crate::record::RecordError;
-use crate::run_folder::RunFolderError;
-use crate::settings::SettingsError;
 use crate::train::RankError;
 
 /// The reason why an experiment ended early.
@@ -29,7 +30,10 @@ pub enum ExperimentError {
     /// A model that cannot be as it is configured.
     #[error(transparent)]
     Model(#[from] ConfigError),
-    /// An output folder that cannot be used or written.
+    /// A file or folder that cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// An output folder that cannot be used.
     #[error(transparent)]
     RunFolder(#[from] RunFolderError),
     /// A results file that cannot be used or written.
@@ -53,7 +57,7 @@ impl ExperimentError {
         match self {
             Self::Program(error) => error.exit_code(),
             Self::Model(_) => USAGE_EXIT,
-            Self::Record(_) => FAILURE_EXIT,
+            Self::File(_) | Self::Record(_) => FAILURE_EXIT,
             Self::Settings(error) => exit_code_of(error.is_usage()),
             Self::RunFolder(error) => exit_code_of(error.is_usage()),
         }
@@ -118,7 +122,7 @@ mod tests {
         assert_eq!(told(ProgramError::Reported(7).into()).1, 7);
         let foreign = || RunFolderError::Foreign { path: "runs".into() };
         assert_eq!(told(foreign().into()), (2, 2, foreign().to_string()));
-        let unwritable = || RunFolderError::write("runs", std::io::ErrorKind::StorageFull.into());
+        let unwritable = || FileError::write("runs", std::io::ErrorKind::StorageFull.into());
         assert_eq!(told(unwritable().into()), (1, 1, unwritable().to_string()));
         let unreadable = || RecordError::Read { path: "results.json".into(), source: std::io::ErrorKind::NotFound.into() };
         assert_eq!(told(unreadable().into()), (1, 1, unreadable().to_string()));

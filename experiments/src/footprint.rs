@@ -16,17 +16,17 @@ use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::registry::AnyMechanism;
+use heedful_backends::Backend;
 use heedful_host::machine::available_memory;
 use heedful_models::position::PositionConfig;
 use heedful_models::precision::Precision;
+use heedful_runs::settings::Settings;
 
 use crate::attention::Attention;
-use crate::backend::Backend;
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Candidate, Config, Experiment};
 use crate::jobs::Jobs;
 use crate::model::ModelSettings;
-use crate::settings::Settings;
 use crate::slurm::SlurmSettings;
 
 /// Bytes of a number of 32 bits.
@@ -408,12 +408,12 @@ pub(crate) fn amount(bytes: u128) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::random::RandomKey;
+    use heedful_random::RandomKey;
+    use heedful_runs::settings::Assignment;
 
     use super::*;
     use crate::experiment::definition::Setup;
     use crate::language::{Language, LanguageConfig};
-    use crate::settings::Assignment;
     use crate::train::ParameterCount as Built;
 
     const GIB: u64 = 1 << 30;

@@ -15,31 +15,31 @@ mod trivial;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_data::generate::{self, Sizes};
+use heedful_data::text::TextCorpus;
+use heedful_data::tokenise::{END, Tokeniser};
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::MetricColumn;
 use heedful_models::adaptive::AdaptiveConfig;
 use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::presets::{Preset, PresetModel};
 use heedful_models::segment::SegmentMemory;
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::run_folder::RunPaths;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 use toml::{Table, Value};
 
 use crate::comparison::folder_name;
-use crate::data::generate::{self, Sizes};
-use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
 use crate::experiment::{
     Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
 };
-use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::{PaperModel, is_of_images};
 use crate::pretrained::{Checksums, refused, score_before, tokens_of_texts};
-use crate::published::PublishedNumbers;
-use crate::run_folder::RunPaths;
-use crate::settings::Settings;
-use crate::tokenise::{END, Tokeniser};
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
 
 use self::positions::PositionLosses;
 

@@ -13,18 +13,18 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use heedful_host::machine::load;
+use heedful_host::command::command_line;
+use heedful_host::display::distinct;
+use heedful_host::machine::{Machine, load};
 use heedful_host::names::listed;
 use heedful_host::rounds::{Rounds, Series};
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RunFolder;
 
 use crate::comparison::{Reloaded, reload};
-use crate::display::distinct;
 use crate::error::{ExperimentError, print_line};
 use crate::experiment::Experiment;
 use crate::provenance;
-use crate::record::{Machine, command_line};
-use crate::results::Results;
-use crate::run_folder::RunFolder;
 
 pub use self::batch::BatchOptions;
 pub use self::decoding::DecodingOptions;

@@ -9,8 +9,9 @@ use heedful_attention::contract::Attention;
 use heedful_attention::error::ConfigError;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{self, AnyMechanism, Mechanism};
+use heedful_random::RandomKey;
+use heedful_runs::markup::columns;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -319,29 +320,6 @@ fn thousands(number: usize) -> String {
     groups.join(",")
 }
 
-/// A table with two blanks between its columns, the last of which is broken at blanks into as many lines as it needs to stay within `width`.
-pub(crate) fn columns(width: usize, head: &[&str], rows: Vec<Vec<String>>) -> String {
-    let head: Vec<String> = head.iter().map(|&title| title.to_owned()).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
-    let last = rows[0].len() - 1;
-    let widths: Vec<usize> = (0..last).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or_default()).collect();
-    let start: usize = widths.iter().map(|width| width + 2).sum();
-    let mut lines = Vec::new();
-    for row in &rows {
-        let mut line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
-        for word in row[last].split(' ') {
-            if line.len() > start && line.len() + word.len() > width {
-                lines.push(line.trim_end().to_owned());
-                line = " ".repeat(start);
-            }
-            line.push_str(word);
-            line.push(' ');
-        }
-        lines.push(line.trim_end().to_owned());
-    }
-    lines.join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use heedful_attention::mechanisms::gaussian::GaussianConfig;
@@ -351,6 +329,13 @@ mod tests {
 
     fn random(trainable: bool, init_std: f64) -> AnyMechanism {
         AnyMechanism::from(SynthesizerRandomConfig::default().with_trainable(trainable).with_init_std(init_std))
+    }
+
+    #[test]
+    fn candidates_that_comparisons_know_are_those_mechanisms() {
+        use heedful_attention::mechanisms::uniform::UniformConfig;
+        assert_eq!(AnyMechanism::default().name(), heedful_runs::compare::candidates::BASELINE);
+        assert_eq!(UniformConfig::NAME, heedful_runs::compare::candidates::AVERAGING);
     }
 
     #[test]

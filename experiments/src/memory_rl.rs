@@ -12,20 +12,20 @@ mod task;
 mod watching;
 
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::MetricColumn;
 use heedful_models::embedding::EmbeddingScale;
 use heedful_models::policy::{Core, Policy};
 use heedful_models::position::PositionConfig;
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Rule, Scores, Setup, TrainingLengths};
-use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
-use crate::published::PublishedNumbers;
-use crate::settings::Settings;
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
 
 pub use config::{MemoryConfig, MemoryData, MemoryRl, PpoConfig, SearchConfig};
 pub use task::{MemoryBatch, MemoryTask, Playing};

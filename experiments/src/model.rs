@@ -2,7 +2,6 @@
 
 use burn::tensor::Device;
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_models::block::{BlockConfig, FeedForwardIn, Parallel};
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use heedful_models::depth::DepthConfig;
@@ -18,6 +17,7 @@ use heedful_models::residual::NormOrder;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use heedful_models::stack::{Stack, StackConfig};
 use heedful_models::vision::VisionConfig;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::attention::Attention;

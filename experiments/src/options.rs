@@ -3,23 +3,20 @@
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser};
 use clap_complete::Shell;
 use heedful_host::exit::{ProgramError, end_with, of_output, print_bytes};
-use heedful_host::names::listed;
-use heedful_host::names::suggestion;
-use indicatif::MultiProgress;
+use heedful_host::names::{listed, unknown};
+use heedful_host::progress::BesideBars;
+use heedful_runs::settings::{Assignment, Settings, SettingsError};
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::error::ExperimentError;
 use crate::jobs::{Jobs, Shard};
-use crate::settings::{Assignment, Settings, SettingsError};
 
 /// The common options; a binary adds them to its own by `#[command(flatten)]` and describes itself in its own doc comment.
 ///
@@ -242,7 +239,7 @@ impl CommonOptions {
 
     /// Starts logging to standard error: warnings, with `-v` also what is done, with `--quiet` errors only; the variable `RUST_LOG` overrides all.
     ///
-    /// Lines are written between the progress bars of [`progress`], never into them. A second call changes nothing.
+    /// Lines are written between the progress bars of [`progress`](heedful_host::progress::progress), never into them. A second call changes nothing.
     ///
     /// # Errors
     /// A usage error when `RUST_LOG` is not a filter.
@@ -250,7 +247,7 @@ impl CommonOptions {
         let filter = self.log_filter(std::env::var("RUST_LOG").ok().as_deref())?;
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(BesideBars)
+            .with_writer(|| BesideBars)
             .with_ansi(io::stderr().is_terminal())
             .without_time()
             .with_target(false);
@@ -383,7 +380,7 @@ impl RunSettings {
             }
         }
         if !backends.contains(&self.backend.as_str()) {
-            return Err(unknown("backend", &self.backend, backends, &format!("known: {}", backends.join(", "))));
+            return Err(unknown("backend", &self.backend, backends, &format!("known: {}", backends.join(", "))).into());
         }
         if self.seeds == 0 {
             return Err(settings.refuse("run.seeds", "at least one seed is needed").into());
@@ -406,41 +403,6 @@ pub fn examples(binary: &str) -> String {
          {binary} --config runs/comparison/config.toml --out runs/again\n\n\
          Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C or SIGTERM (continue with --resume)."
     )
-}
-
-/// The usage error for an unknown name: ``unknown attention `x`; did you mean `y`? (--list shows all)``.
-pub fn unknown(what: &str, name: &str, known: &[&str], remedy: &str) -> ExperimentError {
-    ExperimentError::usage(format!("unknown {what} `{name}`{} ({remedy})", suggestion(name, known.iter().copied())))
-}
-
-/// The place of every progress bar of the process, on standard error; log lines are written between its redraws.
-pub fn progress() -> &'static MultiProgress {
-    static PROGRESS: OnceLock<MultiProgress> = OnceLock::new();
-    PROGRESS.get_or_init(MultiProgress::new)
-}
-
-/// Standard error with the progress bars cleared while a log line is written.
-struct BesideBars;
-
-impl<'a> MakeWriter<'a> for BesideBars {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        Self
-    }
-}
-
-impl Write for BesideBars {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // The subscriber escapes other control characters than this one, behind which a line would begin again.
-        let line = String::from_utf8_lossy(bytes).replace('\r', "\\r");
-        progress().suspend(|| io::stderr().write_all(line.as_bytes()))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
-    }
 }
 
 #[cfg(test)]
@@ -613,7 +575,7 @@ mod tests {
         assert_eq!(set["b"]["c"].as_str(), Some("unset"));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.toml");
-        std::fs::write(&path, crate::settings::complete_text(&first).unwrap()).unwrap();
+        std::fs::write(&path, heedful_runs::settings::complete_text(&first).unwrap()).unwrap();
         assert_eq!(Settings::<Configuration>::read(Some(&path), Vec::new()).unwrap().value, first);
     }
 

@@ -22,7 +22,9 @@ mod validation;
 use std::path::Path;
 
 use heedful_attention::registry::Card;
-use heedful_host::device_failure::guarded;
+use heedful_backends::Backend;
+use heedful_backends::device_failure::guarded;
+use heedful_runs::markup::columns;
 
 use self::attention::OneAttention;
 use self::block::{OneBlock, OneStack};
@@ -32,9 +34,8 @@ use self::halting::OneHalting;
 pub use self::part::Part;
 use self::runnable::AnyPart;
 use self::tensor_file::write;
-use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, print_line};
-use crate::mechanisms::{self, columns};
+use crate::mechanisms;
 
 /// Columns that the lines of [`describe`] fit in.
 const COLUMNS: usize = 120;
@@ -110,8 +111,9 @@ pub fn run(config: &ParityConfig, inputs: &Path, output: &Path, backend: &str) -
 
 #[cfg(test)]
 mod tests {
+    use heedful_runs::settings::Assignment;
+
     use super::*;
-    use crate::settings::Assignment;
 
     /// The error of a run on an example without padding.
     fn error_of(attention: &str, part: &str, engine: &str) -> Option<(u8, String)> {

@@ -1,7 +1,7 @@
 //! Recurrent networks that take as many steps for an element as they find right: the experiment `ponder`.
 //!
 //! Adaptive computation time in the setting that it was proposed for (Graves 2016): a recurrent network of one layer reads sequences of vectors
-//! ([`vectors`](crate::data::generate::vectors)), whose elements need different amounts of computation, and each step costs a little. The networks have no
+//! ([`vectors`](heedful_data::generate::vectors)), whose elements need different amounts of computation, and each step costs a little. The networks have no
 //! attention; what is compared are whole models.
 
 mod config;
@@ -9,18 +9,18 @@ mod task;
 
 use burn::tensor::Device;
 use heedful_attention::placement::Role;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use heedful_data::generate::vectors::{VectorSequence, VectorTask};
+use heedful_host::checksum::sha256_hex;
+use heedful_metrics::MetricColumn;
 use heedful_models::position::PositionConfig;
 use heedful_models::recurrent::RecurrentNetwork;
+use heedful_random::RandomKey;
+use heedful_runs::settings::Settings;
 
-use crate::data::generate::vectors::{VectorSequence, VectorTask};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Rule, Setup};
-use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
-use crate::run_folder::sha256_hex;
-use crate::settings::Settings;
 
 pub use config::{NetworkSettings, Ponder, PonderConfig, PonderData};
 pub use task::{VectorBatch, VectorLearning};
@@ -158,10 +158,11 @@ impl Experiment for Ponder {
 mod tests {
     use burn::module::Module;
     use heedful_attention::probe::Probe;
+    use heedful_host::interrupt::Interrupt;
     use heedful_models::recurrent::CellKind;
 
     use super::*;
-    use crate::train::{Interrupt, Pass, Split, Task};
+    use crate::train::{Pass, Split, Task};
 
     fn config(kind: &str) -> PonderConfig {
         let mut config = PonderConfig::default();

@@ -10,20 +10,20 @@ mod spans;
 mod trivial;
 
 use heedful_attention::arithmetic::Multiplications;
-use heedful_attention::random::RandomKey;
+use heedful_data::generate::{self, Sizes};
+use heedful_data::text::TextCorpus;
+use heedful_data::tokenise::{SPECIAL_TOKENS, Tokeniser};
+use heedful_metrics::MetricColumn;
+use heedful_random::RandomKey;
+use heedful_runs::settings::Settings;
 use rand::RngExt;
 
 use crate::batch::fixed_size_batches;
 use crate::comparison::{STEPS_PER_SECOND, folder_name};
-use crate::data::generate::{self, Sizes};
-use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
 use crate::experiment::{Card, Config, Experiment, Rule};
-use crate::metrics::MetricColumn;
 use crate::options::RunSettings;
 use crate::pretrained::{Checksums, tokens_of_texts};
-use crate::settings::Settings;
-use crate::tokenise::{SPECIAL_TOKENS, Tokeniser};
 
 use self::config::SpecialTokens;
 pub use config::{Masking, PreTrainingData, PreTrainingOptions, Spans};

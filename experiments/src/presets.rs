@@ -7,6 +7,7 @@
 use heedful_attention::registry::AnyMechanism;
 use heedful_models::layout::{AttentionLayout, LayerAttention};
 use heedful_models::presets::{self, Preset, PresetModel, Size};
+use heedful_runs::settings::{self, MECHANISMS};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -14,7 +15,6 @@ use crate::error::ExperimentError;
 use crate::experiment::definition::Experiment;
 use crate::model::ModelSettings;
 use crate::pretrained::{add_options, name};
-use crate::settings::{self, MECHANISMS};
 
 /// What ends the name of a twin.
 const TINY: &str = "-tiny";
@@ -137,6 +137,7 @@ impl NamedPreset {
 mod tests {
     use heedful_models::position::PositionConfig;
     use heedful_models::presets::PresetModel;
+    use heedful_runs::settings::{Assignment, Settings};
 
     use super::*;
     use crate::attention::Attention;
@@ -146,7 +147,6 @@ mod tests {
     use crate::footprint::Memory;
     use crate::image::{ImageClassification, ImageModelling};
     use crate::language::Language;
-    use crate::settings::{Assignment, Settings};
     use crate::text_classification::TextClassification;
     use crate::text_generation::TextGeneration;
     use crate::translation::Translation;

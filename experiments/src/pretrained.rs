@@ -4,22 +4,23 @@ use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use heedful_data::text::TextCorpus;
+use heedful_data::tokenise::{END, Tokeniser, TokeniserConfig};
 use heedful_host::checksum::{sha256_hex, sha256_of_file};
+use heedful_host::interrupt::Interrupt;
 use heedful_models::layout::{AttentionLayout, LayerAttention};
 use heedful_models::position::PositionConfig;
 use heedful_models::pretrained::{Architecture, Pretrained};
+use heedful_random::RandomKey;
+use heedful_runs::settings::{self, Assignment, MECHANISMS, Settings};
 use toml::{Table, Value};
 
 use crate::attention::Attention;
-use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Config, Experiment, Setup};
 use crate::model::ModelSettings;
-use crate::settings::{self, Assignment, MECHANISMS, Settings};
-use crate::tokenise::{END, Tokeniser, TokeniserConfig};
-use crate::train::{Interrupt, Scores, Split, Task};
+use crate::train::{Scores, Split, Task};
 
 /// Fields of the table `model` that decide which parameters a model has, or how its heads divide them.
 const SIZES: [&str; 15] = [

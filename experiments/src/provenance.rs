@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-pub use heedful_host::provenance::Provenance;
+use heedful_host::provenance::Provenance;
 
 /// That of this process: the commit is the latest one that changed what the programs of the experiments are built of; sources of one's own in the checkout that
 /// it does not hold count as changes. Call it where the CPU backends compute, see
-/// [`crate::threads::among_workers`].
+/// [`heedful_host::threads::among_workers`].
 pub fn here() -> Provenance {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let built = Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"));
+    let built = Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"), heedful_backends::features::compiled());
     if is_copy(&built.commit) { built } else { built.beside_own_sources(Path::new(root)) }
 }
 
@@ -38,14 +38,33 @@ mod tests {
         let Provenance { commit, is_clean, .. } = here();
         if git(&["ls-files", "--error-unmatch", "experiments/build.rs"]) {
             assert!(git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]), "{commit}");
-            let sources = ["attention/src", "models/src", "experiments/host/src", "experiments/src"];
+            let sources = ["attention/src", "models/src", "experiments/host/src", "experiments/data/src", "experiments/src"];
             assert!(is_clean == Some(false) || git(&[&["diff", "--quiet", &commit, "--"], &sources[..]].concat()), "{commit}");
         } else {
             assert_eq!((commit.as_str(), is_clean), ("unknown", None));
         }
     }
 
-    /// What the record of a run names is what heedful-host knows: a feature of this package has to reach it. `default`, `gpu` and `cube` stand for others, and
+    /// Another commit of a package that the programs are built of is another version of them.
+    #[test]
+    fn the_commit_is_that_of_all_packages() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let manifest = |path: &Path| std::fs::read_to_string(path.join("Cargo.toml")).unwrap().parse::<toml::Table>().unwrap();
+        let workspace = manifest(root)["workspace"]["dependencies"].as_table().unwrap().clone();
+        let place = |name: &str| workspace.get(name)?.get("path")?.as_str().map(str::to_owned);
+        let sources = concat!(include_str!("../checkout.rs"), include_str!("../build.rs"));
+        let (mut open, mut seen) = (vec!["experiments".to_owned()], 0);
+        while let Some(package) = open.pop() {
+            for file in ["Cargo.toml", "src"] {
+                assert!(sources.contains(&format!("\"{package}/{file}\"")), "{package}/{file} is missing in checkout.rs and build.rs");
+            }
+            open.extend(manifest(&root.join(&package))["dependencies"].as_table().unwrap().keys().filter_map(|name| place(name)));
+            seen += 1;
+        }
+        assert!(seen > 8, "{seen} packages");
+    }
+
+    /// What the record of a run names is what heedful-backends knows: a feature of this package has to reach it. `default`, `gpu` and `cube` stand for others, and
     /// with `mpi` and `train` nothing computes.
     #[test]
     fn all_features_of_the_manifest_are_known() {
@@ -55,7 +74,7 @@ mod tests {
             written.iter().filter(|(name, _)| !["default", "gpu", "cube", "mpi", "train"].contains(&name.as_str())).collect();
         assert_eq!(computing.len(), 10);
         for (name, others) in computing {
-            assert!(others.as_array().unwrap().contains(&format!("heedful-host/{name}").into()), "{name}");
+            assert!(others.as_array().unwrap().contains(&format!("heedful-backends/{name}").into()), "{name}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Recall and the tracking of states: the experiments `recall` and `track`.
 //!
-//! A decoder reads generated sequences ([`sequences`](crate::data::generate::sequences)) and is asked for a token at some of their positions; loss and accuracy
+//! A decoder reads generated sequences ([`sequences`](heedful_data::generate::sequences)) and is asked for a token at some of their positions; loss and accuracy
 //! are of these positions alone. Both experiments are one, [`Sequences`], over different tasks.
 
 mod config;
@@ -9,24 +9,26 @@ mod task;
 
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use heedful_data::generate::sequences::{Purpose, ScoredSequence, SequenceTask};
+use heedful_host::checksum::sha256_hex;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::MetricColumn;
 use heedful_models::position::PositionConfig;
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::record::STATE_BYTES;
+use heedful_runs::run_folder::RunPaths;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 
-use crate::data::generate::sequences::{Purpose, ScoredSequence, SequenceTask};
 use crate::error::ExperimentError;
 use crate::experiment::{
     Attention, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
 };
 use crate::footprint::{self, Memory};
-use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
-use crate::published::PublishedNumbers;
-use crate::record::STATE_BYTES;
-use crate::run_folder::{RunPaths, sha256_hex};
-use crate::settings::Settings;
-use crate::train::{Interrupt, Task};
-use crate::trivial::TrivialBaseline;
+use crate::train::Task;
 
 pub use config::{Family, Recall, RecallFamily, SequenceData, Sequences, Track, TrackFamily};
 pub use rebuilding::{Reader, Rebuilding};

@@ -7,25 +7,25 @@ mod config;
 
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_data::generate::{self, Sizes};
+use heedful_data::glue::{Example, Label, Target};
+use heedful_data::labelled::{LabelledText, LabelledTexts};
+use heedful_data::tokenise::Tokeniser;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::MetricColumn;
 use heedful_models::classifier::Classifier;
 use heedful_models::presets::Preset;
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 
 use crate::classification::examples::{Encoder, Frame, Part, Question};
 use crate::classification::{ClassificationDataset, ClassificationTask, Start, baselines, check_pooling};
 use crate::comparison::STEPS_PER_SECOND;
-use crate::data::generate::{self, Sizes};
-use crate::data::glue::{Example, Label, Target};
-use crate::data::labelled::{LabelledText, LabelledTexts};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Setup, TrainingLengths};
-use crate::metrics::MetricColumn;
 use crate::presets::PaperModel;
-use crate::published::PublishedNumbers;
-use crate::settings::Settings;
-use crate::tokenise::Tokeniser;
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
 
 pub use config::{TextClassification, TextClassificationConfig, TextClassificationData};
 

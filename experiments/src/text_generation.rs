@@ -10,32 +10,32 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_data::generate::{self, Sizes};
+use heedful_data::parallel::Pair;
+use heedful_data::text_pairs::TextPairs;
+use heedful_data::tokenise::Tokeniser;
+use heedful_data::word_vectors::WordVectors;
+use heedful_data::{dialogue, summary, synonyms};
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, MetricColumn, Synonyms};
 use heedful_models::presets::Preset;
 use heedful_models::seq2seq::Seq2SeqTransformer;
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::run_folder::RunPaths;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 use toml::Table;
 
 use crate::batch::at_least_in_a_batch;
 use crate::comparison::folder_name;
-use crate::data::generate::{self, Sizes};
-use crate::data::parallel::Pair;
-use crate::data::text_pairs::TextPairs;
-use crate::data::word_vectors::WordVectors;
-use crate::data::{dialogue, summary, synonyms};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, TrainingLengths};
-use crate::metrics::{Combination, ItemScore, MetricColumn, Synonyms};
 use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
-use crate::published::PublishedNumbers;
-use crate::run_folder::RunPaths;
-use crate::settings::Settings;
 use crate::text_to_text::models::{self, MODELS};
 use crate::text_to_text::pretrained::{self, PERPLEXITY_BEFORE, Read};
 use crate::text_to_text::{self, Frame, TextToTextTask, TokenPair};
-use crate::tokenise::Tokeniser;
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
 
 use self::scoring::{Found, Items, items, metrics};
 
@@ -340,6 +340,7 @@ fn dataset(config: &GenerationConfig, task: GenerationTask) -> Result<Generation
     let train = encode(&pairs.corpus.train)?;
     let vectors = word_vectors.as_deref().map(|path: &Path| WordVectors::read(path)).transpose().map_err(ExperimentError::failure)?;
     let synonyms = synonyms.as_deref().map(synonyms::read).transpose().map_err(ExperimentError::failure)?;
+    let synonyms = synonyms.map(|file| Synonyms::new(&file.name, file.sets));
     Ok(GenerationDataset { name, task, pairs, tokeniser, frame, vocabulary, pretrained, train, valid, shortened, vectors, synonyms })
 }
 

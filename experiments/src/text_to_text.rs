@@ -8,21 +8,22 @@ use std::fmt;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_data::tokenise::{BEGIN, END, PAD, Tokeniser};
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{LikelihoodTotal, TextUnit};
 use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search};
 use heedful_models::loss::{CrossEntropy, real_states};
 use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
+use heedful_random::RandomKey;
+use heedful_runs::settings::Settings;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{PaddedBatch, pad, sequential_batches, token_budget_batches};
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Config, Pass, Reading, Scores, Selection, Split, TrainingLengths, check_length};
-use crate::metrics::{LikelihoodTotal, TextUnit};
-use crate::settings::Settings;
 use crate::token_losses::token_losses;
-use crate::tokenise::{BEGIN, END, PAD, Tokeniser};
-use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::train::{Task, TrainingLoss};
 
 /// Live hypotheses of a sentence, at most.
 const MOST_HYPOTHESES: usize = 1000;

@@ -26,13 +26,14 @@ pub(crate) fn token_losses(states: &Tensor<2>, targets: &[i32], logits: impl Fn(
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use heedful_attention::random::RandomKey;
+    use heedful_host::interrupt::Interrupt;
+    use heedful_random::RandomKey;
 
     use crate::experiment::{Attention, Config, Experiment, Scores, Setup, Split};
     use crate::image::{ImageClassification, ImageMixtures, ImageModelling, ImageOptions, SuperResolution};
     use crate::model::ModelSettings;
     use crate::pre_training::{MaskedModelling, PreTrainingOptions, SpanModelling};
-    use crate::train::{Interrupt, Task};
+    use crate::train::Task;
 
     /// Scores of the built-in test set by a model that has learned nothing.
     fn scores<E: Experiment>(mut config: Config<E>) -> Scores {

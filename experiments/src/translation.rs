@@ -7,32 +7,32 @@ mod words;
 
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_data::generate::{self, Sizes};
+use heedful_data::parallel::{Pair, ParallelCorpus};
+use heedful_data::synonyms;
+use heedful_data::tokenise::Tokeniser;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{
+    Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu,
+};
 use heedful_models::presets::Preset;
 use heedful_models::seq2seq::Seq2SeqTransformer;
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::run_folder::RunPaths;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 use toml::{Table, Value};
 
 use crate::batch::at_least_in_a_batch;
 use crate::comparison::folder_name;
-use crate::data::generate::{self, Sizes};
-use crate::data::parallel::{Pair, ParallelCorpus};
-use crate::data::synonyms;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Candidate, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, TrainingLengths};
-use crate::metrics::{
-    Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu,
-};
 use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
-use crate::published::PublishedNumbers;
-use crate::run_folder::RunPaths;
-use crate::settings::Settings;
 use crate::text_to_text::models::{self, MODELS};
 use crate::text_to_text::pretrained::{PERPLEXITY_BEFORE, Read, read as read_weights};
 use crate::text_to_text::{self, Frame, TextToTextTask, TokenPair};
-use crate::tokenise::Tokeniser;
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
 
 pub use config::{Translation, TranslationConfig, TranslationData};
 
@@ -226,6 +226,7 @@ impl Experiment for Translation {
             }
         }
         let synonyms = synonyms.as_deref().map(synonyms::read).transpose().map_err(ExperimentError::failure)?;
+        let synonyms = synonyms.map(|file| Synonyms::new(&file.name, file.sets));
         Ok(vec![TranslationDataset { name, corpus, tokeniser, frame, vocabulary, pretrained, train, valid, too_long, synonyms }])
     }
 

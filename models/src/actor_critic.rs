@@ -9,7 +9,7 @@ use burn::nn::Linear;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::init::{self, Init};
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};

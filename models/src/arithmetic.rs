@@ -74,7 +74,7 @@ fn maps(weights: usize, elements: usize) -> Multiplications {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::random::RandomKey;
+    use heedful_random::RandomKey;
 
     use crate::adaptive::AdaptiveConfig;
     use crate::block::{BlockConfig, FeedForwardIn};

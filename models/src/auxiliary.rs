@@ -19,7 +19,7 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Losses;
 use heedful_attention::init;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};

@@ -13,9 +13,9 @@ use burn::tensor::{Tensor, TensorData};
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 pub use self::config::{BlockConfig, FeedForwardIn};

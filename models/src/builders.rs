@@ -103,7 +103,7 @@ macro_rules! model_builders {
             }
 
             /// Checks the configuration and builds the model. With a seed the weights are those of [`init`](Self::init) with
-            /// [`RandomKey::from_seed`](heedful_attention::random::RandomKey::from_seed).
+            /// [`RandomKey::from_seed`](heedful_random::RandomKey::from_seed).
             ///
             /// # Errors
             /// As [`validate`](Self::validate).
@@ -120,19 +120,15 @@ macro_rules! model_builders {
             pub fn build_with<A: heedful_attention::contract::Attention>(
                 &self,
                 device: &burn::tensor::Device,
-                attention: impl Fn(
-                    &heedful_attention::placement::Placement,
-                    &heedful_attention::random::RandomKey,
-                    &burn::tensor::Device,
-                ) -> A,
+                attention: impl Fn(&heedful_attention::placement::Placement, &heedful_random::RandomKey, &burn::tensor::Device) -> A,
             ) -> Result<$model<A>, crate::error::ConfigError> {
                 self.validate()?;
                 Ok(self.init_with(&self.root(device), device, attention))
             }
 
-            fn root(&self, device: &burn::tensor::Device) -> heedful_attention::random::RandomKey {
-                use heedful_attention::random::RandomKey;
-                self.seed.map_or_else(|| RandomKey::drawn(device), RandomKey::from_seed)
+            fn root(&self, device: &burn::tensor::Device) -> heedful_random::RandomKey {
+                use heedful_random::RandomKey;
+                self.seed.map_or_else(|| heedful_attention::random::drawn_key(device), RandomKey::from_seed)
             }
         }
     };
@@ -178,7 +174,7 @@ macro_rules! one_stack_builders {
             ///
             /// # Panics
             /// If the configuration is not valid.
-            pub fn init(&self, key: &heedful_attention::random::RandomKey, device: &burn::tensor::Device) -> $model {
+            pub fn init(&self, key: &heedful_random::RandomKey, device: &burn::tensor::Device) -> $model {
                 self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
             }
         }
@@ -195,8 +191,8 @@ mod tests {
     use heedful_attention::contract::Attention;
     use heedful_attention::mask::Mask;
     use heedful_attention::probe::Probe;
-    use heedful_attention::random::RandomKey;
     use heedful_attention::registry::{AnyAttention, AnyMechanism};
+    use heedful_random::RandomKey;
 
     use crate::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
     use crate::language_model::{LanguageModel, LanguageModelConfig};

@@ -9,10 +9,10 @@ use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::dropout::dropout;
 use heedful_attention::mask::Mask;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
 use heedful_attention::training::Training;
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 pub use self::config::{ClassifierConfig, Pooling};
 use crate::block::{Context, Hidden};

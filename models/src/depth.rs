@@ -16,8 +16,8 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Positions;
-use heedful_attention::random::RandomKey;
 use heedful_attention::unit_variant::without_options;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockConfig, FeedForwardIn};

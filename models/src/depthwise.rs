@@ -7,7 +7,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::init::Init;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 
 /// Sizes of a [`DepthwiseConvolution`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use heedful_attention::contract::Positions;
 use heedful_attention::dropout::dropout;
 use heedful_attention::init::{self, Init};
 use heedful_attention::linear::projected;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::adaptive::AdaptiveEmbedding;

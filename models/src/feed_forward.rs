@@ -12,7 +12,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::dropout::dropout_from;
 use heedful_attention::gelu::gelu;
 use heedful_attention::init;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::depthwise::{DepthwiseConvolution, DepthwiseConvolutionConfig};

@@ -17,7 +17,7 @@ use burn::tensor::activation::sigmoid;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::init::{self, Init};
 use heedful_attention::linear::linear;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};

@@ -6,8 +6,8 @@
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 use heedful_attention::init::Init;
-use heedful_attention::random::RandomKey;
 use heedful_attention::unit_variant::without_options;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::embedding::EmbeddingScale;

@@ -8,9 +8,9 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::{Attention, Positions};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
 use heedful_attention::training::Training;
+use heedful_random::RandomKey;
 
 pub use self::classes::{ClassState, OfClasses};
 pub use self::config::LanguageModelConfig;

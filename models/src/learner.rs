@@ -16,7 +16,7 @@ use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, RegressionOutpu
 use heedful_attention::constraints;
 use heedful_attention::contract::{Attention, Losses};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 
 use crate::classifier::{Classifier, Sentences};
 use crate::language_model::LanguageModel;

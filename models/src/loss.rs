@@ -118,7 +118,7 @@ mod tests {
     use burn::tensor::Device;
     use burn::tensor::activation::log_softmax;
     use heedful_attention::init::Init;
-    use heedful_attention::random::RandomKey;
+    use heedful_random::RandomKey;
 
     fn scalar(x: Tensor<1>) -> f64 {
         f64::from(x.into_scalar::<f32>())

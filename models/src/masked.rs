@@ -10,7 +10,7 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Attention;
 use heedful_attention::init::{self, Init};
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 

@@ -10,8 +10,8 @@ use burn::module::{Module, Param};
 use burn::nn::{LayerNormConfig, RmsNorm};
 use burn::tensor::{DType, Device, Tensor};
 use heedful_attention::init::Init;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::is_queued;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};

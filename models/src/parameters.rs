@@ -251,7 +251,7 @@ pub(crate) mod tests {
     use super::*;
     use burn::module::Module;
     use burn::tensor::Device;
-    use heedful_attention::random::RandomKey;
+    use heedful_random::RandomKey;
 
     use crate::block::FeedForwardIn;
     use crate::block::Parallel;

@@ -17,8 +17,8 @@ mod decoder;
 
 use burn::tensor::activation::{log_sigmoid, log_softmax};
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_random::RandomKey;
 use rand::{Rng, RngExt};
 
 pub use self::decoder::{PixelDecoder, PixelDecoderConfig};

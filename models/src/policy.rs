@@ -12,9 +12,9 @@ use heedful_attention::contract::Attention;
 use heedful_attention::init::{self, Init};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_attention::registry::AnyAttention;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::actor_critic::{ActorCriticHeads, ActorCriticHeadsConfig, Decision};

@@ -65,8 +65,8 @@ mod tests {
     use burn::optim::GradientsParams;
     use burn::tensor::{DType, Int};
     use heedful_attention::probe::Probe;
-    use heedful_attention::random::RandomKey;
     use heedful_attention::registry::AnyMechanism;
+    use heedful_random::RandomKey;
 
     use crate::adaptive::AdaptiveConfig;
     use crate::block::BlockConfig;

@@ -444,7 +444,7 @@ mod tests {
     use burn::tensor::{Device, Int, Tensor, TensorData};
     use heedful_attention::init::Init;
     use heedful_attention::probe::Probe;
-    use heedful_attention::random::RandomKey;
+    use heedful_random::RandomKey;
 
     use crate::classifier::Sentences;
     use crate::parameters::tests::distinct;

@@ -11,7 +11,7 @@ use burn::tensor::{Bool, Device, Tensor, TensorData};
 use heedful_attention::contract::Losses;
 use heedful_attention::init;
 use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};

@@ -10,7 +10,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::dropout::dropout;
 use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GateConfig};

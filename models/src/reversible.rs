@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use heedful_attention::contract::{Attention, Losses};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 
 use crate::auxiliary::LayerLosses;
 use crate::block::{Block, BlockState, Context, Hidden, Sublayer};

@@ -128,8 +128,8 @@ mod tests {
     use super::*;
     use burn::tensor::{Device, Int};
     use heedful_attention::probe::Probe;
-    use heedful_attention::random::RandomKey;
     use heedful_attention::registry::AnyMechanism;
+    use heedful_random::RandomKey;
 
     use crate::block::BlockConfig;
     use crate::depth::{DepthConfig, SharedConfig};

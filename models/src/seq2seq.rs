@@ -10,10 +10,10 @@ use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::mask::Mask;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
 use heedful_attention::training::Training;
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 pub use self::config::{Seq2SeqConfig, Tying};
 use crate::block::{Context, Hidden};

@@ -3,8 +3,8 @@
 use burn::module::{Param, ParamId};
 use burn::tensor::{Int, Tensor};
 use heedful_attention::init::Init;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_random::RandomKey;
 use libm::erf;
 
 use crate::actor_critic::{ActorCriticHeadsConfig, Decision, Experience};

@@ -4,7 +4,7 @@
 //! sentinel followed by the tokens that it replaces. The shown and the hidden tokens are cut into the same number of pieces at random places, and the pieces
 //! alternate; a sequence begins with a shown piece.
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 

@@ -9,9 +9,9 @@ use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 use crate::auxiliary::LayerLosses;
 use crate::block::{Block, BlockConfig, BlockState, Context, Hidden, Running};

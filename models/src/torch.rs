@@ -245,9 +245,9 @@ mod tests {
     use burn::tensor::Device;
     use heedful_attention::mechanisms::dot_product::DotProductConfig;
     use heedful_attention::probe::Probe;
-    use heedful_attention::random::RandomKey;
     use heedful_attention::registry::AnyMechanism;
     use heedful_attention::visibility::Visibility;
+    use heedful_random::RandomKey;
 
     use crate::block::{BlockConfig, Context};
     use crate::layout::CrossLayout;

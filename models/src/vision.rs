@@ -11,10 +11,10 @@ use burn::tensor::Tensor;
 use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::dropout::dropout;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
 use heedful_attention::training::Training;
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 pub use self::config::VisionConfig;
 use crate::block::{Context, Hidden};

@@ -162,7 +162,7 @@ pub(crate) fn partly_from_bytes<M: Module>(mut model: M, bytes: Vec<u8>) -> Resu
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use heedful_attention::random::RandomKey;
+    use heedful_random::RandomKey;
 
     use super::*;
     use crate::language_model::LanguageModelConfig;

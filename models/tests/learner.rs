@@ -11,7 +11,6 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn::train::{InferenceStep, TrainStep};
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
 use heedful_attention::placement::Placement;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_attention::registry::AnyMechanism;
 use heedful_models::block::BlockConfig;
@@ -21,6 +20,7 @@ use heedful_models::learner::{
     Classes, LabelledSentences, MaskedSentences, MaskedTokens, NextToken, Objective, SequencePairs, TargetTokens, Trainee, Values,
 };
 use heedful_models::seq2seq::Seq2SeqConfig;
+use heedful_random::RandomKey;
 
 #[test]
 fn the_example_learns_in_burns_loop() {

@@ -6,8 +6,8 @@ mod own_mechanism;
 use burn::tensor::Device;
 use heedful_attention::error::ConfigError;
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyMechanism, Card, Kind, Mechanism, RegistryError, register};
+use heedful_random::RandomKey;
 use own_mechanism::RecencyConfig;
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,6 @@ use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::none::NoneConfig;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::Visibility;
@@ -20,6 +19,7 @@ use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use heedful_models::swap::{Kept, LayerPattern, Reason, SwapError, SwapReport, Swapped, swap_attention};
 use heedful_models::weights::{WeightsError, to_bytes};
+use heedful_random::RandomKey;
 use safetensors::SafeTensors;
 
 fn config(attention: &str) -> LanguageModelConfig {

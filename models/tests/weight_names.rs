@@ -3,7 +3,6 @@
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_models::adaptive::AdaptiveConfig;
 use heedful_models::block::BlockConfig;
@@ -16,6 +15,7 @@ use heedful_models::residual::NormOrder;
 use heedful_models::seq2seq::Seq2SeqConfig;
 use heedful_models::vision::VisionConfig;
 use heedful_models::weights::{Match, load, save, to_bytes};
+use heedful_random::RandomKey;
 use safetensors::SafeTensors;
 
 const DOCUMENT: &str = include_str!("../../docs/weights.md");

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use burn::tensor::{Device, Tensor, TensorData};
+use heedful_random::RandomKey;
 use rand::RngExt;
 
-use crate::random::RandomKey;
 use crate::read::read;
 
 /// An array of any rank, row-major.

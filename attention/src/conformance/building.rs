@@ -1,6 +1,7 @@
 //! Properties of how an attention comes about: from a key, from a record, with fewer heads.
 
 use burn::store::ModuleRecord;
+use heedful_random::RandomKey;
 
 use crate::conformance::Property;
 use crate::conformance::array::{Array, same};
@@ -8,7 +9,6 @@ use crate::conformance::properties::Outcome;
 use crate::conformance::subject::{Case, Subject, parameters};
 use crate::contract::Attention;
 use crate::probe::Probe;
-use crate::random::RandomKey;
 
 /// Whether `other` has the same parameters bit for bit, and the same outputs with and without dropout.
 fn is_the_same<A: Attention>(subject: &Subject<A>, other: &A) -> Outcome {

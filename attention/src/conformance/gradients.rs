@@ -12,13 +12,13 @@
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
+use heedful_random::RandomKey;
 
 use crate::conformance::array::{Array, finite, same};
 use crate::conformance::properties::Outcome;
 use crate::conformance::subject::{Case, Subject, coefficients};
 use crate::contract::{Attention, AttentionInput};
 use crate::probe::Probe;
-use crate::random::RandomKey;
 use crate::visibility::Visibility;
 
 /// The first step, in units of directions with elements up to 1.5.

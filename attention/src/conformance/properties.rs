@@ -5,6 +5,8 @@
 use std::any::Any;
 use std::ops::Range;
 
+use heedful_random::RandomKey;
+
 use crate::abilities::Causality;
 use crate::conformance::array::{Array, finite, same};
 use crate::conformance::expected::expected_panic;
@@ -14,7 +16,6 @@ use crate::engine::{Engine, Executed};
 use crate::placement::Role;
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::visibility::Visibility;
 
 /// How far sums in another order may be apart.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
+use heedful_random::RandomKey;
 
 use crate::abilities::Causality;
 use crate::conformance::array::Array;
@@ -15,7 +16,6 @@ use crate::engine::{Executed, Normaliser};
 use crate::logits::Logits;
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, AnyMechanism};
 use crate::visibility::{Span, Visibility};
 

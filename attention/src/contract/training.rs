@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use burn::module::{Flag, Module, Param};
 use burn::tensor::Device;
+use heedful_random::RandomKey;
 
 use crate::contract::Losses;
-use crate::random::RandomKey;
 
 /// Training as Burn's own layers understand it: on devices with autodiff, unless the module was frozen or made by [`valid`](Module::valid).
 #[derive(Module, Debug)]

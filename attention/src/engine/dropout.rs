@@ -14,11 +14,11 @@ use burn::backend::Dispatch;
 #[cfg(feature = "cube")]
 use burn::backend::DispatchDevice;
 use burn::tensor::{Tensor, TensorData};
+use heedful_random::{RandomKey, generator};
 use rand::Rng;
 use rayon::prelude::*;
 
 pub(crate) use self::operator::{Draws, DropoutOperator};
-use crate::random::{RandomKey, generator};
 
 /// Zeroes each element with the given probability and scales the others by `1 / (1 - probability)`; without a key, or with probability 0, returns
 /// `x` as it is.

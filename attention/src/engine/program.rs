@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
+use heedful_random::RandomKey;
 
 use super::each::Each;
 use super::heads::repeat_heads;
 use super::{GaussianWeights, Normaliser, SoftCap};
-use crate::random::RandomKey;
 use crate::visibility::Mask;
 
 /// One attention, ready to be executed.

@@ -69,9 +69,9 @@ pub(super) mod tests {
     //! What the tests of such operators share: they compare them with compositions of tensor operations in double precision.
 
     use burn::tensor::{DType, Device, Tensor, TensorData};
+    use heedful_random::RandomKey;
 
     use crate::init::Init;
-    use crate::random::RandomKey;
 
     /// Normal numbers that the name decides.
     pub(in crate::engine) fn drawn<const D: usize>(name: &str, shape: [usize; D], device: &Device, dtype: DType) -> Tensor<D> {

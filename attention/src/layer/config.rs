@@ -4,6 +4,7 @@ use std::fmt;
 
 use burn::config::Config;
 use burn::tensor::Device;
+use heedful_random::RandomKey;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -12,7 +13,6 @@ use super::AttentionLayer;
 use crate::engine::Engine;
 use crate::error::ConfigError;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::registry::AnyMechanism;
 
 /// Configuration of an [`AttentionLayer`].
@@ -272,7 +272,7 @@ impl AttentionConfig {
         };
         let placement = self.placement()?;
         mechanism.validate(&placement)?;
-        let root = self.seed.map_or_else(|| RandomKey::drawn(device), RandomKey::from_seed);
+        let root = self.seed.map_or_else(|| crate::random::drawn_key(device), RandomKey::from_seed);
         let key = root.named("layer").numbered(self.layer as u64);
         let attention = mechanism.init(&placement, &key, device);
         Ok(AttentionLayer::from_attention(attention, &placement, &key.named("dropout")).with_engine(self.engine))

@@ -22,6 +22,7 @@ use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::learned_relative::LearnedRelativeConfig;
@@ -34,7 +35,6 @@ use crate::logits::{LogitFacts, Logits, shared_in_order};
 use crate::mechanisms::default_sizes::quarter;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Idle, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 

@@ -20,6 +20,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Device, Tensor, TensorData};
+use heedful_random::RandomKey;
 
 pub use self::config::{AftConfig, AftForm};
 use self::means::{HIDDEN, over_all, over_pairs, over_past};
@@ -35,7 +36,6 @@ use crate::logits::{rows_at, starts};
 use crate::memory::KeyValueState;
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
 
 /// Attention without products of queries and keys.

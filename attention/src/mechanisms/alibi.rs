@@ -15,6 +15,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::relative::distances;
@@ -28,7 +29,6 @@ use crate::linear::linear_at;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
 use crate::sink_columns::SinkColumns;
 use crate::visibility::Span;

@@ -13,6 +13,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
@@ -28,7 +29,6 @@ use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::recurrent_attention::factors;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 use crate::visibility::{Mask, Span, Visibility};

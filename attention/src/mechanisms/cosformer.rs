@@ -14,6 +14,7 @@ use burn::module::Module;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor, TensorData};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, distribution};
@@ -22,7 +23,6 @@ use crate::engine::recurrence::in_32_bits;
 use crate::feature_attention::{FeatureAttention, Features, Side};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// Configuration of cosFormer.

@@ -8,6 +8,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Device, Tensor};
+use heedful_random::RandomKey;
 
 use crate::conformance::formula::{Formula, Query, sigmoid as plain_sigmoid, softplus as plain_softplus};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
@@ -17,7 +18,6 @@ use crate::heads::{repeat_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::selective_decay::SelectiveDecay;
 use crate::short_convolution::{self, ShortConvolution};

@@ -18,6 +18,7 @@ use burn::module::{Module, Param};
 use burn::nn::{RmsNorm, RmsNormConfig};
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query, dot, softmax};
@@ -28,7 +29,6 @@ use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::probe::{Observation, Probe};
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::softmax_attention::{HeadCall, Heads, Latest, SoftmaxAttention, seen_pairs};
 

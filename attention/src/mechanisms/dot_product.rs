@@ -10,6 +10,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::qk_norm::{HeadNorm, QkNorm, normalised};
@@ -23,7 +24,6 @@ use crate::linear::linear_at;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
 use crate::visibility::Span;
 

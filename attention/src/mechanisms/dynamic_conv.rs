@@ -15,6 +15,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
@@ -25,7 +26,6 @@ use crate::kernel_attention::{self, EVEN_KERNELS, Execution, Kernel, KernelAtten
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// Configuration of [`DynamicConv`].

@@ -10,6 +10,7 @@ mod range;
 use burn::module::{Module, ModuleDisplay};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
+use heedful_random::RandomKey;
 
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
@@ -22,7 +23,6 @@ use crate::linear::linear;
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::visibility::{Mask, Span, Visibility, selected};
 
 use self::range::Logarithms;

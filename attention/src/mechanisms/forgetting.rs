@@ -19,6 +19,7 @@ use burn::nn::Linear;
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{self, Formula, Query, dot};
@@ -31,7 +32,6 @@ use crate::linear::{linear, linear_at};
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 

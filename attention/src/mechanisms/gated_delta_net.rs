@@ -11,6 +11,7 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
@@ -19,7 +20,6 @@ use crate::error::ConfigError;
 use crate::gated_norm::HeadNorm;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::recurrent_attention::{RecurrentAttention, expanded};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 

@@ -7,6 +7,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::silu;
 use burn::tensor::{Device, Tensor};
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Query, sigmoid};
@@ -17,7 +18,6 @@ use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init::Init;
 use crate::linear::linear;
-use crate::random::RandomKey;
 
 /// How what a head reads is normalised over its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

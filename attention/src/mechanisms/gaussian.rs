@@ -21,6 +21,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 pub use self::kernel::GaussianLogits;
@@ -40,7 +41,6 @@ use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 

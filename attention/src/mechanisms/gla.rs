@@ -13,6 +13,7 @@ use burn::nn::Linear;
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{self, Formula, Query};
@@ -24,7 +25,6 @@ use crate::init;
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, expanded, real};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 

@@ -15,6 +15,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +35,6 @@ use crate::placement::Placement;
 use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
 use crate::qk_norm::{HeadNorm, QkNorm, normalised};
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 

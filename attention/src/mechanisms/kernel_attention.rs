@@ -13,6 +13,7 @@ use burn::module::{Module, ModuleDisplay};
 use burn::nn::Linear;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
@@ -33,7 +34,6 @@ use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::visibility::{Mask, Shown, Span, Visibility, hidden_logit, least_visible_logit};
 
 /// What lightweight and dynamic convolutions differ in from the released code.

@@ -14,6 +14,7 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
@@ -21,7 +22,6 @@ use crate::error::ConfigError;
 use crate::init::Init;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 
 /// Configuration of a softmax with a learned sink.

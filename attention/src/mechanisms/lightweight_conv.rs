@@ -12,6 +12,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
@@ -20,7 +21,6 @@ use crate::init::Init;
 use crate::kernel_attention::{self, EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// Configuration of [`LightweightConv`].

@@ -12,6 +12,7 @@ use burn::module::Module;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, distribution, log_sum_of_products, softmax};
@@ -21,7 +22,6 @@ use crate::engine::recurrence::in_32_bits;
 use crate::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// What channels of queries and keys are mapped to, each by itself.

@@ -23,6 +23,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
@@ -40,7 +41,6 @@ use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Idle, Kind, Mechanism};
 use crate::sequence_projection::{ProjectionInit, ProjectionKind, SequenceProjection, window_of};
 use crate::visibility::{Span, Visibility, hidden_logit};

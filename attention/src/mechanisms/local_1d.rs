@@ -12,6 +12,7 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
@@ -19,7 +20,6 @@ use crate::error::ConfigError;
 use crate::mechanisms::default_sizes::near_square_root;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 

@@ -32,6 +32,7 @@ mod formula;
 use burn::module::{Module, RunningState};
 use burn::nn::Linear;
 use burn::tensor::{Tensor, TensorData};
+use heedful_random::RandomKey;
 
 use self::buckets::{Buckets, Hash};
 use self::chunks::Chunking;
@@ -46,7 +47,6 @@ use crate::linear::linear;
 use crate::memory::KeyValueState;
 use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::softmax_attention::tiled_or_dense;
 use crate::visibility::{Mask, Span, Visibility, hidden_logit};
 

@@ -14,6 +14,7 @@ use burn::nn::Linear;
 use burn::tensor::activation::silu;
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::conformance::formula::{Formula, Query, sigmoid, softplus};
@@ -26,7 +27,6 @@ use crate::init::{self, Init};
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 use crate::selective_decay::SelectiveDecay;

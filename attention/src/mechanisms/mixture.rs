@@ -12,6 +12,7 @@ use burn::module::{Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::synthesizer_random::SynthesizerRandomConfig;
@@ -23,7 +24,6 @@ use crate::init::Init;
 use crate::logits::{LogitFacts, Logits, shared_in_order};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 

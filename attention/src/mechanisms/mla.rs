@@ -20,6 +20,7 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
+use heedful_random::RandomKey;
 
 pub use self::config::MlaConfig;
 use super::rotary::tables::Tables;
@@ -33,7 +34,6 @@ use crate::memory::KeyValueState;
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
 use crate::qk_norm::{HeadNorm, normalised};
-use crate::random::RandomKey;
 use crate::softmax_attention::tiled_or_dense;
 use crate::visibility::{Span, Visibility};
 

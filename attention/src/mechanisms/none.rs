@@ -9,6 +9,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
@@ -18,7 +19,6 @@ use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism, Positioning};
 
 /// Configuration of [`NoAttention`]. There is nothing to choose.

@@ -18,6 +18,7 @@ use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{self, Formula};
@@ -33,7 +34,6 @@ use crate::logits::{LogitFacts, Logits, shared_in_order};
 use crate::parameter_formula::ParameterFormula;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 

@@ -12,6 +12,7 @@ use burn::module::{Module, RunningState};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor, TensorData};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, dot, log_sum_of_products, softmax};
@@ -23,7 +24,6 @@ use crate::init::Init;
 use crate::linear::projected;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// What is added to features that may all be 0.

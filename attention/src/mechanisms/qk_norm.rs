@@ -9,6 +9,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Tensor};
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Query;
@@ -17,7 +18,6 @@ use crate::error::ConfigError;
 use crate::init::Init;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 
 /// How queries and keys are normalised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

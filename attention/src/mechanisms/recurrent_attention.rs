@@ -10,6 +10,7 @@ mod formula;
 use burn::module::{Module, ModuleDisplay};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
+use heedful_random::RandomKey;
 
 pub(super) use self::formula::{PlainRecurrence, real};
 use crate::abilities::{Abilities, Causality};
@@ -22,7 +23,6 @@ use crate::linear::linear;
 use crate::placement::Placement;
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
-use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
 
 /// Consecutive elements, and what a mechanism knows of their surroundings.

@@ -12,6 +12,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query};
@@ -24,7 +25,6 @@ use crate::init::Init;
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 

@@ -4,6 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::softplus;
 use burn::tensor::{Device, Tensor, TensorData};
+use heedful_random::RandomKey;
 use rand::RngExt;
 
 use crate::engine::recurrence::in_32_bits;
@@ -11,7 +12,6 @@ use crate::heads::split_heads;
 use crate::init;
 use crate::linear::linear;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 
 /// First step sizes of decays lie between these, evenly on a logarithmic scale.
 const STEPS: [f64; 2] = [1e-3, 0.1];

@@ -2,13 +2,13 @@
 
 use burn::module::{Module, Param, RunningState};
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
 use crate::engine::columns_from;
 use crate::init::Init;
 use crate::logits::starts;
-use crate::random::RandomKey;
 use crate::visibility::{Span, hidden_logit};
 
 /// How positions become slots.

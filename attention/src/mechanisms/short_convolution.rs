@@ -6,6 +6,7 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{DType, Device, Tensor};
+use heedful_random::RandomKey;
 
 use crate::conformance::formula::{Query, sigmoid};
 use crate::engine::convolution::Convolution;
@@ -13,7 +14,6 @@ use crate::engine::fused::has_kernels_in_main_memory;
 use crate::heads::split_heads;
 use crate::init::Init;
 use crate::linear::linear;
-use crate::random::RandomKey;
 use crate::recurrent_attention::Stretch;
 
 /// A convolution of each channel with the latest elements, and a SiLU.

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
@@ -28,7 +29,6 @@ use crate::mechanisms::default_sizes::{near_root, quarter};
 use crate::mechanisms::sparse_strided::factors;
 use crate::pattern::{Factorised, Integration, Pattern, turn};
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 

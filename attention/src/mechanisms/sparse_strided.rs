@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query};
@@ -26,7 +27,6 @@ use crate::error::ConfigError;
 use crate::mechanisms::default_sizes::near_root;
 use crate::pattern::{Factorised, Integration, Pattern, turn};
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 

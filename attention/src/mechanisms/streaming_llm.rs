@@ -22,6 +22,7 @@ use std::ops::Range;
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
@@ -30,7 +31,6 @@ use crate::error::ConfigError;
 use crate::mechanisms::default_sizes::quarter;
 use crate::pattern::Pattern;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, Positioning};
 use crate::restricted::{Execution, Restricted, validate_logits};
 

@@ -12,6 +12,7 @@ use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, dot};
@@ -24,7 +25,6 @@ use crate::logits::{LogitFacts, Logits, rows_at};
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 

@@ -9,6 +9,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, dot};
@@ -21,7 +22,6 @@ use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, Card, Idle, Kind, Mechanism};
 use crate::visibility::Span;
 

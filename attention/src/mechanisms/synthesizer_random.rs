@@ -12,6 +12,7 @@
 use burn::module::{Module, Param, RunningState};
 use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
@@ -22,7 +23,6 @@ use crate::init::Init;
 use crate::logits::{LogitFacts, Logits, rows_at, starts};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 

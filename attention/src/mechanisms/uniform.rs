@@ -9,6 +9,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::Formula;
@@ -17,7 +18,6 @@ use crate::engine::LogitTerms;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
 use crate::visibility::Span;
 

@@ -5,6 +5,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use heedful_random::RandomKey;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -14,7 +15,6 @@ use crate::conformance::Formula;
 use crate::error::ConfigError;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 
 /// The field of a table that says which mechanism it is.
 const NAME: &str = "name";

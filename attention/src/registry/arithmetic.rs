@@ -109,9 +109,9 @@ impl ModuleVisitor for Maps {
 mod tests {
     use super::*;
     use burn::tensor::Device;
+    use heedful_random::RandomKey;
 
     use crate::mechanisms::lsh::{Lsh, LshConfig};
-    use crate::random::RandomKey;
     use crate::registry::AnyMechanism;
 
     const LENGTH: usize = 256;

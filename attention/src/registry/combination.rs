@@ -182,11 +182,11 @@ fn either(list: &str) -> String {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
+    use heedful_random::RandomKey;
 
     use super::*;
     use crate::abilities::Causality;
     use crate::contract::Attention;
-    use crate::random::RandomKey;
     use crate::registry::Card;
 
     #[test]

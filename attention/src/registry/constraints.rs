@@ -68,11 +68,11 @@ impl ModuleMapper for Tie {
 mod tests {
     use burn::optim::GradientsParams;
     use burn::tensor::{Device, TensorData};
+    use heedful_random::RandomKey;
 
     use super::*;
     use crate::mechanisms::adaptive_span::AdaptiveSpan;
     use crate::placement::{Placement, Role};
-    use crate::random::RandomKey;
     use crate::registry::{AnyAttention, AnyMechanism};
 
     /// Two layers, of which the second has an adaptive span.

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use burn::tensor::Device;
+use heedful_random::RandomKey;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -11,7 +12,6 @@ use crate::conformance::Formula;
 use crate::error::ConfigError;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::softmax_attention::SoftmaxAttention;
 
 /// A configuration of a mechanism, and with it everything that the toolkit knows about the mechanism.

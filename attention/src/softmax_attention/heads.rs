@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Tensor;
+use heedful_random::RandomKey;
 
 use super::{Weighing, seen_pairs};
 use crate::contract::{Losses, Pairs, Positions, SinkCache};
@@ -11,7 +12,6 @@ use crate::engine::Engine;
 use crate::init::Init;
 use crate::logits::{LogitFacts, Logits};
 use crate::probe::{Observation, Probe};
-use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
 
 /// What was seen at the latest call. Steps of training ask for the same again and again, and masks and tiles are kept with what they are of.

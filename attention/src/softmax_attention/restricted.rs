@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::{Losses, Positions, SinkCache};
@@ -18,7 +19,6 @@ use crate::init::Init;
 use crate::logits::{LogitFacts, Logits, shared_in_order};
 use crate::pattern::{Grouping, Pattern};
 use crate::placement::Placement;
-use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism};
 use crate::visibility::{Span, Visibility};
 

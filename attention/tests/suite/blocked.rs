@@ -13,11 +13,11 @@ use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::pattern::Pattern;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyLogits, AnyMechanism};
 use heedful_attention::restricted::{Execution, Restricted};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::{Span, Visibility};
+use heedful_random::RandomKey;
 
 use crate::array::{Array, same};
 use crate::backends::{Backend, backends, flex};

@@ -27,9 +27,9 @@ use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFac
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyMechanism, Kind};
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 use crate::array::{Array, finite};
 use crate::backends::flex;

@@ -13,9 +13,9 @@ use heedful_attention::engine::{
 use heedful_attention::mechanisms::cosformer::CosformerConfig;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::{Span, Visibility};
+use heedful_random::RandomKey;
 
 use crate::array::{Array, finite, same};
 use crate::backends::{Backend, backends, flex};

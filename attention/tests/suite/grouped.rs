@@ -7,8 +7,8 @@ use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::{AttentionProgram, Bias, Content, Dropout, LogitTerms, Normaliser, Ramp, SoftSpan, Weighting, reference};
 use heedful_attention::heads::repeat_heads;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::{Span, Visibility};
+use heedful_random::RandomKey;
 
 use crate::array::{Array, same};
 use crate::backends::{backends, flex};

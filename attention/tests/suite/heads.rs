@@ -9,8 +9,8 @@ use heedful_attention::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use heedful_attention::mechanisms::uniform::{Uniform, UniformConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::softmax_attention::{HeadCall, Heads, SoftmaxAttention};
+use heedful_random::RandomKey;
 
 use crate::backends::backends;
 

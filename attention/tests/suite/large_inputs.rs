@@ -13,9 +13,9 @@ use heedful_attention::mechanisms::softpick::SoftpickConfig;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 use crate::array::{Array, finite};
 use crate::backends::{backends, flex};

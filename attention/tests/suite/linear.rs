@@ -6,8 +6,8 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use heedful_attention::init::{self, Init};
 use heedful_attention::linear::{Products, linear, projected};
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_random::RandomKey;
 
 use crate::backends::backends;
 

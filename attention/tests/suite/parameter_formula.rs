@@ -27,8 +27,8 @@ use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFac
 use heedful_attention::mechanisms::t5_bias::T5BiasConfig;
 use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use heedful_random::RandomKey;
 
 use crate::variants::{parse, variants};
 

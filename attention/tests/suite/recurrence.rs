@@ -15,8 +15,8 @@ use heedful_attention::linear::linear;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
-use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::{Span, Visibility};
+use heedful_random::RandomKey;
 
 use crate::array::{Array, same};
 use crate::backends::{backends, flex};

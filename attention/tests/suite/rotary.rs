@@ -8,9 +8,9 @@ use heedful_attention::engine::LogitTerms;
 use heedful_attention::logits::{LogitFacts, Logits};
 use heedful_attention::mechanisms::rotary::{Rotary, RotaryConfig};
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::Span;
+use heedful_random::RandomKey;
 
 use crate::backends::flex;
 use crate::variants::placement;

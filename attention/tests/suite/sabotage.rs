@@ -21,10 +21,10 @@ use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandom;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyLogits, AnyMechanism, AnyState};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 use crate::backends::flex;
 use crate::gradients::gradients_agree;

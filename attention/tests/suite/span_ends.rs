@@ -11,9 +11,9 @@ use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, Sof
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::{Span, Visibility};
+use heedful_random::RandomKey;
 
 use crate::array::{Array, same};
 use crate::backends::{backends, flex};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use burn::backend::DispatchDevice;
-use heedful_experiments::backend::Backend;
+use heedful_backends::Backend;
 
 pub(crate) fn main() -> ExitCode {
     let mut found = 0;

@@ -27,7 +27,7 @@ use cubek::matmul::routine::BlueprintStrategy::Inferred;
 use cubek::matmul::strategy::Strategy;
 use cubek::std::InputBinding;
 use half::bf16;
-use heedful_experiments::backend::Backend;
+use heedful_backends::Backend;
 use serde_json::json;
 
 /// Time products of matrices as a training step has them.

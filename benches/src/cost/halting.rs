@@ -10,7 +10,6 @@ use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use clap::Args;
 use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::random::RandomKey;
 use heedful_host::exit::ProgramError;
 use heedful_host::rounds::{Series, in_turn};
 use heedful_models::block::BlockConfig;
@@ -18,6 +17,7 @@ use heedful_models::depth::{DepthConfig, SharedConfig};
 use heedful_models::halting::HaltingConfig;
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::residual::NormOrder;
+use heedful_random::RandomKey;
 
 use crate::peers::options::positive;
 use crate::training_step::ModelSizes;

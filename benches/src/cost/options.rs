@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use heedful_attention::error::ConfigError;
 use heedful_attention::registry::AnyMechanism;
-use heedful_host::backend::Backend;
+use heedful_backends::Backend;
 use heedful_host::exit::ProgramError;
 use heedful_host::names::listed;
 use heedful_models::precision::Precision;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::engine::Engine;
 use heedful_attention::init::Init;
-use heedful_attention::random::RandomKey;
 use heedful_models::precision::Precision;
+use heedful_random::RandomKey;
 use indicatif::ProgressBar;
 
 use super::crossover::DENSE;

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use crate::whole_files::WriteError;
+use crate::whole_files::FileError;
 
 /// Exit code of a command that cannot be meant: unknown option, mechanism or field, impossible combination, bad configuration file.
 pub const USAGE_EXIT: u8 = 2;
@@ -58,8 +58,8 @@ impl ProgramError {
     }
 }
 
-impl From<WriteError> for ProgramError {
-    fn from(error: WriteError) -> Self {
+impl From<FileError> for ProgramError {
+    fn from(error: FileError) -> Self {
         Self::failure(error)
     }
 }

@@ -1,5 +1,7 @@
 //! Names that were listed, and names that were mistyped.
 
+use crate::exit::ProgramError;
+
 /// The parts of a text between commas that stand in no list and no table, without blanks around them.
 pub fn listed(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0i32, 0);
@@ -59,6 +61,11 @@ fn words(name: &str) -> Vec<&str> {
     let mut words: Vec<&str> = name.split(['-', '_', ' ']).filter(|word| !word.is_empty()).collect();
     words.sort_unstable();
     words
+}
+
+/// The usage error for an unknown name: ``unknown attention `x`; did you mean `y`? (--list shows all)``.
+pub fn unknown(what: &str, name: &str, known: &[&str], remedy: &str) -> ProgramError {
+    ProgramError::usage(format!("unknown {what} `{name}`{} ({remedy})", suggestion(name, known.iter().copied())))
 }
 
 #[cfg(test)]

@@ -34,9 +34,10 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// That of this process, whose program is built from `commit`, with sources that are `clean`, `changed` or anything else for unknown. Call it where the CPU
+    /// That of this process, whose program is built from `commit`, with sources that are `clean`, `changed` or anything else for
+    /// unknown, and cargo features that change what computes. Call it where the CPU
     /// backends compute, see [`crate::threads::among_workers`].
-    pub fn built_from(commit: &str, sources: &str) -> Self {
+    pub fn built_from(commit: &str, sources: &str, features: Vec<String>) -> Self {
         Self {
             commit: commit.to_owned(),
             is_clean: match sources {
@@ -45,7 +46,7 @@ impl Provenance {
                 _ => None,
             },
             compiler: env!("HEEDFUL_COMPILER").to_owned(),
-            features: features().into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name.to_owned()).collect(),
+            features,
             instruction_set: instruction_set(),
             cpu_features: cpu_features().into_iter().map(str::to_owned).collect(),
             caches: caches(),
@@ -96,34 +97,6 @@ fn has_own_sources(root: &Path) -> bool {
     listed.is_some_and(|listed| listed.lines().any(|line| line.starts_with("??") || line.contains("examples/")))
 }
 
-/// The features that change what computes, and whether they are compiled in. `default` and `cube` stand for others.
-fn features() -> [(&'static str, bool); 10] {
-    macro_rules! compiled {
-        ($($name:literal),*; $($of_burn:literal: $is_in:expr),*) => {
-            [$(($name, cfg!(feature = $name)),)* $(($of_burn, cfg!(feature = $of_burn) || $is_in),)*]
-        };
-    }
-    compiled!("ndarray", "wgpu", "vulkan", "metal", "webgpu", "cuda", "cuda-cpp", "rocm"; "fusion": gpu_backends_fuse(), "autotune": gpu_backends_tune())
-}
-
-/// Whether Burn's GPU backends join operations, whoever asked for it: with its feature their type is another one.
-fn gpu_backends_fuse() -> bool {
-    #[cfg(feature = "cube")]
-    return std::any::TypeId::of::<burn_cubecl::Cube>() != std::any::TypeId::of::<burn_cubecl::CubeBackend>();
-    #[cfg(not(feature = "cube"))]
-    false
-}
-
-/// Whether Burn's GPU backends choose kernels by timing them, whoever asked for it: with its feature they do so by default.
-fn gpu_backends_tune() -> bool {
-    #[cfg(feature = "cube")]
-    use burn_cubecl::kernel::matmul::MatmulStrategy;
-    #[cfg(feature = "cube")]
-    return !matches!(MatmulStrategy::default(), MatmulStrategy::Cube);
-    #[cfg(not(feature = "cube"))]
-    false
-}
-
 fn instruction_set() -> String {
     let chosen = format!("{:?}", pulp::Arch::new());
     match chosen.split('(').next().unwrap_or_default() {
@@ -167,7 +140,7 @@ mod tests {
     use super::*;
 
     fn here() -> Provenance {
-        Provenance::built_from("unknown", "unknown")
+        Provenance::built_from("unknown", "unknown", Vec::new())
     }
 
     #[test]
@@ -233,28 +206,5 @@ mod tests {
         assert!(here.threads >= 1 && here.compiler.starts_with("rustc ") && !here.instruction_set.is_empty(), "{here:?}");
         #[cfg(target_arch = "x86_64")]
         assert_eq!(here.instruction_set != "scalar", here.cpu_features.contains(&"avx2".to_owned()), "{here:?}");
-    }
-
-    #[test]
-    fn every_feature_that_is_compiled_in_is_named() {
-        let named = here().features;
-        let has = |name: &str| named.iter().any(|other| other == name);
-        assert_eq!((has("ndarray"), has("wgpu")), (cfg!(feature = "ndarray"), cfg!(feature = "wgpu")), "{named:?}");
-        assert!(has("fusion") || !cfg!(feature = "fusion"), "{named:?}");
-        assert!(has("autotune") || !cfg!(feature = "autotune"), "{named:?}");
-        #[cfg(feature = "cube")]
-        assert_eq!(has("fusion"), std::any::type_name::<burn::backend::Cube>().contains("Fusion"), "{named:?}");
-    }
-
-    /// A feature that is added to the manifest is to be recorded as well.
-    #[test]
-    fn all_features_of_the_manifest_are_known() {
-        let manifest: toml::Table = include_str!("../Cargo.toml").parse().unwrap();
-        let written = manifest["features"].as_table().unwrap().keys().map(String::as_str);
-        let mut written: Vec<&str> = written.filter(|name| !["default", "cube"].contains(name)).collect();
-        let mut known = features().map(|(name, _)| name);
-        written.sort_unstable();
-        known.sort_unstable();
-        assert_eq!(written, known);
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::provenance::Provenance;
-use crate::whole_files::{WriteError, write_atomically};
+use crate::whole_files::{FileError, make_folder, write_atomically};
 
 /// The name of the file of results.
 pub const FILE: &str = "rounds.json";
@@ -96,9 +96,9 @@ impl Rounds {
     /// Writes `rounds.json` and, for readers, `rounds.md` into a folder, which is made if it is not there.
     ///
     /// # Errors
-    /// [`WriteError`].
-    pub fn write(&self, folder: &Path) -> Result<(), WriteError> {
-        fs::create_dir_all(folder).map_err(|source| WriteError { path: folder.to_owned(), source })?;
+    /// [`FileError`].
+    pub fn write(&self, folder: &Path) -> Result<(), FileError> {
+        make_folder(folder)?;
         let json = serde_json::to_string_pretty(self).expect("texts and numbers are JSON");
         write_atomically(&folder.join(FILE), format!("{json}\n").as_bytes())?;
         write_atomically(&folder.join("rounds.md"), format!("# Measured in rounds\n\n{}", self.table()).as_bytes())

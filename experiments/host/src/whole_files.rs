@@ -10,14 +10,58 @@ use std::path::{Path, PathBuf};
 use crate::checksum::sha256_hex;
 use crate::process::Process;
 
-/// A file could not be written; the old file, if there was one, is intact.
+/// What the system refused to do with a file or folder.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write `{}`: {source}{}", path.display(), write_remedy(source))]
-pub struct WriteError {
-    /// The file.
-    pub path: PathBuf,
-    /// The system's reason.
-    pub source: io::Error,
+pub enum FileError {
+    /// A file could not be written; the old file, if there was one, is intact.
+    #[error("cannot write `{}`: {source}{}", path.display(), write_remedy(source))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A folder could not be made.
+    #[error("cannot make the folder `{}`: {source}{}", path.display(), write_remedy(source))]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// An existing file or folder could not be read.
+    #[error("cannot read `{}`: {source}; mend it or choose another --out", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl FileError {
+    /// A [`Write`](Self::Write).
+    pub fn write(path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Write { path: path.into(), source }
+    }
+
+    /// A [`Folder`](Self::Folder).
+    pub fn folder(path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Folder { path: path.into(), source }
+    }
+
+    /// A [`Read`](Self::Read).
+    pub fn read(path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Read { path: path.into(), source }
+    }
+}
+
+/// Makes a folder and those above it, if need be.
+///
+/// # Errors
+/// [`FileError::Folder`].
+pub fn make_folder(path: &Path) -> Result<(), FileError> {
+    fs::create_dir_all(path).map_err(|source| FileError::folder(path, source))
 }
 
 /// What to do where an output folder cannot be written, as the end of a message.
@@ -48,29 +92,29 @@ pub fn is_left_behind(path: &Path) -> bool {
 /// Replaces the file at `path` by `bytes`, whole or not at all.
 ///
 /// # Errors
-/// [`WriteError`]; the old file is then intact and no temporary file is left.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+/// [`FileError::Write`]; the old file is then intact and no temporary file is left.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     write_atomically_with(path, |file| file.write_all(bytes))
 }
 
 /// Replaces the file at `path` by what `write` puts into the file handed to it, whole or not at all.
 ///
 /// # Errors
-/// [`WriteError`], also for an error of `write`; the old file is then intact and no temporary file is left.
-pub fn write_atomically_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), WriteError> {
+/// [`FileError::Write`], also for an error of `write`; the old file is then intact and no temporary file is left.
+pub fn write_atomically_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), FileError> {
     let replace = || -> io::Result<()> {
         written(path, write)?.persist(path).map_err(|error| error.error)?;
         sync_folder(folder_of(path))
     };
-    replace().map_err(|source| WriteError { path: path.into(), source })
+    replace().map_err(|source| FileError::write(path, source))
 }
 
 /// Creates the file at `path` with `bytes`, whole or not at all; returns whether it did, which it does not where there is a file. Of several processes
 /// that try, one does, also on a network file system.
 ///
 /// # Errors
-/// [`WriteError`]; no temporary file is left.
-pub fn create_atomically(path: &Path, bytes: &[u8]) -> Result<bool, WriteError> {
+/// [`FileError::Write`]; no temporary file is left.
+pub fn create_atomically(path: &Path, bytes: &[u8]) -> Result<bool, FileError> {
     let create = || -> io::Result<bool> {
         match written(path, |file| file.write_all(bytes))?.persist_noclobber(path) {
             Ok(_) => sync_folder(folder_of(path)).map(|()| true),
@@ -78,7 +122,7 @@ pub fn create_atomically(path: &Path, bytes: &[u8]) -> Result<bool, WriteError> 
             Err(error) => Err(error.error),
         }
     };
-    create().map_err(|source| WriteError { path: path.into(), source })
+    create().map_err(|source| FileError::write(path, source))
 }
 
 /// What is to become the file at `path`, under another name.

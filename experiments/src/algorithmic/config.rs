@@ -1,11 +1,11 @@
 //! Configuration of the experiment.
 
+use heedful_data::exercise::ExerciseTask;
+use heedful_data::generate::Sizes;
+use heedful_data::generate::algorithmic::Shape;
 use heedful_models::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::data::exercise::ExerciseTask;
-use crate::data::generate::Sizes;
-use crate::data::generate::algorithmic::Shape;
 use crate::experiment::{Attention, Config};
 use crate::model::ModelSettings;
 use crate::options::ModelRun;

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use heedful_attention::mechanisms::lsh::Lsh;
 use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_data::tokenise::Tokeniser;
 use heedful_models::language_model::LanguageModel;
+use heedful_random::RandomKey;
 
 use crate::answers::{Answering, TokenExercise};
-use crate::tokenise::Tokeniser;
 
 /// After how many steps the positions of some exercises halted.
 pub(super) struct HaltingSteps {

@@ -28,6 +28,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use heedful_host::whole_files::{FileError, make_folder, write_atomically, write_atomically_with};
+
 pub use histogram::Histogram;
 pub use image::{ImageDistances, PixelChoice, SeenImage};
 pub(crate) use observe::of_change;
@@ -36,7 +38,6 @@ pub use record::{Kind, Observed, State};
 pub use statistics::{BucketStatistics, Extent, GateStatistics, HeadStatistics, Mean, Place, Places, Statistics};
 
 use crate::mixture_weights::MixtureShares;
-use crate::run_folder::{RunFolderError, write_atomically, write_atomically_with};
 
 /// Why an analysis could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +95,7 @@ pub enum AnalyseError {
     },
     /// A file could not be written.
     #[error(transparent)]
-    Folder(#[from] RunFolderError),
+    Folder(#[from] FileError),
 }
 
 /// Observations of a model, summed up as they come.
@@ -263,14 +264,14 @@ struct Files<'a> {
 
 impl Files<'_> {
     /// The path of a file, in a folder that is there.
-    fn at(&self, name: &str) -> Result<PathBuf, RunFolderError> {
+    fn at(&self, name: &str) -> Result<PathBuf, FileError> {
         let path = self.folder.join(name);
         let folder = path.parent().unwrap_or(self.folder);
-        fs::create_dir_all(folder).map_err(|source| RunFolderError::Folder { path: folder.into(), source })?;
+        make_folder(folder)?;
         Ok(path)
     }
 
-    fn write(&mut self, name: &str, sentence: &str, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> Result<(), RunFolderError> {
+    fn write(&mut self, name: &str, sentence: &str, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> Result<(), FileError> {
         write_atomically_with(&self.at(name)?, write)?;
         self.listed.push(Listed { name: name.into(), sentence: sentence.into() });
         Ok(())

@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use heedful_attention::heads::merge_heads;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::read::read;
-use heedful_host::device_failure::guarded;
+use heedful_backends::Backend;
+use heedful_backends::device_failure::guarded;
+use heedful_runs::run_folder::RunFolder;
 use indicatif::ProgressBar;
 
 use super::image::layer;
 use super::{Analysis, Kind, Observed, PixelChoice, State};
-use crate::backend::Backend;
 use crate::comparison::{Reloaded, reload, scoring_bar, write_page};
 use crate::error::{ExperimentError, print_line};
 use crate::experiment::definition::{Experiment, ReadSegment, Reading, Setup};
 use crate::mixture_weights;
-use crate::run_folder::RunFolder;
 
 /// Which model is shown what.
 #[derive(Clone, Debug, clap::Args)]

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use heedful_runs::markup;
+use heedful_runs::markup::markdown_table;
+
 use super::record::{Kind, State};
 use super::statistics::{HeadStatistics, Mean, Place};
 use super::{Analysis, Listed, named};
-use crate::markup;
-use crate::markup::markdown_table;
 
 /// The names of the statistics of a head, and which they are.
 type HeadColumn = (&'static str, fn(&HeadStatistics) -> Mean);

@@ -2,14 +2,15 @@
 
 use std::io::{self, BufWriter, Write};
 
+use heedful_host::whole_files::FileError;
+
 use super::histogram::Histogram;
 use super::record::{Kind, Observed, State};
 use super::statistics::{Mean, Place};
 use super::{Analysis, Files, named};
-use crate::run_folder::RunFolderError;
 
 /// Writes the tables of what was observed.
-pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError> {
+pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), FileError> {
     let statistics = &analysis.statistics;
     if !statistics.heads.is_empty() {
         let sentence = "Entropy, distance and shares of each head, as means over all queries of all texts.";
@@ -142,7 +143,7 @@ fn write_rows(
     sentence: &str,
     header: &str,
     mut rows: impl Iterator<Item = Vec<String>>,
-) -> Result<(), RunFolderError> {
+) -> Result<(), FileError> {
     files.write(name, sentence, |file| {
         let mut writer = csv::Writer::from_writer(BufWriter::new(file));
         writer.write_record(header.split(','))?;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use heedful_runs::run_folder::RunFolder;
+
 use super::record::tests::{observed, tokens};
 use super::*;
-use crate::markup::tests::{HOSTILE, assert_harmless};
-use crate::run_folder::RunFolder;
 
 /// A model with everything, two layers, two heads and two texts, at initialisation and after training.
 fn everything() -> Vec<Observed> {
@@ -250,8 +250,11 @@ fn a_module_without_a_name_is_the_model() {
 
 #[test]
 fn hostile_names_are_text_on_the_page_and_stay_inside_the_folder() {
-    let folder = written(&Analysis::new(HOSTILE, []));
-    assert_harmless(&fs::read_to_string(folder.path().join("analyse.md")).unwrap());
+    let folder = written(&Analysis::new("</script><img src=x>|../x**c**[e](f)\n# g", []));
+    let text = fs::read_to_string(folder.path().join("analyse.md")).unwrap();
+    for part in ["</script", "<img", "|../x", "**c**", "[e](f)", "\n# g"] {
+        assert!(!text.contains(part), "{part:?} in\n{text}");
+    }
     let place = RunFolder::at(Path::new("runs/mt")).analysis("../../x", 1);
     assert_eq!(place, Path::new("runs/mt/analysis/%2E.%2F..%2Fx-seed1"));
 }

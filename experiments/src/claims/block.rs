@@ -1,5 +1,6 @@
 //! A block of runs that claims share, as its file says it, and the lists of runs that programs make of it.
 
+use heedful_runs::settings::overlaid;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -15,7 +16,6 @@ use crate::memory_rl::MemoryRl;
 use crate::ponder::Ponder;
 use crate::pre_training::{MaskedModelling, SpanModelling};
 use crate::recall::{Recall, Track};
-use crate::settings::overlaid;
 use crate::swap::Swap;
 use crate::text_classification::TextClassification;
 use crate::text_generation::TextGeneration;

@@ -1,5 +1,8 @@
 //! A claim with its verdict, in words and numbers, as tables, pages and the book show it.
 
+use heedful_host::display::grouped;
+use heedful_metrics::Spread;
+use heedful_runs::plot::{Axis, Dots, dots, dots_height, picture};
 use serde::Serialize;
 
 use super::claim::{Claim, Published, Test};
@@ -7,10 +10,7 @@ use super::evidence::{ContenderScores, Evidence};
 use super::ledger::Ledger;
 use super::runs::Reason;
 use super::verdict::{ClaimVerdict, DescribedValue, TestVerdict, Verdicts};
-use crate::display::grouped;
 use crate::error::ExperimentError;
-use crate::metrics::Spread;
-use crate::plot::{Axis, Dots, dots, dots_height, picture};
 
 /// The width of a picture in pixels.
 const WIDTH: u32 = 760;

@@ -5,8 +5,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use heedful_attention::random::RandomKey;
 use heedful_host::rounds::{self, Rounds};
+use heedful_metrics::significance::median_ratio;
+use heedful_random::RandomKey;
 use serde::Deserialize;
 
 use super::claim::{Cost, Measured, NamedSeries, Timing};
@@ -14,7 +15,6 @@ use super::evidence::{ContenderScores, Evidence};
 use super::ledger::Ledger;
 use super::runs::{Reason, folder, waits_for};
 use crate::error::ExperimentError;
-use crate::metrics::significance::median_ratio;
 
 /// The file that sweeps of `cost` leave in their folder.
 const FILE: &str = "cost.json";

@@ -1,14 +1,14 @@
 //! What the runs say about one test, before it is decided.
 
-use heedful_attention::random::RandomKey;
+use heedful_host::display::{distinct, grouped};
+use heedful_metrics::significance::{Contrast, ItemStatistics, Margin, Resampled, Term, mcnemar, paired_t, welch, within_margin};
+use heedful_random::RandomKey;
 
 use super::claim::{NoLoss, Test};
 use super::cost;
 use super::ledger::Ledger;
 use super::runs::{Contender, Reason, Runs, SEED_TEST, waits_for};
 use super::sum::Sum;
-use crate::display::{distinct, grouped};
-use crate::metrics::significance::{Contrast, ItemStatistics, Margin, Resampled, Term, mcnemar, paired_t, welch, within_margin};
 
 /// Resamples of every randomised test and interval.
 const RESAMPLES: usize = 10_000;

@@ -1,16 +1,16 @@
 //! Pilots: the learning rate of a block, from the validation score of its baseline alone.
 
+use heedful_host::interrupt::Interrupt;
+use heedful_runs::record::{LEARNING_RATE, ResultRecord};
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RunFolder;
+use heedful_runs::settings::MECHANISMS;
 use toml::{Table, Value};
 
 use super::block::Block;
 use super::error::LedgerError;
 use super::running::{RunOptions, configured, is_interrupted, words};
 use crate::error::{Completion, ExperimentError, print_line};
-use crate::record::{LEARNING_RATE, ResultRecord};
-use crate::results::Results;
-use crate::run_folder::RunFolder;
-use crate::settings::MECHANISMS;
-use crate::train::Interrupt;
 
 /// The seed of pilots. Those of tests begin at 1 and never reach it.
 const SEED: i64 = 101;

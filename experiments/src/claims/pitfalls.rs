@@ -1,10 +1,11 @@
 //! What voids a test.
 
+use heedful_metrics::Spread;
+
 use super::claim::Pitfall;
 use super::ledger::integer;
 use super::runs::{Contender, Reason, Runs};
 use super::sum::Sum;
-use crate::metrics::Spread;
 
 /// Why a pitfall voids tests, or that it cannot be looked at; `None` if it does not. What another claim says is not looked at here.
 pub(super) fn reason(runs: &Runs<'_>, pitfall: &Pitfall) -> Option<Reason> {

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RunFolder;
 use toml::Value;
 
 use super::block::Block;
@@ -11,8 +13,6 @@ use super::error::LedgerError;
 use super::ledger::Ledger;
 use super::runs::folder;
 use crate::error::ExperimentError;
-use crate::results::Results;
-use crate::run_folder::RunFolder;
 
 /// A block with what is left of it.
 #[derive(Clone, Debug, PartialEq)]

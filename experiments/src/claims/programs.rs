@@ -11,11 +11,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use heedful_host::provenance::Provenance;
+use heedful_host::whole_files::write_atomically;
+
 use super::block::Block;
 use super::running::RunOptions;
 use crate::error::ExperimentError;
-use crate::provenance::{self, COPIED, Provenance};
-use crate::run_folder::write_atomically;
+use crate::provenance::{self, COPIED};
 
 /// The folder of all copies below that of all blocks' runs.
 const FOLDER: &str = "programs";

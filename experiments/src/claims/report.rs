@@ -4,6 +4,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use heedful_host::whole_files::write_atomically;
+use heedful_runs::markup::{code, left_aligned, markdown, markdown_table};
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 use serde::Serialize;
@@ -12,8 +14,6 @@ use super::card::{Card, cards};
 use super::ledger::Ledger;
 use super::verdict::Verdicts;
 use crate::error::ExperimentError;
-use crate::markup::{code, left_aligned, markdown, markdown_table};
-use crate::run_folder::write_atomically;
 
 const TEMPLATE: &str = include_str!("page/page.html.jinja");
 const STYLE: &str = include_str!("page/page.css");

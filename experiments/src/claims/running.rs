@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use heedful_host::interrupt::Interrupt;
 use heedful_host::machine::load;
+use heedful_host::whole_files::{file_name, write_atomically};
+use heedful_runs::settings::table_text;
 use toml::Table;
 
 use super::block::{Block, block_in_braces};
@@ -15,9 +18,6 @@ use super::programs::{self, program_of};
 use super::runs::folder;
 use crate::error::{Completion, ExperimentError, INTERRUPTED_EXIT, print_line};
 use crate::jobs::Shard;
-use crate::run_folder::{file_name, write_atomically};
-use crate::settings::table_text;
-use crate::train::Interrupt;
 
 /// The longest that a measurement of costs waits for an idle machine.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use heedful_host::display::distinct;
 use heedful_host::whole_files::file_name;
+use heedful_metrics::Combination;
+use heedful_metrics::significance::ItemStatistics;
+use heedful_runs::compare::group::Row;
+use heedful_runs::compare::items::{ItemOutputs, Missing};
+use heedful_runs::compare::runs::RunSource;
+use heedful_runs::record::ResultRecord;
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RunFolder;
 
 use super::block::Block;
 use super::ledger::Ledger;
 use super::sum::{Sum, Term};
-use crate::compare::group::Row;
-use crate::compare::items::{ItemOutputs, Missing};
-use crate::compare::runs::RunSource;
 use crate::comparison::RunList;
-use crate::display::distinct;
 use crate::error::ExperimentError;
-use crate::metrics::Combination;
-use crate::metrics::significance::ItemStatistics;
-use crate::record::ResultRecord;
-use crate::results::Results;
-use crate::run_folder::RunFolder;
 
 /// Seeds from which on tests are of seeds alone.
 pub(super) const SEED_TEST: usize = 8;

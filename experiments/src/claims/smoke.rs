@@ -3,7 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use heedful_attention::random::RandomKey;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::significance::median_ratio;
+use heedful_random::RandomKey;
+use heedful_runs::markup::aligned;
+use heedful_runs::record::ResultRecord;
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RunFolder;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -13,12 +19,6 @@ use super::error::LedgerError;
 use super::ledger::read;
 use super::running::{RunOptions, beside, configured, is_interrupted};
 use crate::error::{Completion, ExperimentError, print_line};
-use crate::markup::aligned;
-use crate::metrics::significance::median_ratio;
-use crate::record::ResultRecord;
-use crate::results::Results;
-use crate::run_folder::RunFolder;
-use crate::train::Interrupt;
 
 /// Its file in the ledger's folder.
 pub(super) const FILE: &str = "smoke.toml";

@@ -5,16 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
+use heedful_metrics::{Combination, ItemScore, ItemTable};
 use heedful_models::layout::LayerAttention;
+use heedful_random::RandomKey;
+use heedful_runs::record::ResultRecord;
+use heedful_runs::results::write_result;
+use heedful_runs::run_folder::RunFolder;
 use tempfile::TempDir;
 
 use super::*;
-use crate::metrics::{Combination, ItemScore, ItemTable};
 use crate::model::ModelSettings;
-use crate::record::ResultRecord;
-use crate::results::write_result;
-use crate::run_folder::RunFolder;
 
 const AGENTS: &str = r#"
 title = "agents"

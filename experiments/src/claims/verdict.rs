@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
+use heedful_metrics::significance::holm;
+
 use super::claim::{Claim, Cost, Difference, Failures, NoLoss, Pitfall, Side, Test};
 use super::cost::Costs;
 use super::evidence::Evidence;
@@ -11,7 +13,6 @@ use super::ledger::Ledger;
 use super::pitfalls;
 use super::runs::{Reason, Runs};
 use crate::error::ExperimentError;
-use crate::metrics::significance::holm;
 
 /// The level of all adjusted tests together.
 const LEVEL: f64 = 0.05;

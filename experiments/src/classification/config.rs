@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
+use heedful_data::generate::Sizes;
+use heedful_data::glue::GlueTask;
+use heedful_data::tokenise::TokeniserConfig;
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use heedful_models::swap::Swappable;
 use serde::{Deserialize, Serialize};
 
-use crate::data::generate::Sizes;
-use crate::data::glue::GlueTask;
 use crate::experiment::{Attention, Config};
 use crate::options::RunSettings;
 use crate::swap::UNCHANGED;
-use crate::tokenise::TokeniserConfig;
 use crate::train::ScheduleConfig;
 use crate::train::TrainingConfig;
 

@@ -1,12 +1,12 @@
 //! What tells a score apart from what it could be made of: examples held out, other test sets, weights that are drawn or stay, and layers that are left out.
 
+use heedful_data::glue::GlueTask;
 use heedful_models::classifier::Pooling;
+use heedful_runs::settings::Settings;
 
 use super::{Classification, ClassificationConfig};
-use crate::data::glue::GlueTask;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Config, Experiment};
-use crate::settings::Settings;
 use crate::swap::UNCHANGED;
 
 /// Refuses what cannot be, or changes nothing.
@@ -43,13 +43,13 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use burn::tensor::Device;
-    use heedful_attention::random::RandomKey;
     use heedful_models::classifier::Classifier;
+    use heedful_random::RandomKey;
+    use heedful_runs::settings::Assignment;
     use tempfile::TempDir;
 
     use super::*;
     use crate::experiment::Setup;
-    use crate::settings::Assignment;
     use crate::train::ParameterCount;
 
     /// A tiny BERT with a tokeniser.

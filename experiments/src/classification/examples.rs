@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::data::glue::{Entity, Example, GlueTask, Label, Target};
-use crate::tokenise::{CLASSIFY, SEPARATE, Tokeniser, TokeniserError};
+use heedful_data::glue::{Entity, Example, GlueTask, Label, Target};
+use heedful_data::tokenise::{CLASSIFY, SEPARATE, Tokeniser, TokeniserError};
 
 /// The tokens that stand around texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_part_that_is_read_also_where_the_vocabulary_lacks_them() {
-        let config = crate::tokenise::TokeniserConfig::Word { vocabulary: None, min_frequency: 2 };
+        let config = heedful_data::tokenise::TokeniserConfig::Word { vocabulary: None, min_frequency: 2 };
         let tokeniser = Tokeniser::train(&config, ["good film good film"].into_iter()).unwrap();
         let mut encoder = Encoder { tokeniser: &tokeniser, frame: Frame::OWN, max_length: 5, truncated: 0 };
         let example = |first: &str| Example::new(first, None, Label::Class(0));

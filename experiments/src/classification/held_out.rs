@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rand::seq::SliceRandom;
 
 use super::examples::TokenExample;
@@ -54,8 +54,9 @@ fn renumbered(examples: Vec<(bool, TokenExample)>) -> Vec<TokenExample> {
 
 #[cfg(test)]
 mod tests {
+    use heedful_data::glue::Label;
+
     use super::*;
-    use crate::data::glue::Label;
 
     fn examples(count: usize, of_question: Option<usize>) -> Vec<TokenExample> {
         let example = |index: usize| TokenExample {

@@ -5,9 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::store::{ModuleSnapshot, SafetensorsStore};
+use heedful_data::tokenise::Tokeniser;
 use heedful_host::checksum::sha256_hex;
+use heedful_host::whole_files::file_name;
 use heedful_models::classifier::Classifier;
 use heedful_models::weights::unfit;
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RunFolder;
+use heedful_runs::settings::{Settings, UNSET, complete, completed};
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensorError, SafeTensors};
 use toml::Table;
@@ -15,10 +20,6 @@ use toml::Table;
 use super::ClassificationConfig;
 use super::pretrained::{Read, beneath_init};
 use crate::error::ExperimentError;
-use crate::results::Results;
-use crate::run_folder::{RunFolder, file_name};
-use crate::settings::{Settings, UNSET, complete, completed};
-use crate::tokenise::Tokeniser;
 use crate::train::{Checkpoint, CheckpointFolder, MODEL};
 
 /// The table of the tokeniser in a configuration.

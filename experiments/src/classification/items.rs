@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::data::glue::{Label, Target};
-use crate::metrics::grouped::{Candidate, answer_scores, choice_accuracy, text_scores};
-use crate::metrics::{Combination, ConfusionScore, ItemScore, ItemTable};
+use heedful_data::glue::{Label, Target};
+use heedful_metrics::grouped::{Candidate, answer_scores, choice_accuracy, text_scores};
+use heedful_metrics::{Combination, ConfusionScore, ItemScore, ItemTable};
 
 use super::examples::{Question, TokenExample};
 use super::scoring::{candidates, class, highest, score, texts};
@@ -111,13 +111,13 @@ fn identity(example: &TokenExample) -> impl Iterator<Item = i64> {
 mod tests {
     use std::sync::Arc;
 
-    use heedful_attention::random::RandomKey;
+    use heedful_data::glue::{Entity, GlueTask};
+    use heedful_random::RandomKey;
     use rand::RngExt;
     use rand::seq::SliceRandom;
 
     use super::super::scoring::metrics;
     use super::*;
-    use crate::data::glue::{Entity, GlueTask};
 
     #[test]
     fn items_make_the_metrics_of_all_tasks_in_any_order_of_batches() {

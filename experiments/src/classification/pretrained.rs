@@ -7,9 +7,14 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
+use heedful_data::tokenise::Tokeniser;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::MetricColumn;
 use heedful_models::classifier::{Classifier, ClassifierConfig};
 use heedful_models::pretrained::{Architecture, Pretrained};
+use heedful_random::RandomKey;
+use heedful_runs::run_folder::{RunFolder, RunPaths};
+use heedful_runs::settings::Settings;
 use toml::{Table, Value};
 
 use super::examples::Frame;
@@ -17,18 +22,14 @@ use super::{Classification, ClassificationConfig, ClassificationTask, PreTrained
 use crate::comparison;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Experiment, Scores, Setup, Split};
-use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::pretrained::{
     Checksums, check_model, check_tokeniser, configuration, name, opened, refused, special_token, special_tokens, tokeniser, training,
 };
-use crate::run_folder::{RunFolder, RunPaths};
-use crate::settings::Settings;
 use crate::swap::contender;
 use crate::swap::replacement::{self, Beginning, beginning};
 use crate::swap::{UNCHANGED, best};
-use crate::tokenise::Tokeniser;
-use crate::train::{Interrupt, Task, load_model};
+use crate::train::{Task, load_model};
 
 /// The first metric of a task, of the model that all contenders begin with.
 const BEFORE: &str = "score before";
@@ -204,8 +205,9 @@ pub(super) fn columns() -> ([MetricColumn; 2], [MetricColumn; 3]) {
 mod tests {
     use std::path::PathBuf;
 
+    use heedful_runs::settings::Assignment;
+
     use super::*;
-    use crate::settings::Assignment;
 
     fn fixture(name: &str) -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained").join(name)

@@ -1,8 +1,8 @@
 //! Scores of what a model said of a set of examples.
 
-use crate::data::glue::{Label, Target};
-use crate::metrics::grouped::{Candidate, answer_scores, choice_accuracy, text_scores};
-use crate::metrics::{ConfusionMatrix, pearson, spearman};
+use heedful_data::glue::{Label, Target};
+use heedful_metrics::grouped::{Candidate, answer_scores, choice_accuracy, text_scores};
+use heedful_metrics::{ConfusionMatrix, pearson, spearman};
 
 use super::examples::{Question, TokenExample};
 
@@ -87,8 +87,9 @@ pub(super) fn highest(values: &[f32]) -> usize {
 mod tests {
     use std::sync::Arc;
 
+    use heedful_data::glue::{Entity, GlueTask};
+
     use super::*;
-    use crate::data::glue::{Entity, GlueTask};
 
     fn example(label: usize, group: Option<usize>, entity: Option<&str>) -> TokenExample {
         let entity = entity.map(|text| Entity { text: text.to_owned(), answers: Arc::from(["The Rhine".to_owned()]) });

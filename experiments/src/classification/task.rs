@@ -3,19 +3,20 @@
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_data::glue::{Label, Target};
+use heedful_data::tokenise::PAD;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{ItemScore, ItemTable};
 use heedful_models::classifier::{Classifier, Sentences};
 use heedful_models::loss::{cross_entropy, squared_error};
+use heedful_random::RandomKey;
 use rand::seq::SliceRandom;
 
 use crate::batch::{pad, sequential_batches, token_budget_batches};
 use crate::comparison::scoring_bar;
-use crate::data::glue::{Label, Target};
 use crate::experiment::{Pass, Scores, Selection, Split};
-use crate::metrics::{ItemScore, ItemTable};
-use crate::tokenise::PAD;
-use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::train::{Task, TrainingLoss};
 
 use super::examples::{Part, TokenExample};
 use super::items::items;
@@ -250,9 +251,9 @@ mod tests {
     use super::*;
     use burn::module::Module;
     use burn::tensor::Device;
+    use heedful_data::glue::GlueTask;
 
     use crate::classification::{Classification, ClassificationData};
-    use crate::data::glue::GlueTask;
     use crate::experiment::{Attention, Config, Experiment, Setup};
     use crate::mechanisms::MechanismOptions;
     use crate::model::ModelSettings;

@@ -1,11 +1,12 @@
 //! What the most frequent class and linear models of counted words reach.
 
-use crate::data::glue::Target;
+use heedful_data::glue::Target;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::baselines::linear::{Linear, SparseRows, Targets};
+use heedful_metrics::baselines::tf_idf::{Texts, TfIdf, bounded};
+use heedful_runs::trivial::TrivialBaseline;
+
 use crate::experiment::{Scores, Split};
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
-use crate::trivial::linear::{Linear, SparseRows, Targets};
-use crate::trivial::tf_idf::{Texts, TfIdf, bounded};
 
 use super::examples::{Part, Question, TokenExample};
 use super::scoring::{class, highest, metrics, score};
@@ -159,9 +160,10 @@ impl Counted {
 
 #[cfg(test)]
 mod tests {
+    use heedful_data::glue::GlueTask;
+
     use super::*;
     use crate::classification::{Classification, ClassificationConfig};
-    use crate::data::glue::GlueTask;
     use crate::experiment::Experiment;
 
     fn of(tasks: &[GlueTask], mixture: bool) -> Vec<TrivialBaseline> {

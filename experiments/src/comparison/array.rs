@@ -1,12 +1,12 @@
 //! The runs of a command as an array job of Slurm.
 
 use heedful_host::command::quoted;
+use heedful_runs::results::Results;
 
 use super::runs::Runs;
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::experiment::definition::Experiment;
 use crate::jobs::Shard;
-use crate::results::Results;
 use crate::slurm::{Scripts, Submitted, submit};
 
 impl<E: Experiment> Runs<'_, E> {

@@ -2,13 +2,13 @@
 
 use heedful_attention::error::ConfigError;
 use heedful_attention::registry::AnyMechanism;
+use heedful_host::names::unknown;
 use heedful_models::layout::AttentionLayout;
 use serde::Deserialize;
 
 use crate::attention::Attention;
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Config, Experiment};
-use crate::options::unknown;
 
 /// Names beside those of mechanisms that `--attention` takes: layouts of several mechanisms, for models with an encoder and a decoder.
 pub(super) fn layouts<E: Experiment>() -> Vec<&'static str> {
@@ -54,7 +54,7 @@ pub(crate) fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result
         // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
         ConfigError::UnknownAttention { name, .. } if !name.starts_with('@') => {
             let known: Vec<_> = AnyMechanism::names().into_iter().chain(layouts::<E>()).collect();
-            unknown("attention", &name, &known, "--list shows all")
+            unknown("attention", &name, &known, "--list shows all").into()
         }
         error => ExperimentError::usage(error),
     })?;
@@ -164,11 +164,11 @@ mod tests {
     use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
     use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
     use heedful_attention::placement::Role;
+    use heedful_runs::settings::{Assignment, Settings};
 
     use super::*;
     use crate::image::SuperResolution;
     use crate::language::Language;
-    use crate::settings::{Assignment, Settings};
     use crate::translation::Translation;
 
     fn of<E: Experiment>(names: &[&str], options: &[&str]) -> Vec<Attention> {

@@ -3,21 +3,21 @@
 //! A model is the rest of the configuration with the fields that make the model what it is. They lie beneath the configuration file and the options of the
 //! command, which can change them; written down, in the configuration of a run folder, they stand above everything else, so that the file repeats its runs.
 
-use heedful_host::names::suggestion;
+use heedful_backends::Backend;
+use heedful_host::names::{suggestion, unknown};
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RUN_TABLES;
+use heedful_runs::settings::{self, Assignment, MECHANISMS, Settings};
 use toml::{Table, Value};
 
 use crate::attention::Attention;
-use crate::backend::Backend;
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
 use crate::experiment::rule::{check_use, check_values, field};
 use crate::footprint::{self, Memory};
 use crate::mechanisms;
-use crate::options::{CommonOptions, ModelRun, unknown};
+use crate::options::{CommonOptions, ModelRun};
 use crate::presets::NamedPreset;
-use crate::results::Results;
-use crate::run_folder::RUN_TABLES;
-use crate::settings::{self, Assignment, MECHANISMS, Settings};
 
 use super::attention_name::attention;
 use super::idle::Places;
@@ -90,7 +90,7 @@ fn defined<E: Experiment>(settings: &Settings<Config<E>>) -> Result<Vec<ModelRun
             Some(own) => Ok(own.clone()),
             None if of_file.is_empty() || known.contains(&model.name.as_str()) => Ok(model),
             None if NamedPreset::settings::<E>(&model.name)?.is_some() => Ok(model),
-            None => Err(unknown("model", &model.name, &known, &format!("known are {}", known.join(", ")))),
+            None => Err(unknown("model", &model.name, &known, &format!("known are {}", known.join(", "))).into()),
         }
     };
     models.into_iter().map(of_name).collect()
@@ -165,7 +165,7 @@ fn named_model<E: Experiment>(
                     let problem = format!("`{}` knows no model `{name}`; give it an attention and what it sets{near}", E::NAME);
                     return Err(settings.refuse(&place, problem).into());
                 }
-                return Err(unknown("model", name, &known, "--list shows all"));
+                return Err(unknown("model", name, &known, "--list shows all").into());
             };
             let mut own = settings.over_table(known_settings)?;
             let attention_name = attention.clone().unwrap_or(known_attention);

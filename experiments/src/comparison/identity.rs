@@ -1,12 +1,12 @@
 //! What the runs of one folder share: the recipe, the data and the backend.
 
 use heedful_host::checksum::sha256_hex;
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::{RUN_TABLES, RunFolder};
+use heedful_runs::settings::{self, Settings};
 
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Config, Experiment};
-use crate::results::Results;
-use crate::run_folder::{RUN_TABLES, RunFolder};
-use crate::settings::{self, Settings};
 
 /// Refuses a folder whose runs have another backend or other data: its `config.toml` and its tokeniser could stand for one of them only.
 ///

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use burn::tensor::Device;
 use heedful_attention::logits::Logits;
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyLogits, AnyMechanism, Kind};
+use heedful_random::RandomKey;
 use serde_json::{Map, Value, json};
 
 use self::hidden::Hidden;
@@ -329,11 +329,12 @@ fn options(mechanism: &AnyMechanism) -> Map<String, Value> {
 mod tests {
     mod equal_candidates;
 
+    use heedful_runs::settings::{Assignment, Settings};
+
     use super::*;
     use crate::comparison::candidate::{candidates, twins};
     use crate::footprint::Memory;
     use crate::language::Language;
-    use crate::settings::{Assignment, Settings};
     use crate::translation::Translation;
 
     fn of<E: Experiment>(names: &[&str], options: &[&str]) -> (Vec<Candidate<E>>, Vec<E::Data>) {

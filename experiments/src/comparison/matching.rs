@@ -1,12 +1,12 @@
 //! Candidates of equal size: the width of feed-forward networks makes up for what attentions differ in.
 
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
 use heedful_models::block::FeedForwardIn;
+use heedful_random::RandomKey;
+use heedful_runs::settings::Settings;
 
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
-use crate::settings::Settings;
 use crate::train::{ParameterCount, Task};
 
 /// The field that asks for it.
@@ -75,11 +75,12 @@ fn parameters<E: Experiment>(candidate: &Candidate<E>, dataset: &E::Data, d_ff: 
 
 #[cfg(test)]
 mod tests {
+    use heedful_runs::settings::Assignment;
+
     use super::*;
     use crate::comparison::candidates;
     use crate::footprint::Memory;
     use crate::language::Language;
-    use crate::settings::Assignment;
 
     fn matched(options: &[&str]) -> Result<Vec<(usize, f64)>, ExperimentError> {
         let sizes = [

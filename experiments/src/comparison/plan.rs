@@ -3,21 +3,21 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
-use heedful_host::device_failure::guarded;
+use heedful_backends::Backend;
+use heedful_backends::device_failure::guarded;
+use heedful_host::display::{duration, grouped};
+use heedful_random::RandomKey;
+use heedful_runs::record::RunKey;
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RunFolder;
 
 use super::sweep;
-use crate::backend::Backend;
-use crate::display::{duration, grouped};
 use crate::error::{ExperimentError, print_line};
 use crate::experiment::definition::{Candidate, Experiment, Setup};
 use crate::footprint;
 use crate::jobs::Shard;
-use crate::mechanisms::columns;
-use crate::record::RunKey;
-use crate::results::Results;
-use crate::run_folder::RunFolder;
 use crate::train::{ParameterCount, Task, Trainer, TrainingError, Watcher};
+use heedful_runs::markup::columns;
 
 /// What a plan whose device failed is told.
 const SMALLER: &str = "if its memory is too small, give smaller batches or a smaller model";

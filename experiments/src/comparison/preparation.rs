@@ -3,20 +3,21 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use heedful_backends::Backend;
+use heedful_host::interrupt::Interrupt;
+use heedful_runs::results::Results;
+use heedful_runs::settings::Settings;
 
 use super::candidate::candidates;
 use super::plan::Plan;
 use super::runs::Runs;
 use super::session::Session;
-use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError};
 use crate::experiment::definition::{Config, Experiment};
 use crate::footprint::Memory;
 use crate::jobs::Shard;
 use crate::options::CommonOptions;
-use crate::results::Results;
-use crate::settings::Settings;
-use crate::train::{Interrupt, Ranks, Watcher};
+use crate::train::{Ranks, Watcher};
 
 /// A command before the first of its runs.
 #[derive(Debug)]

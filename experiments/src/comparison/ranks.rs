@@ -3,16 +3,18 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
 use heedful_host::exit::{ProgramError, reported};
+use heedful_host::interrupt::Interrupt;
+use heedful_host::provenance::Provenance;
+use heedful_random::RandomKey;
+use heedful_runs::settings;
 use serde::{Deserialize, Serialize};
 
 use super::sweep::attempts;
 use crate::error::{Completion, ExperimentError, INTERRUPTED_EXIT};
 use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
-use crate::provenance::{self, Provenance};
-use crate::settings;
-use crate::train::{Interrupt, RankError, Ranks, Topic, Trainer, TrainingError, Watcher};
+use crate::provenance;
+use crate::train::{RankError, Ranks, Topic, Trainer, TrainingError, Watcher};
 
 /// The processes that train together: those that MPI has started with this one, or this one alone.
 pub(super) fn start(data_parallel: bool) -> Result<Ranks, ExperimentError> {

@@ -1,5 +1,8 @@
 //! Lists of runs without data: what a configuration would run, checked as its command checks it, and whether a folder holds the same runs.
 
+use heedful_metrics::MetricColumn;
+use heedful_runs::run_folder::{RUN_TABLES, RunFolder};
+use heedful_runs::settings::{self, Assignment, MECHANISMS, Settings, SettingsError};
 use toml::{Table, Value};
 
 use super::candidate::{candidates, check_effects, check_overridden};
@@ -7,9 +10,6 @@ use crate::error::ExperimentError;
 use crate::experiment::definition::{Candidate, Config, Experiment};
 use crate::footprint::Memory;
 use crate::mechanisms;
-use crate::metrics::MetricColumn;
-use crate::run_folder::{RUN_TABLES, RunFolder};
-use crate::settings::{self, Assignment, MECHANISMS, Settings, SettingsError};
 use crate::swap::UNCHANGED;
 use crate::train::without_decay;
 
@@ -63,7 +63,7 @@ impl RunList {
     /// A configuration that cannot be read, or that this version would not run.
     pub(crate) fn difference(&self, folder: &RunFolder, name: &str) -> Result<Option<String>, ExperimentError> {
         let Some(here) = self.contender(name) else { return Ok(Some(format!("`{name}` is not among the runs"))) };
-        let there = folder.configuration()?;
+        let there = folder.table()?;
         let Some(mut there) = (self.recipe_of)(&there, name)? else { return Ok(Some(format!("`{name}` is not among its runs"))) };
         take_exemptions_of_later_mechanisms(&mut there, here);
         Ok(settings::first_difference(&there, here))

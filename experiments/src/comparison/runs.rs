@@ -3,23 +3,24 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use heedful_backends::Backend;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::MetricColumn;
+use heedful_runs::record::{FEED_FORWARD_WIDTH, LEARNING_RATE, RATES_TRIED, RunKey};
+use heedful_runs::report::{Report, Section};
+use heedful_runs::results::{Results, RunOrder};
+use heedful_runs::run_folder::RunFolder;
+use heedful_runs::status::RunStatus;
+use heedful_runs::trivial::TrivialBaseline;
+
 use super::candidate::{twins, with_earlier};
 use super::identity::{check_folder, recipe};
 use super::idle::{self, Remark};
 use super::{run_list, sweep, waiting_bar};
-use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::experiment::definition::{Candidate, Card, Config, Experiment};
-use crate::metrics::MetricColumn;
 use crate::options::CommonOptions;
 use crate::provenance;
-use crate::record::{FEED_FORWARD_WIDTH, LEARNING_RATE, RATES_TRIED, RunKey};
-use crate::report::{Report, Section};
-use crate::results::{Results, RunOrder};
-use crate::run_folder::RunFolder;
-use crate::status::RunStatus;
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
 
 /// The runs of a command, whoever does them.
 pub(super) struct Runs<'a, E: Experiment> {
@@ -156,7 +157,7 @@ impl<'a, E: Experiment> Runs<'a, E> {
         Results::derive(&self.folder, &order, |results| {
             let report = self.report(results)?;
             report.write(&self.folder.report())?;
-            report.write_page(&self.folder)
+            Ok(report.write_page(&self.folder)?)
         })
     }
 

@@ -7,9 +7,19 @@ use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
+use heedful_host::allocator::return_freed_memory;
 use heedful_host::checksum::sha256_hex;
-use heedful_host::machine::OtherPrograms;
+use heedful_host::command::command_line;
+use heedful_host::interrupt::Interrupt;
+use heedful_host::machine::{Machine, OtherPrograms, peak_memory_bytes, reset_peak_memory};
+use heedful_host::provenance::Provenance;
+use heedful_host::whole_files::{FileError, make_folder, write_atomically};
+use heedful_random::RandomKey;
+use heedful_runs::record::{Budget, FEED_FORWARD_WIDTH, ResultRecord, STEPS_PER_SECOND};
+use heedful_runs::results::{Results, write_result};
+use heedful_runs::run_folder::RunPaths;
+use heedful_runs::run_lock::{Holder, RunLock};
+use heedful_runs::settings;
 
 use super::idle::Remark;
 use super::overview::Overview;
@@ -18,21 +28,13 @@ use super::ranks::Word;
 use super::runs::{Run, Runs, columns};
 use super::sweep::{Attempt, Sweep, attempts, keep};
 use super::tuning::TuningEnd;
-use crate::allocator::return_freed_memory;
 use crate::error::{Completion, ExperimentError};
 use crate::experiment::Scores;
 use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
 use crate::jobs::{Shard, side_by_side};
 use crate::mixture_weights;
-use crate::provenance::{self, Provenance};
-use crate::record::{
-    Budget, FEED_FORWARD_WIDTH, Machine, ResultRecord, STEPS_PER_SECOND, command_line, peak_memory_bytes, reset_peak_memory,
-};
-use crate::results::{Results, write_result};
-use crate::run_folder::{RunFolderError, RunPaths, write_atomically};
-use crate::run_lock::{Holder, RunLock};
-use crate::settings;
-use crate::train::{CheckpointFolder, Interrupt, Outcome, ParameterCount, Ranks, Task, Trainer, TrainingError, Watcher, load_model};
+use crate::provenance;
+use crate::train::{CheckpointFolder, Outcome, ParameterCount, Ranks, Task, Trainer, TrainingError, Watcher, load_model};
 
 /// One command in progress.
 pub(super) struct Session<'a, E: Experiment> {
@@ -295,7 +297,7 @@ impl<'a, E: Experiment> Session<'a, E> {
         let (mut sweep, mut failure) = (Sweep::new(task.selection()), None);
         for Attempt { training, folder, rate } in &attempts {
             Word::Train { dataset: record.dataset.clone(), attention: attention.name.clone(), seed, rate: *rate }.tell(self.ranks)?;
-            std::fs::create_dir_all(folder).map_err(|source| RunFolderError::write(folder.clone(), source))?;
+            make_folder(folder)?;
             let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
             self.tell_of_continuation(run, folder);
             let parameters = ParameterCount::of(&task.without_training_parts(model.clone()));
@@ -399,7 +401,7 @@ struct FailureNote<'a>(&'a RunPaths);
 impl<'a> FailureNote<'a> {
     fn begin(run: &'a RunPaths) -> Result<Self, ExperimentError> {
         match std::fs::remove_file(run.error()) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(RunFolderError::write(run.error(), source).into()),
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(FileError::write(run.error(), source).into()),
             _ => Ok(Self(run)),
         }
     }

@@ -7,9 +7,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use heedful_host::whole_files::FileError;
+use heedful_runs::record::{LEARNING_RATE, RATES_NEAR_BEST, RATES_TRIED, ResultRecord};
+use heedful_runs::run_folder::RATES;
+
 use crate::experiment::definition::{Config, Experiment};
-use crate::record::{LEARNING_RATE, RATES_NEAR_BEST, RATES_TRIED, ResultRecord};
-use crate::run_folder::{RATES, RunFolderError};
 use crate::train::{Selection, TrainedModel, TrainingConfig, TrainingError};
 
 /// A rate is near the best one if its development score is at least so much of that of the best.
@@ -138,7 +140,7 @@ impl<M> Sweep<M> {
 ///
 /// # Errors
 /// If a file cannot be moved.
-pub(super) fn keep(folder: &Path, root: &Path) -> Result<(), RunFolderError> {
+pub(super) fn keep(folder: &Path, root: &Path) -> Result<(), FileError> {
     let moved = |entry: io::Result<fs::DirEntry>| {
         let from = entry?.path();
         let to = root.join(from.file_name().unwrap_or_default());
@@ -149,7 +151,7 @@ pub(super) fn keep(folder: &Path, root: &Path) -> Result<(), RunFolderError> {
         }
     };
     let all = fs::read_dir(folder).and_then(|mut entries| entries.try_for_each(moved));
-    all.and_then(|()| fs::remove_dir(folder)).map_err(|source| RunFolderError::write(folder.to_owned(), source))
+    Ok(all.and_then(|()| fs::remove_dir(folder)).map_err(|source| FileError::write(folder.to_owned(), source))?)
 }
 
 #[cfg(test)]

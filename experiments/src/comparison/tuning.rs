@@ -6,8 +6,11 @@
 use std::fs;
 use std::path::Path;
 
-use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
+use heedful_host::whole_files::{FileError, file_name, write_atomically};
+use heedful_random::RandomKey;
+use heedful_runs::record::{LEARNING_RATE, RATES_TRIED, ResultRecord};
+use heedful_runs::run_lock::{Holder, RunLock};
 use serde::{Deserialize, Serialize};
 
 use super::runs::Run;
@@ -15,9 +18,6 @@ use super::session::Session;
 use super::sweep::Sweep;
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Candidate, Experiment, Setup};
-use crate::record::{LEARNING_RATE, RATES_TRIED, ResultRecord};
-use crate::run_folder::{RunFolderError, file_name, write_atomically};
-use crate::run_lock::{Holder, RunLock};
 use crate::train::{Outcome, Selection, Task, Trainer, TrainingError, Tuning, is_inside};
 
 /// The folder of the trials in that of the runs.
@@ -119,7 +119,7 @@ impl<E: Experiment> Session<'_, E> {
         if let Some(tuned) = Tuned::read(&folder, &recipe) {
             return Ok(TuningEnd::Tuned(tuned));
         }
-        let written = |source| RunFolderError::write(folder.clone(), source);
+        let written = |source| FileError::write(folder.clone(), source);
         fs::create_dir_all(&folder).map_err(written)?;
         let _lock = match RunLock::take(&folder)? {
             Ok(lock) => lock,
@@ -169,7 +169,7 @@ impl<E: Experiment> Session<'_, E> {
         for Trial { learning_rate, .. } in &tuned.trials {
             let weights = folder.join(format!("rate-{learning_rate}")).join("checkpoint");
             if weights.exists() {
-                fs::remove_dir_all(&weights).map_err(|source| RunFolderError::write(weights, source))?;
+                fs::remove_dir_all(&weights).map_err(|source| FileError::write(weights, source))?;
             }
         }
         Ok(TuningEnd::Tuned(tuned))

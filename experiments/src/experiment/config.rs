@@ -1,6 +1,7 @@
 //! The configuration of an experiment.
 
 use heedful_attention::registry::AnyMechanism;
+use heedful_runs::settings::{Configuration, MECHANISMS, Problem, Setting};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -8,7 +9,6 @@ use super::definition::Experiment;
 use crate::mechanisms::MechanismOptions;
 use crate::model::ModelSettings;
 use crate::options::RunSettings;
-use crate::settings::{Configuration, MECHANISMS, Problem, Setting};
 use crate::slurm::SlurmSettings;
 use crate::train::TrainingConfig;
 

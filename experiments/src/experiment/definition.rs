@@ -7,10 +7,17 @@ use burn::module::Module;
 use burn::tensor::Device;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use heedful_data::tokenise::Tokeniser;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::MetricColumn;
 use heedful_models::layout::AttentionLayout;
 use heedful_models::presets::Preset;
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::run_folder::RunPaths;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Table;
@@ -22,15 +29,9 @@ use crate::analyse::SeenImage;
 use crate::attention::Attention;
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
-use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
-use crate::published::PublishedNumbers;
-use crate::run_folder::RunPaths;
-use crate::settings::Settings;
-use crate::tokenise::Tokeniser;
-use crate::train::{Interrupt, Scores, Split, Task};
-use crate::trivial::TrivialBaseline;
+use crate::train::{Scores, Split, Task};
 
 /// What is known of a data set before anything is trained on it.
 #[derive(Clone, Debug)]

@@ -4,11 +4,11 @@
 
 use heedful_models::block::FeedForwardIn;
 use heedful_models::precision::Precision;
+use heedful_runs::settings::{self, Settings};
 use toml::{Table, Value};
 
 use super::definition::{Candidate, Config, Experiment};
 use crate::error::ExperimentError;
-use crate::settings::{self, Settings};
 
 /// The largest number of things that are made, drawn or read at once: more would be a slip of the pen, and not end.
 const MOST: f64 = 1e9;

@@ -4,8 +4,8 @@
 
 use std::process::Command;
 
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use heedful_random::RandomKey;
 use peak_alloc::PeakAlloc;
 
 use super::tests::{attention, settings};

@@ -8,10 +8,15 @@ mod task;
 mod trivial;
 
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::MetricColumn;
 use heedful_models::position::PositionConfig;
 use heedful_models::presets::{Preset, PresetModel};
 use heedful_models::vision::VisionTransformer;
+use heedful_random::RandomKey;
+use heedful_runs::run_folder::RunPaths;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 use toml::Table;
 
 use super::config::SHAPE;
@@ -19,14 +24,10 @@ use super::{ImageDataset, ImageModelling, open, rules};
 use crate::comparison::STEPS_PER_SECOND;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Rule, Scores, Setup, Split, TrainingLengths};
-use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
 use crate::pretrained::{Checksums, score_before};
-use crate::run_folder::RunPaths;
-use crate::settings::Settings;
-use crate::train::{Interrupt, Task};
-use crate::trivial::TrivialBaseline;
+use crate::train::Task;
 
 use self::pretrained::Normalisation;
 use self::task::ACCURACY;

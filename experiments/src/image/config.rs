@@ -6,6 +6,9 @@ use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::registry::AnyMechanism;
+use heedful_data::generate::Sizes;
+use heedful_data::generate::images::ImageShape;
+use heedful_data::images::{Images, Reductions};
 use heedful_models::embedding::EmbeddingScale;
 use heedful_models::generation::Sampling;
 use heedful_models::language_model::LanguageModelConfig;
@@ -15,9 +18,6 @@ use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
 use super::ImageModelling;
-use crate::data::generate::Sizes;
-use crate::data::generate::images::ImageShape;
-use crate::data::images::{Images, Reductions};
 use crate::experiment::{Attention, Config, TrainingLengths};
 use crate::model::ModelSettings;
 use crate::train::{ScheduleConfig, TrainingConfig};
@@ -195,10 +195,10 @@ fn order(local: &LocalTwoDConfig, [rows, row]: [usize; 2]) -> BlockRaster {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::random::RandomKey;
+    use heedful_data::generate;
+    use heedful_random::RandomKey;
 
     use super::*;
-    use crate::data::generate;
 
     #[test]
     fn default_blocks_divide_images_of_usual_sizes() {

@@ -2,10 +2,18 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_data::generate::images::ImageShape;
+use heedful_data::images::{ImageSet, Images};
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::MetricColumn;
 use heedful_models::embedding::EmbeddingScale;
 use heedful_models::pixels::{PixelDecoder, PixelDecoderConfig};
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::run_folder::RunPaths;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 use serde::{Deserialize, Serialize};
 
 use super::config::{self, Conditions, ImageData};
@@ -14,17 +22,10 @@ use super::trivial::neighbours;
 use super::{ImageDataset, ImageModelling, check_images, fits_blocks, open, read_values, seen, shape, written};
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
-use crate::data::generate::images::ImageShape;
-use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths};
-use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
-use crate::published::PublishedNumbers;
-use crate::run_folder::RunPaths;
-use crate::settings::Settings;
-use crate::train::{Interrupt, Task, TrainingLoss};
-use crate::trivial::TrivialBaseline;
+use crate::train::{Task, TrainingLoss};
 
 /// Values of a pixel.
 const CHANNELS: usize = 3;
@@ -323,8 +324,9 @@ impl Task for PixelTask<'_> {
 
 #[cfg(test)]
 mod tests {
+    use heedful_data::generate::{self, Sizes};
+
     use super::*;
-    use crate::data::generate::{self, Sizes};
 
     fn dataset() -> ImageDataset {
         let sizes = Sizes { train: 3, valid: 2, test: 5 };

@@ -5,12 +5,20 @@ use std::f64::consts::LN_2;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Losses;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use heedful_data::images::png::{self, Layout};
+use heedful_data::images::{ImageSet, Images};
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::generation::{Prompts, sample};
 use heedful_models::layout::{AttentionLayout, CrossLayout};
 use heedful_models::loss::CrossEntropy;
 use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::run_folder::RunPaths;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 use serde::{Deserialize, Serialize};
 
 use super::config::row;
@@ -20,17 +28,10 @@ use super::{CATEGORICAL, Conditions, ImageDataset, ImageModelling, ImageOptions,
 use super::{read_values, seen, shape, shown, written};
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
-use crate::data::images::png::{self, Layout};
-use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths};
-use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use crate::published::PublishedNumbers;
-use crate::run_folder::RunPaths;
-use crate::settings::Settings;
 use crate::token_losses::token_losses;
-use crate::train::{Interrupt, Task, TrainingLoss};
-use crate::trivial::TrivialBaseline;
+use crate::train::{Task, TrainingLoss};
 
 /// The comparison of attentions on super-resolution. A name or a list is the self-attention of the decoder, and all others are dot-product attention; a layout
 /// says which attention each part has.

@@ -5,24 +5,25 @@ use std::f64::consts::LN_2;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::mechanisms::local_2d::BlockRaster;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_data::images::png::{self, Layout};
+use heedful_data::images::{ImageSet, Images};
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, ItemTable};
 use heedful_models::block::Hidden;
 use heedful_models::generation::{Prompts, SpecialTokens, sample};
 use heedful_models::language_model::LanguageModel;
 use heedful_models::layout::LayerAttention;
+use heedful_random::RandomKey;
+use heedful_runs::run_folder::RunPaths;
 
 use super::config::{Conditions, ImageOptions, blocks, dims, row};
 use super::shape;
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
-use crate::data::images::png::{self, Layout};
-use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
 use crate::experiment::{Pass, Scores, Selection, Split};
-use crate::metrics::{Combination, ItemScore, ItemTable};
-use crate::run_folder::RunPaths;
 use crate::token_losses::token_losses;
-use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::train::{Task, TrainingLoss};
 
 /// Name of the bits per dimension.
 pub(super) const BITS: &str = "bits per dimension";

@@ -2,11 +2,11 @@
 
 use std::f64::consts::LN_2;
 
-use crate::data::images::{ImageSet, Images};
-use crate::display::grouped;
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
-use crate::trivial::n_gram::{Event, KneserNey, MOST_TOKENS};
+use heedful_data::images::{ImageSet, Images};
+use heedful_host::display::grouped;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::baselines::n_gram::{Event, KneserNey, MOST_TOKENS};
+use heedful_runs::trivial::TrivialBaseline;
 
 use super::config::row;
 use super::task::{BITS, LOWER_HALF};

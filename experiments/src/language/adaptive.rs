@@ -1,9 +1,10 @@
 //! Adaptive input vectors and the adaptive softmax: which tokens they suit.
 
+use heedful_data::tokenise::TokeniserConfig;
+use heedful_runs::settings::Settings;
+
 use super::LanguageConfig;
 use crate::error::ExperimentError;
-use crate::settings::Settings;
-use crate::tokenise::TokeniserConfig;
 
 /// Refuses them for tokens that are not ordered by frequency.
 pub(super) fn check(settings: &Settings<LanguageConfig>) -> Result<(), ExperimentError> {
@@ -22,14 +23,14 @@ pub(super) fn check(settings: &Settings<LanguageConfig>) -> Result<(), Experimen
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use heedful_attention::random::RandomKey;
+    use heedful_host::interrupt::Interrupt;
+    use heedful_random::RandomKey;
+    use heedful_runs::settings::Assignment;
 
     use super::*;
     use crate::experiment::{Attention, Experiment, Setup, Split};
     use crate::language::positions::PositionLosses;
     use crate::language::{Language, LanguageTask};
-    use crate::settings::Assignment;
-    use crate::train::Interrupt;
 
     const SMALL: [&str; 4] = [
         "model={d_model=16, heads=2, d_ff=16, max_length=16, dropout=0.0}",

@@ -5,7 +5,7 @@
 
 use std::f64::consts::LN_2;
 
-use crate::metrics::ItemTable;
+use heedful_metrics::ItemTable;
 
 /// Tokens of a block of a long text.
 const TOKENS: usize = 1000;

@@ -5,15 +5,15 @@
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::random::RandomKey;
+use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
+use heedful_random::RandomKey;
+use heedful_runs::settings::Settings;
 
 use super::{Language, LanguageConfig};
 use crate::analyse;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Experiment, Scores, Setup};
-use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use crate::settings::Settings;
 
 /// Mean divergence of the heads' histograms.
 const DIVERGENCE: &str = "histogram divergence";
@@ -78,10 +78,11 @@ pub(super) fn column() -> MetricColumn {
 
 #[cfg(test)]
 mod tests {
+    use heedful_runs::settings::Assignment;
+
     use super::*;
     use crate::language::LanguageData;
     use crate::model::ModelSettings;
-    use crate::settings::Assignment;
 
     fn scores(name: &str, seeds: [u64; 2]) -> Scores {
         let data = LanguageData { context: 16, stride: 16, generated_words: 300, ..LanguageData::default() };

@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
+use heedful_data::generate::Sizes;
+use heedful_data::tokenise::TokeniserConfig;
+use heedful_metrics::TextUnit;
 use heedful_models::adaptive::AdaptiveConfig;
 use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::data::generate::Sizes;
 use crate::experiment::{Attention, Config};
-use crate::metrics::TextUnit;
 use crate::model::ModelSettings;
-use crate::tokenise::TokeniserConfig;
 use crate::train::ScheduleConfig;
 use crate::train::TrainingConfig;
 

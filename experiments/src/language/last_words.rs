@@ -9,14 +9,14 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::read::read;
+use heedful_data::tokenise::UNK;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::language_model::LanguageModel;
 
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
 use crate::experiment::Scores;
-use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use crate::tokenise::UNK;
-use crate::train::Interrupt;
 
 use super::{LanguageData, LanguageDataset};
 
@@ -138,14 +138,13 @@ pub(super) fn columns() -> [MetricColumn; 2] {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use heedful_attention::random::RandomKey;
+    use heedful_data::tokenise::{END, TokeniserConfig};
+    use heedful_random::RandomKey;
 
     use super::super::{Language, LanguageConfig};
     use super::*;
-    use crate::data::files::tests::folder;
     use crate::experiment::{Attention, Experiment, Setup};
     use crate::model::ModelSettings;
-    use crate::tokenise::{END, TokeniserConfig};
 
     fn config(dir: &std::path::Path, tokeniser: TokeniserConfig) -> LanguageConfig {
         let mut config = LanguageConfig {
@@ -163,11 +162,16 @@ mod tests {
         let word = |n: usize| ["a", "b", "c", "d"][n * n % 7 % 4];
         let passage = |n: usize| (0..3 + n % 6).map(|place| word(n + 3 * place)).collect::<Vec<_>>().join(" ");
         let passages: String = (0..60).map(|n| passage(n) + "\n").collect::<String>() + "a b unheard\n";
-        folder(&[
-            ("train-novels/A/a.txt", b"a b c d\n"),
-            ("lambada_development_plain_text.txt", b"a b\n"),
-            ("lambada_test_plain_text.txt", passages.as_bytes()),
-        ])
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("train-novels/A")).unwrap();
+        for (name, text) in [
+            ("train-novels/A/a.txt", "a b c d\n"),
+            ("lambada_development_plain_text.txt", "a b\n"),
+            ("lambada_test_plain_text.txt", &passages),
+        ] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
     }
 
     #[test]

@@ -195,12 +195,12 @@ mod tests {
     use heedful_attention::mechanisms::lsh::LshConfig;
     use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
     use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
+    use heedful_runs::settings::{Assignment, Settings};
 
     use super::*;
     use crate::comparison::candidates;
     use crate::footprint::Memory;
     use crate::language::Language;
-    use crate::settings::{Assignment, Settings};
 
     #[test]
     fn windows_strides_and_chunks_of_models_hide_something_at_every_length() {

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use burn::tensor::Tensor;
+use heedful_host::whole_files::write_atomically;
 use heedful_models::language_model::LanguageModel;
+use heedful_runs::plot::{Axis, Curve, CurvePoint, PlotError, curves, picture};
+use heedful_runs::run_folder::RunPaths;
 
 use crate::error::ExperimentError;
-use crate::plot::{Axis, Curve, CurvePoint, PlotError, curves, picture};
-use crate::run_folder::{RunPaths, write_atomically};
 use crate::token_losses::token_losses;
 
 /// The table in the folder of a run.
@@ -80,12 +81,12 @@ impl PositionLosses {
 mod tests {
     use burn::tensor::{Device, TensorData};
     use heedful_attention::init::Init;
-    use heedful_attention::random::RandomKey;
     use heedful_attention::registry::AnyMechanism;
+    use heedful_random::RandomKey;
+    use heedful_runs::run_folder::RunFolder;
 
     use super::*;
     use crate::model::ModelSettings;
-    use crate::run_folder::RunFolder;
     use crate::token_losses::CHUNK;
 
     #[test]

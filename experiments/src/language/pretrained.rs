@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use heedful_data::tokenise::Tokeniser;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::position::PositionConfig;
+use heedful_runs::settings::Settings;
 use toml::{Table, Value};
 
 use super::{Language, LanguageConfig};
@@ -13,8 +15,6 @@ use crate::model::ModelSettings;
 use crate::pretrained::{
     check_attentions, check_model, check_tokeniser, configuration, name, opened, refused, tokeniser as tokeniser_of, training,
 };
-use crate::settings::Settings;
-use crate::tokenise::Tokeniser;
 
 /// Name of the score of weights before training.
 pub(super) const BEFORE: &str = "perplexity before";
@@ -70,9 +70,9 @@ mod tests {
 
     use heedful_models::layout::{AttentionLayout, LayerAttention};
     use heedful_models::pretrained::Pretrained;
+    use heedful_runs::settings::Assignment;
 
     use super::*;
-    use crate::settings::Assignment;
 
     #[test]
     fn the_configuration_of_a_folder_is_that_of_its_model() {

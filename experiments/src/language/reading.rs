@@ -2,11 +2,11 @@
 
 use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::depth::DepthConfig;
+use heedful_runs::settings::Settings;
 
 use super::LanguageData;
 use crate::error::ExperimentError;
 use crate::experiment::{Candidate, Config, Experiment, Rule};
-use crate::settings::Settings;
 
 /// An experiment whose models read a text as those of `lm`.
 pub(crate) trait ReadsText: Experiment {

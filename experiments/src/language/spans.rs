@@ -5,12 +5,12 @@ use heedful_attention::arithmetic::Multiplications;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::read::read;
+use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::language_model::LanguageModel;
 
 use super::Language;
 use crate::batch::evaluation_windows;
 use crate::experiment::{Scores, Setup};
-use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 
 /// Windows of the test text on which spans that depend on the text are observed.
 const WINDOWS: usize = 16;
@@ -114,8 +114,8 @@ pub(super) fn columns() -> [MetricColumn; 4] {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use heedful_attention::random::RandomKey;
     use heedful_attention::registry::AnyMechanism;
+    use heedful_random::RandomKey;
 
     use super::*;
     use crate::experiment::{Attention, Experiment};

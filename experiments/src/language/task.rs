@@ -4,17 +4,18 @@ use std::borrow::Cow;
 
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, LikelihoodTotal, TextUnit};
 use heedful_models::language_model::LanguageModel;
 use heedful_models::segment::SegmentMemory;
+use heedful_random::RandomKey;
 use rand::RngExt;
 
 use crate::batch::{EvaluationWindow, evaluation_windows};
 use crate::comparison::scoring_bar;
 use crate::experiment::{Pass, Scores, Selection, Split};
-use crate::metrics::{Combination, ItemScore, LikelihoodTotal, TextUnit};
-use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::train::{Task, TrainingLoss};
 
 use super::blocks::TextBlocks;
 use super::positions::PositionLosses;
@@ -412,7 +413,7 @@ mod tests {
             std::fs::write(folder.path().join(name), "äbc défg 漢字\n".repeat(20).trim_end()).unwrap();
             let mut config = config(16, 0);
             config.run.data = Some(folder.path().into());
-            config.own.tokeniser = crate::tokenise::TokeniserConfig::Character {};
+            config.own.tokeniser = heedful_data::tokenise::TokeniserConfig::Character {};
             let dataset = Language::open(&config).unwrap().remove(0);
             let of_file = dataset.corpus.test_bytes();
             let model = model(&config, &dataset, "dot-product", &Device::flex());

@@ -1,10 +1,10 @@
 //! What counts of n-grams reach on the same tokens.
 
-use crate::display::grouped;
-use crate::metrics::{LikelihoodTotal, TextUnit};
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
-use crate::trivial::n_gram::{KneserNey, MOST_TOKENS, events};
+use heedful_host::display::grouped;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::baselines::n_gram::{KneserNey, MOST_TOKENS, events};
+use heedful_metrics::{LikelihoodTotal, TextUnit};
+use heedful_runs::trivial::TrivialBaseline;
 
 use super::{BITS_PER_BYTE, LanguageDataset};
 

@@ -4,16 +4,16 @@ use burn::optim::GradientsParams;
 use burn::tensor::Device;
 use clap::Args;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_host::allocator::return_freed_memory;
+use heedful_host::machine::{peak_memory_bytes, reset_peak_memory};
 use heedful_host::rounds::{Series, in_turn};
+use heedful_random::RandomKey;
 use rand::RngExt;
 
 use super::ModelOptions;
-use crate::allocator::return_freed_memory;
 use crate::comparison::Reloaded;
 use crate::error::ExperimentError;
 use crate::experiment::{Experiment, Setup};
-use crate::record::{peak_memory_bytes, reset_peak_memory};
 use crate::text_to_text::{TextToTextTask, TokenPair};
 use crate::translation::Translation;
 

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use clap::Args;
+use heedful_host::interrupt::Interrupt;
 use heedful_host::rounds::{Series, in_turn};
 
 use super::{ModelOptions, positive};
@@ -10,7 +11,6 @@ use crate::comparison::Reloaded;
 use crate::error::ExperimentError;
 use crate::experiment::{Experiment, Setup};
 use crate::text_to_text::{Decoding, TextToTextTask};
-use crate::train::Interrupt;
 use crate::translation::Translation;
 
 /// What is translated, and how.

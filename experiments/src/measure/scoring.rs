@@ -5,13 +5,13 @@
 use std::time::Instant;
 
 use clap::Args;
+use heedful_host::interrupt::Interrupt;
 use heedful_host::rounds::{Series, in_turn};
 
 use super::{ModelOptions, positive};
 use crate::comparison::Reloaded;
 use crate::error::ExperimentError;
 use crate::language::{Language, LanguageTask};
-use crate::train::Interrupt;
 
 /// What is scored, and how.
 #[derive(Args, Clone, Debug)]

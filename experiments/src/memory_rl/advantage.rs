@@ -219,7 +219,7 @@ mod bits {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::random::RandomKey;
+    use heedful_random::RandomKey;
     use rand::RngExt;
 
     use super::*;

@@ -1,8 +1,8 @@
 //! Configuration of the experiment.
 
-use heedful_attention::random::RandomKey;
 use heedful_models::actor_critic::ActorCriticHeadsConfig;
 use heedful_models::policy::{Core, PolicyConfig};
+use heedful_random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 

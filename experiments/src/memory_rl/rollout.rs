@@ -5,10 +5,10 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_models::actor_critic::{Decision, Experience};
 use heedful_models::policy::{Policy, PolicyState};
+use heedful_random::RandomKey;
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 

@@ -6,8 +6,9 @@
 use burn::module::Module;
 use burn::tensor::TensorData;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_host::interrupt::Interrupt;
 use heedful_models::policy::{Policy, PolicyState};
+use heedful_random::RandomKey;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use super::rollout::{Rollout, play_episodes};
 use super::{MemoryConfig, MemoryDataset, MemoryRl};
 use crate::comparison::scoring_bar;
 use crate::experiment::{Pass, Scores, Selection, Split};
-use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::train::{Task, TrainingLoss};
 
 /// Episodes that evaluations play are other ones than those of training, and the same for all models.
 pub(super) const EVALUATION_SEED: u64 = 0;

@@ -1,8 +1,8 @@
 //! Watching a policy: what its layers show of an episode that it has played.
 
 use burn::tensor::{Tensor, TensorData};
-use heedful_attention::random::RandomKey;
 use heedful_models::policy::Policy;
+use heedful_random::RandomKey;
 
 use super::MemoryData;
 use super::rollout::look;

@@ -3,12 +3,12 @@
 use burn::tensor::{Device, Tensor};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
 use heedful_models::block::{Block, Context};
 use heedful_models::segment::SegmentMemory;
 use heedful_models::stack::{Stack, StackConfig};
+use heedful_random::RandomKey;
 
 use super::attention::{BATCH, KEYS, LENGTH, left_padding, losses, positions, shown};
 use super::config::{NamedAttention, ParityConfig};

@@ -3,7 +3,6 @@
 use burn::tensor::Device;
 use heedful_attention::engine::Engine;
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_models::block::{BlockConfig, FeedForwardIn, Parallel};
 use heedful_models::depth::{DepthConfig, SharedConfig};
@@ -13,12 +12,13 @@ use heedful_models::halting::{Blend, HaltingConfig};
 use heedful_models::norm::NormConfig;
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
+use heedful_random::RandomKey;
+use heedful_runs::settings::{SettingsError, complete};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::part::Part;
 use crate::mechanisms::deserialize_attention;
-use crate::settings::{SettingsError, complete};
 
 /// An attention by its table or its name alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use burn::tensor::TensorData;
 use heedful_attention::init::Init;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 
 use super::tensor_file::{Size, Sizes, TensorFile, TensorFileError};
 

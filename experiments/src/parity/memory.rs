@@ -4,12 +4,12 @@ use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::placement::Role;
 use heedful_attention::registry::AnyMechanism;
 use heedful_host::machine::available_memory;
+use heedful_runs::settings::Settings;
 
 use super::config::{BlockOptions, ParityConfig};
 use super::part::Part;
 use crate::error::ExperimentError;
 use crate::footprint::{Blocks, amount};
-use crate::settings::Settings;
 
 impl ParityConfig {
     /// Refuses a part whose weights exceed the machine's memory, before anything is built.
@@ -84,8 +84,9 @@ impl ParityConfig {
 
 #[cfg(test)]
 mod tests {
+    use heedful_runs::settings::Assignment;
+
     use super::*;
-    use crate::settings::Assignment;
 
     fn refused(assignments: &[&str], available: u64) -> Option<String> {
         let assignments = assignments.iter().map(|text| Assignment::parse(text).unwrap()).collect();

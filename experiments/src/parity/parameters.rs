@@ -130,8 +130,8 @@ pub(super) fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Vec<(St
 mod tests {
     use burn::tensor::{Bool, Device, Int};
     use heedful_attention::placement::{Placement, Role};
-    use heedful_attention::random::RandomKey;
     use heedful_attention::registry::{AnyAttention, AnyMechanism};
+    use heedful_random::RandomKey;
 
     use super::*;
     use crate::parity::meanings::meaning;

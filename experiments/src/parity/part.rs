@@ -135,9 +135,10 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
+    use heedful_runs::settings::complete;
+
     use super::*;
     use crate::parity::config::ParityConfig;
-    use crate::settings::complete;
 
     #[test]
     fn every_part_has_a_name_that_reads_back_and_knows_every_field() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::module::Module;
 use burn::tensor::{Device, TensorData};
 use heedful_attention::engine::Engine;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 
 use super::inputs::{Input, Inputs};
 use super::meanings::meaning;

@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
 use heedful_host::names::nearest;
+use heedful_host::whole_files::{FileError, write_atomically};
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors};
-
-use crate::run_folder::{RunFolderError, write_atomically};
 
 /// Why a file of tensors cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -256,7 +255,7 @@ fn index(mut at: usize, shape: &[usize]) -> Vec<usize> {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(super) fn write(path: &Path, tensors: &[(String, TensorData)]) -> Result<(), RunFolderError> {
+pub(super) fn write(path: &Path, tensors: &[(String, TensorData)]) -> Result<(), FileError> {
     let bytes: Vec<(&str, Vec<usize>, Vec<u8>)> = tensors
         .iter()
         .map(|(name, data)| (name.as_str(), data.shape().to_vec(), data.iter::<f32>().flat_map(f32::to_le_bytes).collect()))
@@ -266,7 +265,7 @@ pub(super) fn write(path: &Path, tensors: &[(String, TensorData)]) -> Result<(),
         (*name, view)
     });
     let file = safetensors::serialize(views, None).expect("views of whole tensors are written to memory");
-    write_atomically(path, &file)
+    Ok(write_atomically(path, &file)?)
 }
 
 #[cfg(test)]

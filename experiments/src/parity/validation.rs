@@ -14,12 +14,12 @@ use heedful_models::error::ConfigError;
 use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
+use heedful_runs::settings::{Assignment, Settings, SettingsError, complete};
 use toml::Table;
 
 use super::config::{BlockOptions, HaltingOptions, NamedAttention, ParityConfig};
 use super::part::Part;
 use crate::error::ExperimentError;
-use crate::settings::{Assignment, Settings, SettingsError, complete};
 
 impl ParityConfig {
     /// Lays a file, if there is one, and then assignments over the defaults, and checks them.

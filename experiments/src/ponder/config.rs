@@ -1,10 +1,10 @@
 //! Configuration of the experiment.
 
+use heedful_data::generate::vectors::VectorTask;
 use heedful_models::halting::HaltingConfig;
 use heedful_models::recurrent::{CellKind, RecurrentConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::data::generate::vectors::VectorTask;
 use crate::experiment::{Config, NamedModel};
 use crate::options::ModelRun;
 use crate::train::{ScheduleConfig, TrainingConfig};

@@ -3,17 +3,18 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
 use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_data::generate::vectors::{VectorSequence, padded};
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::loss::cross_entropy;
 use heedful_models::recurrent::RecurrentNetwork;
+use heedful_random::RandomKey;
 
 use super::VectorSet;
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
-use crate::data::generate::vectors::{VectorSequence, padded};
-use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task, TrainingLoss};
+use crate::train::{Pass, Scores, Selection, Split, Task, TrainingLoss};
 
 /// The mean number of steps that an element took, and the mean of steps and remainder, which training makes dear.
 const STEPS: &str = "ponder steps";
@@ -72,7 +73,8 @@ impl Told {
 
 impl VectorLearning<'_> {
     fn assemble<'s>(&self, sequences: impl Iterator<Item = &'s VectorSequence> + Clone) -> VectorBatch {
-        let (inputs, lengths) = padded(sequences.clone(), self.set.task.inputs());
+        let (numbers, shape, lengths) = padded(sequences.clone(), self.set.task.inputs());
+        let inputs = TensorData::new(numbers, shape);
         let width = lengths.iter().copied().max().unwrap_or(0);
         let mut batch = VectorBatch { inputs, lengths, at: Vec::new(), targets: Vec::new(), asked: Vec::new() };
         for (row, VectorSequence { targets, .. }) in sequences.enumerate() {

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
+use heedful_data::generate::Sizes;
+use heedful_data::tokenise::{CLASSIFY, MASK, SEPARATE, SPECIAL_TOKENS, TokeniserConfig};
 use heedful_models::masked::MaskingConfig;
 use heedful_models::span_corruption::SpanCorruptionConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::data::generate::Sizes;
 use crate::experiment::Config;
 use crate::text_to_text::Decoding;
-use crate::tokenise::{CLASSIFY, MASK, SEPARATE, SPECIAL_TOKENS, TokeniserConfig};
 use crate::train::{ScheduleConfig, TrainingConfig};
 
 /// What only the experiments of pre-training have.

@@ -2,10 +2,16 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::block::Hidden;
 use heedful_models::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::run_folder::RunPaths;
+use heedful_runs::settings::Settings;
+use heedful_runs::trivial::TrivialBaseline;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -19,14 +25,9 @@ use crate::error::ExperimentError;
 use crate::experiment::{
     Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length,
 };
-use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::pretrained::score_before;
-use crate::published::PublishedNumbers;
-use crate::run_folder::RunPaths;
-use crate::settings::Settings;
 use crate::token_losses::token_losses;
-use crate::train::{Interrupt, Task, TrainingLoss};
-use crate::trivial::TrivialBaseline;
+use crate::train::{Task, TrainingLoss};
 
 /// Complete configuration of `mlm`.
 pub type PreTrainingConfig = Config<MaskedModelling>;

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use heedful_data::tokenise::Tokeniser;
 use heedful_models::classifier::{Classifier, ClassifierConfig};
 use heedful_models::pretrained::Pretrained;
+use heedful_runs::settings::Settings;
 use toml::Table;
 
 use super::config::SpecialTokens;
@@ -15,8 +17,6 @@ use crate::pretrained::{
     check_attentions, check_model, check_tokeniser, configuration, name, opened as opened_folder, refused, special_token, special_tokens,
     tokeniser as tokeniser_of, training,
 };
-use crate::settings::Settings;
-use crate::tokenise::Tokeniser;
 
 /// Name of the score of weights before training.
 pub(super) const BEFORE: &str = "log perplexity before";

@@ -2,9 +2,13 @@
 
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};
 use heedful_models::span_corruption::Corrupted;
+use heedful_random::RandomKey;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::settings::Settings;
 use serde::{Deserialize, Serialize};
 
 use super::config::defaults;
@@ -16,11 +20,8 @@ use crate::error::ExperimentError;
 use crate::experiment::{
     Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length,
 };
-use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use crate::published::PublishedNumbers;
-use crate::settings::Settings;
 use crate::text_to_text::{self, AddPair, OWN_FRAME, TextToTextBatch, TextToTextTask, TokenPair};
-use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::train::{Task, TrainingLoss};
 
 /// The comparison of attentions on filling gaps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

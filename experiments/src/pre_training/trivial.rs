@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-use crate::display::grouped;
+use heedful_host::display::grouped;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::baselines::n_gram::{Event, KneserNey};
+use heedful_runs::trivial::TrivialBaseline;
+
 use crate::experiment::Split;
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
-use crate::trivial::n_gram::{Event, KneserNey};
 
 use super::masked::{HiddenToken, hidden_tokens};
 use super::{LOG_PERPLEXITY, PreTrainingDataset, PreTrainingOptions};

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use crate::algorithmic::Algorithmic;
 use crate::comparison;
-use crate::data::exercise::ExerciseTask;
 use crate::options::{CommonOptions, examples, parse};
-use crate::settings::Assignment;
 use clap::Parser;
+use heedful_data::exercise::ExerciseTask;
+use heedful_runs::settings::Assignment;
 
 /// Compare models on questions with one correct answer: algorithmic tasks, ListOps and bAbI.
 ///

@@ -10,13 +10,13 @@ use crate::language::Language;
 use crate::memory_rl::MemoryRl;
 use crate::pre_training::{MaskedModelling, SpanModelling};
 use crate::recall::{Recall, Track};
-use crate::results::Results;
-use crate::run_folder::RunFolder;
 use crate::swap::Swap;
 use crate::text_classification::TextClassification;
 use crate::text_generation::TextGeneration;
 use crate::translation::Translation;
 use clap::Args;
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RunFolder;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use heedful_host::display::duration;
+use heedful_host::interrupt::Interrupt;
+use heedful_runs::markup::left_aligned;
 
 use crate::claims::{ClaimsReport, Ledger, PlannedBlock, RunOptions, Smoke, Verdicts, pilot, run};
-use crate::display::duration;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::jobs::{Jobs, Shard};
-use crate::markup::left_aligned;
 use crate::options::{CommonOptions, PathInConfiguration, not_utf8, parse, print_completions};
-use crate::train::Interrupt;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,8 +1,9 @@
 //! Compares finished runs of several commands.
 
-use crate::compare::{self, CompareOptions};
 use crate::error::{Completion, ExperimentError};
+use crate::provenance;
 use clap::Args;
+use heedful_runs::compare::{self, CompareOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,5 +28,5 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<Completion, ExperimentError> {
-    compare::run(&options.compare)
+    Ok(compare::run(&options.compare, &provenance::here())?)
 }

@@ -4,15 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::catalogue::check::{State, check};
-use crate::catalogue::download::Patience;
-use crate::catalogue::fetch::{Fetch, FetchSettings, Fetched};
-use crate::catalogue::{Catalogue, DataSet, FetchError, SourceFile};
 use crate::error::{Completion, ExperimentError, print_line};
-use crate::options::unknown;
-use crate::train::Interrupt;
 use clap::{Args, Subcommand};
+use heedful_data::catalogue::check::{State, check};
+use heedful_data::catalogue::download::Patience;
+use heedful_data::catalogue::fetch::{Fetch, FetchError, FetchSettings, Fetched};
+use heedful_data::catalogue::{Catalogue, DataSet, SourceFile};
 use heedful_host::exit::visible;
+use heedful_host::interrupt::Interrupt;
+use heedful_host::names::unknown;
 
 /// The folder of all data sets unless another one is given.
 const FETCHED: &str = "data";
@@ -240,7 +240,9 @@ fn files<'a>(catalogue: &'a Catalogue, name: &str) -> Result<(&'a DataSet, Vec<&
     let files: Vec<&SourceFile> = set.files.iter().filter(fits).collect();
     if files.is_empty() {
         let parts = set.parts();
-        return Err(unknown(&format!("part of {set_name}"), part.unwrap_or_default(), &parts, &format!("it has: {}", parts.join(", "))));
+        return Err(
+            unknown(&format!("part of {set_name}"), part.unwrap_or_default(), &parts, &format!("it has: {}", parts.join(", "))).into()
+        );
     }
     Ok((set, files))
 }

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use heedful_host::threads::among_workers;
 
 use crate::analyse::{self, AnalyseOptions};
 use crate::comparison::{model_assignments, with_options};
 use crate::error::{Completion, main_with};
 use crate::experiment::definition::Experiment;
 use crate::options::{CommonOptions, examples, parse_with};
-use crate::threads::among_workers;
 
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true)]

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use super::swap::assignment;
 use crate::classification::Classification;
 use crate::comparison;
-use crate::data::glue::GlueTask;
 use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
 use crate::pretrained;
-use crate::settings::Assignment;
 use clap::Parser;
+use heedful_data::glue::GlueTask;
+use heedful_runs::settings::Assignment;
 
 /// Compare attention mechanisms on GLUE and SuperGLUE tasks, from scratch, after a pre-training or in a pretrained encoder.
 ///

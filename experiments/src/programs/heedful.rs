@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use heedful_host::threads::among_workers;
 
 use crate::error::{Completion, main_with};
 use crate::options::{CommonOptions, parse, print_completions};
-use crate::threads::among_workers;
 
 use super::{analyse, compare, data, measure, parity, status};
 

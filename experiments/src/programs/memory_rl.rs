@@ -6,8 +6,8 @@ use crate::comparison;
 use crate::memory_rl::MemoryRl;
 use crate::memory_rl::environment::EnvironmentConfig;
 use crate::options::{CommonOptions, examples, parse};
-use crate::settings::Assignment;
 use clap::Parser;
+use heedful_runs::settings::Assignment;
 
 /// Compare memories in reinforcement learning: GTrXL and its gates, Transformer-XL, an LSTM, and no memory.
 ///

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use crate::comparison;
 use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
 use crate::pretrained::assignment;
-use crate::settings::Assignment;
 use crate::translation::Translation;
 use clap::Parser;
+use heedful_runs::settings::Assignment;
 
 /// Compare attention mechanisms, or whole models, on machine translation.
 ///

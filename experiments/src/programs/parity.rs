@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::parity::{self, ParityConfig};
-use crate::settings::Assignment;
 use clap::Args;
 use heedful_attention::registry::AnyMechanism;
+use heedful_runs::settings::Assignment;
 
 const EXAMPLES: &str = "\
 mechanism.toml, with the defaults of the part `attention`:

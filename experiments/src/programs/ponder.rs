@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use crate::comparison;
-use crate::data::generate::vectors::VectorTask;
 use crate::options::{CommonOptions, examples, parse};
 use crate::ponder::Ponder;
-use crate::settings::Assignment;
 use clap::Parser;
+use heedful_data::generate::vectors::VectorTask;
+use heedful_runs::settings::Assignment;
 
 /// Compare recurrent networks that take one step for each element of a sequence with networks that take as many as they find right.
 ///

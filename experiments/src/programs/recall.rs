@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use crate::comparison;
-use crate::data::generate::sequences::SequenceTask;
 use crate::options::{CommonOptions, examples, parse};
 use crate::recall::Recall;
-use crate::settings::Assignment;
 use clap::Parser;
+use heedful_data::generate::sequences::SequenceTask;
+use heedful_runs::settings::Assignment;
 
 /// Compare what attention mechanisms recall of generated sequences: MQAR, the tasks of MAD, induction heads, needles.
 ///

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::error::{Completion, ExperimentError, print_line};
-use crate::status::FolderStatus;
 use clap::Args;
+use heedful_runs::status::FolderStatus;
 
 const EXAMPLES: &str = "\
 Examples:

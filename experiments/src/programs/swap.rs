@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use heedful_host::names::listed;
+use heedful_runs::settings::Assignment;
 
 use crate::comparison;
 use crate::error::{ExperimentError, main_with};
 use crate::options::{CommonOptions, PathInConfiguration, examples, parse};
-use crate::settings::Assignment;
 use crate::swap::contender::split_layers;
 use crate::swap::{Swap, UNCHANGED};
 use clap::Parser;

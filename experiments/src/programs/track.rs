@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use crate::comparison;
-use crate::data::generate::sequences::SequenceTask;
 use crate::options::{CommonOptions, parse};
 use crate::recall::Track;
-use crate::settings::Assignment;
 use clap::Parser;
+use heedful_data::generate::sequences::SequenceTask;
+use heedful_runs::settings::Assignment;
 
 use super::recall::examples_of;
 

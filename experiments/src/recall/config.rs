@@ -5,17 +5,17 @@ use std::marker::PhantomData;
 
 use heedful_attention::mechanisms::base_conv::BaseConvConfig;
 use heedful_attention::registry::AnyMechanism;
+use heedful_data::generate::sequences::{MqarConfig, ParityConfig, SequenceTask};
 use heedful_models::block::FeedForwardIn;
 use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::layout::LayerAttention;
 use heedful_models::position::PositionConfig;
+use heedful_runs::published::PublishedNumbers;
 use serde::{Deserialize, Serialize};
 
-use crate::data::generate::sequences::{MqarConfig, ParityConfig, SequenceTask};
 use crate::experiment::{Attention, Config, NamedModel};
 use crate::model::ModelSettings;
 use crate::options::ModelRun;
-use crate::published::PublishedNumbers;
 use crate::train::{OptimiserConfig, OptimiserKind, ScheduleConfig, TrainingConfig};
 
 /// Windows of so many tokens in all layers.

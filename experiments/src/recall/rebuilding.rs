@@ -7,13 +7,12 @@ use heedful_attention::contract::Positions;
 use heedful_attention::gelu::gelu;
 use heedful_attention::init;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_data::generate::sequences::SequenceTask;
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::loss::cross_entropy;
 use heedful_models::norm::{Norm, NormConfig};
 use heedful_models::position::{PositionConfig, PositionEncoding};
-
-use crate::data::generate::sequences::SequenceTask;
+use heedful_random::RandomKey;
 
 /// A language model, and the decoder of the tasks that need one.
 #[derive(Module, Debug)]

@@ -2,9 +2,14 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_data::generate::sequences::{ScoredSequence, SequenceTask};
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::block::Hidden;
+use heedful_random::RandomKey;
+use heedful_runs::record::{LEARNING_RATE, RATES_NEAR_BEST, RATES_TRIED, STATE_BYTES};
+use heedful_runs::trivial::TrivialBaseline;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
@@ -13,11 +18,7 @@ use super::rebuilding::Reader;
 use crate::answers::most_frequent;
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
-use crate::data::generate::sequences::{ScoredSequence, SequenceTask};
-use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use crate::record::{LEARNING_RATE, RATES_NEAR_BEST, RATES_TRIED, STATE_BYTES};
-use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task, TrainingLoss};
-use crate::trivial::TrivialBaseline;
+use crate::train::{Pass, Scores, Selection, Split, Task, TrainingLoss};
 
 /// The levels that have columns of their own: those of the defaults, and such as papers report.
 const LEVELS: [&str; 20] = [

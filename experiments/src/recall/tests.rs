@@ -1,9 +1,10 @@
+use heedful_host::interrupt::Interrupt;
 use heedful_models::position::PositionConfig;
 
 use super::*;
 use crate::experiment::Split;
 use crate::model::ModelSettings;
-use crate::train::{Interrupt, Pass, Task};
+use crate::train::{Pass, Task};
 
 fn config<F: Family>(kind: &str) -> Config<Sequences<F>> {
     let task = toml::from_str(&format!("kind = \"{kind}\"")).unwrap();
@@ -108,7 +109,7 @@ fn chance_is_the_most_frequent_token_and_where_values_are_recalled_any_of_them()
     };
     let baselines = of("mqar");
     let [chance, any] = &baselines[..] else { panic!("{baselines:?}") };
-    let of = |baseline: &crate::trivial::TrivialBaseline, metric: &str| baseline.metric(metric).unwrap();
+    let of = |baseline: &heedful_runs::trivial::TrivialBaseline, metric: &str| baseline.metric(metric).unwrap();
     // A level with n pairs is right 1 time in n.
     let level = any.metrics.keys().find(|name| name.ends_with("n=4")).expect("there is a level with four pairs");
     assert!((0.15..0.35).contains(&of(any, level)), "{any:?}");

@@ -1,14 +1,14 @@
 //! The scripts of an array job and of the merge of its results.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use heedful_host::command::quoted;
+use heedful_host::whole_files::{FileError, make_folder, write_atomically};
+use heedful_runs::run_folder::RunFolder;
 
 use super::SlurmSettings;
 use crate::error::{ExperimentError, INTERRUPTED_EXIT};
-use crate::run_folder::{RunFolder, RunFolderError, write_atomically};
 
 /// Options of the command that the scripts give themselves.
 const OWN: [&str; 5] = ["--slurm", "--submit", "--resume", "--quiet", "-q"];
@@ -44,8 +44,8 @@ impl Scripts<'_> {
     pub(crate) fn write(&self, folder: &RunFolder) -> Result<Written, ExperimentError> {
         let scripts = folder.slurm();
         let logs = scripts.join("logs");
-        fs::create_dir_all(&logs).map_err(|source| RunFolderError::Folder { path: logs.clone(), source })?;
-        let logs = logs.canonicalize().map_err(|source| RunFolderError::Read { path: logs, source })?;
+        make_folder(&logs)?;
+        let logs = logs.canonicalize().map_err(|source| FileError::read(logs, source))?;
         let written = Written { array: scripts.join("array.sh"), merge: scripts.join("merge.sh") };
         write_atomically(&written.array, self.array(&logs)?.as_bytes())?;
         write_atomically(&written.merge, self.merge(&logs)?.as_bytes())?;
@@ -184,6 +184,7 @@ fn ranges(numbers: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn scripts<'a>(settings: &'a SlurmSettings, arguments: &[&str]) -> Scripts<'a> {
         Scripts {

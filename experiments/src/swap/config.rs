@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use heedful_data::tokenise::TokeniserConfig;
 use heedful_models::auxiliary::AuxiliaryLossesConfig;
+use heedful_runs::settings::Settings;
 use serde::{Deserialize, Serialize};
 
 use super::contender::UNCHANGED;
@@ -11,8 +13,6 @@ use crate::error::ExperimentError;
 use crate::experiment::Config;
 use crate::language::{Language, LanguageConfig, LanguageData};
 use crate::options::RunSettings;
-use crate::settings::Settings;
-use crate::tokenise::TokeniserConfig;
 use crate::train::{ScheduleConfig, TrainingConfig};
 
 /// Complete configuration of `swap`.

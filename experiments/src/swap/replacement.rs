@@ -1,13 +1,14 @@
 //! Replacing the attention of the model that a contender begins with, and what records say of it.
 
-use heedful_attention::random::RandomKey;
+use heedful_host::whole_files::write_atomically;
+use heedful_metrics::MetricColumn;
 use heedful_models::swap::{SwapReport, Swappable, reinitialise_attention, swap_attention};
+use heedful_random::RandomKey;
+use heedful_runs::run_folder::RunPaths;
 
 use super::contender::Contender;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Scores};
-use crate::metrics::MetricColumn;
-use crate::run_folder::{RunPaths, write_atomically};
 
 /// The share of the replaced attentions' parameters that was kept.
 const KEPT: &str = "attention kept";

@@ -8,9 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use heedful_attention::random::RandomKey;
+use heedful_data::tokenise::Tokeniser;
 use heedful_host::checksum::sha256_hex;
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
+use heedful_random::RandomKey;
+use heedful_runs::results::Results;
+use heedful_runs::run_folder::RunFolder;
+use heedful_runs::settings::{self, Settings};
 use toml::{Table, Value};
 
 use super::contender::base;
@@ -20,10 +24,6 @@ use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::footprint::Memory;
 use crate::language::{Language, LanguageConfig};
-use crate::results::Results;
-use crate::run_folder::RunFolder;
-use crate::settings::{self, Settings};
-use crate::tokenise::Tokeniser;
 use crate::train::{Checkpoint, CheckpointFolder, load_model};
 
 /// Where in the output folder a model that is trained first is.

@@ -1,5 +1,6 @@
+use heedful_runs::settings::Assignment;
+
 use super::*;
-use crate::settings::Assignment;
 
 fn settings(options: &[&str]) -> Settings<SwapConfig> {
     Settings::read(None, options.iter().map(|text| Assignment::parse(text).unwrap()).collect()).unwrap()

@@ -1,11 +1,11 @@
 //! Configuration of the experiment.
 
+use heedful_data::generate::Sizes;
+use heedful_data::tokenise::TokeniserConfig;
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use serde::{Deserialize, Serialize};
 
-use crate::data::generate::Sizes;
 use crate::experiment::{Attention, Config};
-use crate::tokenise::TokeniserConfig;
 use crate::train::ScheduleConfig;
 use crate::train::TrainingConfig;
 

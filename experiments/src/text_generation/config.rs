@@ -3,14 +3,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use heedful_data::generate::Sizes;
+use heedful_data::tokenise::TokeniserConfig;
+use heedful_metrics::CiderVariant;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
-use crate::data::generate::Sizes;
 use crate::experiment::{Attention, Config};
-use crate::metrics::CiderVariant;
 use crate::text_to_text::Decoding;
-use crate::tokenise::TokeniserConfig;
 use crate::train::ScheduleConfig;
 use crate::train::TrainingConfig;
 

@@ -1,11 +1,12 @@
 //! The scores of generated texts.
 
-use super::{GenerationConfig, GenerationData, GenerationDataset, GenerationTask};
-use crate::data::summary;
-use crate::metrics::{
+use heedful_data::summary;
+use heedful_metrics::{
     Cider, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemTable, Meteor, MeteorStatistics, Rouge,
     RougeStatistics, RougeVariant,
 };
+
+use super::{GenerationConfig, GenerationData, GenerationDataset, GenerationTask};
 
 /// A score of a task, as a fraction.
 pub(super) struct Found {

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::data::parallel::Pair;
-use crate::data::summary;
-use crate::metrics::{Rouge, RougeVariant};
-use crate::trivial::TrivialBaseline;
+use heedful_data::parallel::Pair;
+use heedful_data::summary;
+use heedful_metrics::{Rouge, RougeVariant};
+use heedful_runs::trivial::TrivialBaseline;
 
 use super::scoring::{Found, metrics};
 use super::{GenerationConfig, GenerationDataset, GenerationTask};

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use heedful_data::tokenise::{Tokeniser, TokeniserConfig};
 use heedful_models::generation::SpecialTokens;
 use heedful_models::layout::AttentionLayout;
 use heedful_models::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};
+use heedful_runs::settings::Settings;
 use toml::{Table, Value};
 
 use super::{Frame, OWN_FRAME};
@@ -14,8 +16,6 @@ use crate::model::ModelSettings;
 use crate::pretrained::{
     Checksums, check_attentions, check_model, check_tokeniser, configuration, name, opened, refused, tokeniser as tokeniser_of, training,
 };
-use crate::settings::Settings;
-use crate::tokenise::{Tokeniser, TokeniserConfig};
 
 /// Name of the perplexity of weights before training.
 pub(crate) const PERPLEXITY_BEFORE: &str = "valid perplexity before";

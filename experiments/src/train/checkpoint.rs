@@ -343,16 +343,6 @@ impl CheckpointFolder {
         }
     }
 
-    /// Where the run was at the checkpoint of `step`. Its other files are not looked at.
-    ///
-    /// # Errors
-    /// If `state.json` cannot be read.
-    pub(crate) fn state(&self, step: u64) -> Result<TrainingState, CheckpointError> {
-        let path = self.path(step).join(STATE);
-        let parsed = serde_json::from_slice::<StateFile>(&read(&path)?);
-        parsed.map(|file| file.state).map_err(|error| CheckpointError::Corrupt { path, reason: error.to_string() })
-    }
-
     /// Reads the checkpoint with the best score, or the latest if no score was better than others; `None` if the run has none.
     ///
     /// # Errors

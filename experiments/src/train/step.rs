@@ -5,8 +5,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use heedful_attention::constraints;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_models::precision::{Precision, cast};
+use heedful_random::RandomKey;
 
 use super::error::TrainingError;
 use super::gradient::{clipping_factor, scale as scale_gradients, scale_on_device, squared_norms};

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use burn::tensor::TensorData;
 use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::random::RandomKey;
+use heedful_metrics::{ItemScore, ItemTable};
+use heedful_random::RandomKey;
 
-use super::interrupt::Interrupt;
 use super::loss::TrainingLoss;
 use super::state::Metric;
-use crate::metrics::{ItemScore, ItemTable};
+use heedful_host::interrupt::Interrupt;
 
 /// The metric by which the best model is chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]

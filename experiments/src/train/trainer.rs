@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 
 use super::checkpoint::{Checkpoint, CheckpointFolder};
 use super::config::TrainingConfig;
 use super::error::TrainingError;
-use super::interrupt::Interrupt;
 use super::parallel::{Ranks, Topic};
 use super::progress::{StepCount, Watcher};
 use super::task::Task;
+use heedful_host::interrupt::Interrupt;
 
 static ALONE: Ranks = Ranks::alone();
 

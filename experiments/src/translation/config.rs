@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
+use heedful_data::generate::Sizes;
+use heedful_metrics::Bleu;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
-use crate::data::generate::Sizes;
 use crate::experiment::{Attention, Config};
-use crate::metrics::Bleu;
+use heedful_data::tokenise::TokeniserConfig;
 #[cfg(doc)]
-use crate::metrics::Tokeniser;
+use heedful_metrics::Tokeniser;
+
 use crate::text_to_text::Decoding;
-use crate::tokenise::TokeniserConfig;
 use crate::train::ScheduleConfig;
 use crate::train::TrainingConfig;
 

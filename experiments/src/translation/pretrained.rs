@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use heedful_runs::settings::Settings;
 use toml::Table;
 
 use super::{Translation, TranslationConfig, TranslationData};
 use crate::error::ExperimentError;
 use crate::experiment::Attention;
-use crate::settings::Settings;
 use crate::text_to_text::pretrained as text_to_text;
 
 /// Name of the score of weights before training.
@@ -44,10 +44,10 @@ mod tests {
     use std::path::PathBuf;
 
     use heedful_models::pretrained::Pretrained;
+    use heedful_runs::settings::Assignment;
 
     use super::*;
     use crate::comparison;
-    use crate::settings::Assignment;
 
     #[test]
     fn the_configuration_of_a_folder_is_that_of_its_model() {

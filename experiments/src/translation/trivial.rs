@@ -1,11 +1,12 @@
 //! What comes of copying sources, and of translating them word by word.
 
-use crate::display::grouped;
+use heedful_host::display::grouped;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::Tokeniser;
+use heedful_metrics::baselines::word_translation::{Lexicon, ROUNDS};
+use heedful_runs::trivial::TrivialBaseline;
+
 use crate::experiment::Scores;
-use crate::metrics::Tokeniser;
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
-use crate::trivial::word_translation::{Lexicon, ROUNDS};
 
 use super::{TranslationConfig, TranslationDataset, add_scores};
 

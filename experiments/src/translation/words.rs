@@ -1,7 +1,7 @@
 //! Whether the words that BLEU counts are words of the target language.
 
-use crate::data::parallel::ParallelCorpus;
-use crate::metrics::Tokeniser;
+use heedful_data::parallel::ParallelCorpus;
+use heedful_metrics::Tokeniser;
 
 /// Most characters for a space where words are written apart: German has about seven, Finnish nine.
 const CHARACTERS_FOR_A_SPACE: usize = 20;
@@ -36,10 +36,11 @@ pub(super) fn warnings(tokeniser: Tokeniser, corpus: &ParallelCorpus) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
+    use heedful_data::parallel::Pair;
+    use heedful_runs::settings::{Assignment, Settings};
+
     use super::*;
-    use crate::data::parallel::Pair;
     use crate::experiment::Experiment;
-    use crate::settings::{Assignment, Settings};
     use crate::translation::{Translation, TranslationConfig};
 
     fn settings(given: &[&str]) -> Settings<TranslationConfig> {

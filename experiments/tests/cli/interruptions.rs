@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rand::RngExt;
 use serde_json::{Map, Value};
 

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use heedful_experiments::experiment::Experiment;
-use heedful_experiments::published::PublishedNumbers;
-use heedful_experiments::record::ResultRecord;
-use heedful_experiments::report::Report;
-use heedful_experiments::run_folder::RunFolder;
 use heedful_experiments::translation::Translation;
+use heedful_runs::published::PublishedNumbers;
+use heedful_runs::record::ResultRecord;
+use heedful_runs::report::Report;
+use heedful_runs::run_folder::RunFolder;
 
 use crate::documents::root;
 

@@ -270,11 +270,11 @@ fn refusal(binary: &str, path: &Path) -> Option<String> {
     use heedful_experiments::memory_rl::MemoryConfig;
     use heedful_experiments::pre_training::PreTrainingConfig;
     use heedful_experiments::recall::{Recall, Track};
-    use heedful_experiments::settings::Settings;
     use heedful_experiments::swap::SwapConfig;
     use heedful_experiments::text_classification::TextClassificationConfig;
     use heedful_experiments::text_generation::GenerationConfig;
     use heedful_experiments::translation::TranslationConfig;
+    use heedful_runs::settings::Settings;
 
     let read = match binary {
         "mt" => Settings::<TranslationConfig>::read(Some(path), Vec::new()).map(|_| ()),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use heedful_experiments::run_folder::sha256_hex;
+use heedful_host::checksum::sha256_hex;
 use tempfile::TempDir;
 
 /// The binary, away from any proxy.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use heedful_experiments::run_folder::sha256_hex;
+use heedful_host::checksum::sha256_hex;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 

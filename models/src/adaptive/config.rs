@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use heedful_attention::init;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::{AdaptiveEmbedding, AdaptiveSoftmax, AdaptiveTables, Tail};

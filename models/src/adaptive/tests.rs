@@ -6,7 +6,7 @@ use burn::tensor::{Device, TensorData};
 use heedful_attention::contract::Positions;
 use heedful_attention::init::Init;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use safetensors::SafeTensors;
 
 use super::*;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::contract::{Attention, AttentionInput, Losses, Positions};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 use super::{Block, BlockState, Context, Hidden, Sublayer};
 

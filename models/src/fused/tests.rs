@@ -8,8 +8,8 @@ use burn::nn::{LayerNorm, LayerNormConfig, LinearConfig};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Shape, TensorData};
 use heedful_attention::init::Init;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_random::RandomKey;
 
 use super::*;
 

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use burn::tensor::{Device, Int, Tensor};
     use heedful_attention::probe::Probe;
-    use heedful_attention::random::RandomKey;
+    use heedful_random::RandomKey;
 
     use crate::block::BlockConfig;
     use crate::generation::{SpecialTokens, greedy, left_padded};

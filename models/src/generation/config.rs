@@ -1,7 +1,7 @@
 //! Generation in one call.
 
 use burn::tensor::{Int, Tensor};
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 
 use super::{BeamSearch, Hypothesis, Prompts, Rules, Sampling, SpecialTokens, StepDecoder, beam_search, greedy, sample};
 use crate::error::{Check, ConfigError};
@@ -110,7 +110,7 @@ pub fn generate<D: StepDecoder>(decoder: &D, state: D::State, prompts: Tensor<2,
     match strategy {
         Strategy::Greedy => greedy(decoder, state, prompts, rules.clone()),
         Strategy::Sample(sampling) => {
-            let key = seed.map_or_else(|| RandomKey::drawn(&decoder.device()), RandomKey::from_seed);
+            let key = seed.map_or_else(|| heedful_attention::random::drawn_key(&decoder.device()), RandomKey::from_seed);
             let keys: Vec<RandomKey> = (0..rows as u64).map(|row| key.numbered(row)).collect();
             sample(decoder, state, prompts, rules.clone(), sampling, &keys)
         }

@@ -1,6 +1,6 @@
 //! Generation of one sequence for each row: greedy, or sampled.
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 

@@ -6,8 +6,8 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Attention;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
+use heedful_random::RandomKey;
 
 use super::LanguageModel;
 use crate::block::Hidden;

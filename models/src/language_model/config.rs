@@ -4,8 +4,8 @@ use burn::tensor::Device;
 use heedful_attention::contract::Attention;
 use heedful_attention::init::{self, Init};
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::training::Training;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::LanguageModel;

@@ -4,8 +4,8 @@ use burn::tensor::Device;
 use heedful_attention::error::ConfigError;
 use heedful_attention::layer::Choice;
 use heedful_attention::placement::Placement;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism, Card, Kind, Mechanism};
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::{AttentionLayout, LayerAttention};

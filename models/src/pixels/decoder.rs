@@ -11,10 +11,10 @@ use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use heedful_attention::contract::{Attention, Positions};
 use heedful_attention::dropout::dropout;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 pub use self::config::PixelDecoderConfig;
 use super::{logistic_mixture_nll, sample_logistic_mixture};

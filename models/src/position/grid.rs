@@ -14,7 +14,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::init::Init;
 use heedful_attention::mechanisms::local_2d::BlockRaster;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::selected;

@@ -5,8 +5,8 @@ use heedful_attention::contract::Attention;
 use heedful_attention::init;
 use heedful_attention::layer::Choice;
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::training::Training;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::Seq2SeqTransformer;

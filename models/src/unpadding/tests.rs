@@ -5,9 +5,9 @@ use burn::tensor::{Device, Gradients};
 use heedful_attention::init::Init;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 use super::*;
 use crate::block::{BlockConfig, Context, Parallel};

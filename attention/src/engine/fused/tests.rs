@@ -1,12 +1,12 @@
 //! Queries that are padding and that nobody reads.
 
 use burn::tensor::TensorData;
+use heedful_random::RandomKey;
 
 use super::*;
 use crate::contract::Positions;
 use crate::engine::Dropout;
 use crate::engine::recomputed::tests::{difference, drawn};
-use crate::random::RandomKey;
 use crate::visibility::{Span, TILE, Visibility};
 
 const LENGTH: usize = 150;

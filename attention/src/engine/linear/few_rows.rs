@@ -289,12 +289,12 @@ fn add_up_block<S: Simd, const M: usize, const N: usize, const FROM_ZERO: bool>(
 #[cfg(test)]
 mod tests {
     use gemm::Parallelism;
+    use heedful_random::RandomKey;
 
     use super::super::flex;
     use super::*;
     use crate::engine::recomputed::tests::assert_same_for_any_number_of_threads;
     use crate::init::Init;
-    use crate::random::RandomKey;
 
     fn drawn(name: &str, count: usize) -> Vec<f32> {
         Init::Normal(1.0).values(count, &RandomKey::from_seed(7).named(name))

@@ -48,10 +48,10 @@ mod tests {
     use burn::backend::Flex;
     use burn::backend::flex::FlexTensor;
     use burn::tensor::{DType, TensorData};
+    use heedful_random::RandomKey;
 
     use super::*;
     use crate::init::Init;
-    use crate::random::RandomKey;
 
     const LAYOUTS: [PairLayout; 2] = [PairLayout::Half, PairLayout::Interleaved];
 

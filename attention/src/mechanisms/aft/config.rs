@@ -2,6 +2,7 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::Aft;
@@ -11,7 +12,6 @@ use crate::init::{self, Init};
 use crate::mechanisms::default_sizes::quarter;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Idle, Kind, Mechanism};
 
 /// Names of the forms that are not the default.

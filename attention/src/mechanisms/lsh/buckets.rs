@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_random::RandomKey;
 
 use super::Hashing;
 use crate::contract::Positions;
 use crate::init::Init;
-use crate::random::RandomKey;
 use crate::read::read;
 
 /// The hash `argmax([x R; -x R])` of Andoni et al. 2015, or two of them.

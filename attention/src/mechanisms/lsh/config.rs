@@ -3,6 +3,7 @@
 use burn::module::RunningState;
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::Lsh;
@@ -15,7 +16,6 @@ use crate::init::{self, Init};
 use crate::mechanisms::default_sizes::quarter;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Idle, Kind, Mechanism};
 
 /// Number of buckets of a round.

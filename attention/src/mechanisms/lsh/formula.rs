@@ -1,10 +1,11 @@
 //! Kitaev, Kaiser and Levskaya 2020, section 2, in double precision: the set of candidates of each query in each round, and one softmax over their union.
 
+use heedful_random::RandomKey;
+
 use super::{BucketCount, Hashing, LshConfig, Scale};
 use crate::conformance::formula::{Formula, Query, distribution, dot};
 use crate::init::Init;
 use crate::placement::Role;
-use crate::random::RandomKey;
 
 pub(super) fn of(config: &LshConfig) -> Formula<'_> {
     Formula::default().weights(|query| weights(config, query))

@@ -2,6 +2,7 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::Mla;
@@ -13,7 +14,6 @@ use crate::mechanisms::rotary::{RotaryScaling, formula};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::qk_norm::QkNorm;
-use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// What the released code adds to mean squares.

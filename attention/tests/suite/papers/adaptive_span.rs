@@ -15,11 +15,11 @@ use heedful_attention::pattern::Pattern;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism, AnyState};
 use heedful_attention::restricted::{Execution, Restricted};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::{Span, Visibility};
+use heedful_random::RandomKey;
 
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
 use crate::array::Array;

@@ -6,9 +6,9 @@ use heedful_attention::contract::Attention;
 use heedful_attention::mechanisms::differential::{Differential, DifferentialConfig, lambda_init};
 use heedful_attention::placement::Role;
 use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::softmax_attention::SoftmaxAttention;
+use heedful_random::RandomKey;
 
 use super::{assert_same, context, init, parameter, self_attention};
 use crate::array::Array;

@@ -9,11 +9,11 @@ use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Shari
 use heedful_attention::placement::Role;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::sequence_projection::ProjectionKind;
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 use super::{assert_same, context, cross_attention, identity, init, parameter, self_attention, softmax};
 use crate::array::Array;

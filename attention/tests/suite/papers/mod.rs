@@ -42,9 +42,9 @@ use burn::tensor::Tensor;
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::placement::Placement;
 use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyLogits, AnyMechanism};
 use heedful_attention::softmax_attention::SoftmaxAttention;
+use heedful_random::RandomKey;
 
 use crate::array::Array;
 use crate::backends::flex;

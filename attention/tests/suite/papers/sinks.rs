@@ -3,9 +3,9 @@
 use heedful_attention::conformance::subject::parameters;
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
+use heedful_random::RandomKey;
 
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
 use crate::array::Array;

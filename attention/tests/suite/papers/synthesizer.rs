@@ -14,9 +14,9 @@ use heedful_attention::mechanisms::synthesizer_factorized_random::{SynthesizerFa
 use heedful_attention::mechanisms::synthesizer_random::{SynthesizerRandom, SynthesizerRandomConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::{Span, Visibility};
+use heedful_random::RandomKey;
 
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
 use crate::array::Array;

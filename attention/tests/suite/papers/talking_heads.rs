@@ -2,9 +2,9 @@
 
 use heedful_attention::mechanisms::talking_heads::{MixingInit, TalkingHeads, TalkingHeadsConfig};
 use heedful_attention::placement::Role;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::softmax_attention::SoftmaxAttention;
+use heedful_random::RandomKey;
 
 use super::{assert_same, context, init, parameter, self_attention, weights};
 use crate::array::Array;

@@ -10,9 +10,9 @@ use heedful_attention::mechanisms::relative::{Relative, RelativeConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::{Span, Visibility};
+use heedful_random::RandomKey;
 
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
 use crate::array::Array;

@@ -7,8 +7,8 @@ use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::mixture::MixtureConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyLogits, AnyMechanism, Card, Mechanism};
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::backends::flex;

@@ -19,10 +19,10 @@ use heedful_attention::memory::KeyValueState;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyLogits, AnyMechanism};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::{Span, TILE, Visibility};
+use heedful_random::RandomKey;
 
 use crate::backends::flex;
 use crate::subject::Subject;

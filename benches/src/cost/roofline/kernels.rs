@@ -8,12 +8,12 @@ use burn::tensor::{DType, Device};
 use heedful_attention::arithmetic::{Multiplications, multiplications};
 use heedful_attention::engine::Engine;
 use heedful_attention::linear::SUMS;
-use heedful_attention::random::RandomKey;
 use heedful_attention::recurrent_attention::Stretch;
 use heedful_attention::registry::AnyMechanism;
 use heedful_attention::short_convolution::ShortConvolution;
 use heedful_models::error::ConfigError;
 use heedful_models::precision::Precision;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 #[cfg(target_arch = "x86_64")]

@@ -11,10 +11,10 @@ use heedful_attention::engine::{AttentionProgram, Content, LogitTerms, Weighting
 use heedful_attention::init::Init;
 use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
 use heedful_attention::placement::Role;
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::{Span, Visibility};
 use heedful_models::error::ConfigError;
+use heedful_random::RandomKey;
 
 use super::kernels::{Candidate, Kernel, Numbers};
 use super::model::Limit;

@@ -6,7 +6,7 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::init::{self, Init};
 use heedful_attention::linear::linear;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rayon::prelude::*;
 
 use crate::workload::wait;

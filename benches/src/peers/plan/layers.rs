@@ -218,8 +218,8 @@ mod tests {
     use burn::tensor::Device;
     use heedful_attention::arithmetic::multiplications;
     use heedful_attention::placement::Role;
-    use heedful_attention::random::RandomKey;
     use heedful_attention::registry::AnyMechanism;
+    use heedful_random::RandomKey;
     use serde::Deserialize;
 
     use crate::peers::options::defaults;

@@ -12,16 +12,17 @@ mod strip;
 
 use std::io::Write;
 
+use heedful_host::whole_files::{FileError, file_name};
+
 use self::charts::{Bar, Column, Panel, Row};
 use super::histogram::Histogram;
 use super::image::ImageDistances;
 use super::record::{Observed, State};
 use super::statistics::{HeadStatistics, Mean, Places};
 use super::{Analysis, Files, named};
-use crate::run_folder::{RunFolderError, file_name};
 
 /// Draws what was observed.
-pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError> {
+pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), FileError> {
     let statistics = &analysis.statistics;
     let of_heads =
         |mean: fn(&HeadStatistics) -> Mean| panels(&statistics.heads, |head| Some(Bar { mean: mean(head).value()?, range: None }));
@@ -97,7 +98,7 @@ fn column_distance(distances: &ImageDistances) -> Mean {
     distances.columns
 }
 
-fn svg(files: &mut Files<'_>, name: &str, sentence: &str, picture: &str) -> Result<(), RunFolderError> {
+fn svg(files: &mut Files<'_>, name: &str, sentence: &str, picture: &str) -> Result<(), FileError> {
     files.write(name, sentence, |file| file.write_all(picture.as_bytes()))
 }
 
@@ -161,7 +162,7 @@ fn gate_histograms(analysis: &Analysis, title: &str, states: &[State]) -> String
     charts::histograms(title, explanation, &columns, &rows)
 }
 
-fn halting(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError> {
+fn halting(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), FileError> {
     let state = analysis.shown();
     for &text in &analysis.pictured {
         let of_text: Vec<&Observed> = analysis.halting(state).filter(|observed| observed.text == text).collect();
@@ -173,13 +174,13 @@ fn halting(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderEr
     Ok(())
 }
 
-fn maps(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError> {
+fn maps(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), FileError> {
     for observed in analysis.maps() {
         let (module, text) = (named(&observed.module), observed.text);
         let title = format!("{module}, text {text}, {}", observed.state);
         let name = format!("maps/text{text}-{}", file_name(module));
         let [svg_name, png_name] = ["svg", "png"].map(|ending| format!("{name}.{ending}"));
-        let map = map::draw(observed, &title).map_err(|source| RunFolderError::write(files.folder.join(&png_name), source))?;
+        let map = map::draw(observed, &title).map_err(|source| FileError::write(files.folder.join(&png_name), source))?;
         svg(files, &svg_name, &format!("Weights of `{module}` for text {text}, with tokens."), &map.svg)?;
         files.write(&png_name, "The same without tokens.", |file| file.write_all(&map.png))?;
     }
@@ -187,7 +188,7 @@ fn maps(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError
 }
 
 /// The weights of one pixel, laid over the image.
-fn overlays(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError> {
+fn overlays(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), FileError> {
     for (observed, image) in analysis.overlays() {
         let pixel = analysis.overlaid.pixel_of(image);
         if image.position(pixel).is_none() {
@@ -197,7 +198,7 @@ fn overlays(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderE
         let title = format!("{module}, image {text}, {}", observed.state);
         let name = format!("maps/text{text}-{}-pixel.svg", file_name(module));
         let picture = overlay::draw(observed, image, pixel, &title);
-        let picture = picture.map_err(|source| RunFolderError::write(files.folder.join(&name), source))?;
+        let picture = picture.map_err(|source| FileError::write(files.folder.join(&name), source))?;
         let [row, column] = pixel;
         svg(files, &name, &format!("Weights of `{module}` while row {row}, column {column} of image {text} is generated."), &picture)?;
     }

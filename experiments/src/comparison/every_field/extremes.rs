@@ -1,13 +1,13 @@
 //! Extreme values are refused before the first step, or runs end with them.
 
 use heedful_attention::registry::AnyMechanism;
+use heedful_runs::settings::MECHANISMS;
 use toml::Value;
 
 use super::Variety;
 use super::leaves::{configuration, extremes, leaves, options};
 use super::trial::{End, run};
 use crate::experiment::definition::Experiment;
-use crate::settings::MECHANISMS;
 
 /// Walks over the fields of an experiment's configuration, and names all at once that break the rule.
 pub(super) fn walk<E: Experiment>(variety: &Variety) {

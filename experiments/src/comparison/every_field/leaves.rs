@@ -1,5 +1,6 @@
 //! The fields of a configuration and the values that they can have.
 
+use heedful_runs::settings::{self, Settings, UNSET};
 use toml::{Table, Value};
 
 use super::trial::{End, run};
@@ -7,7 +8,6 @@ use super::variety::given;
 use crate::experiment::definition::{Config, Experiment};
 use crate::mechanisms::MechanismOptions;
 use crate::options::CommonOptions;
-use crate::settings::{self, Settings, UNSET};
 
 /// The complete configuration with these fields set, without the options of mechanisms.
 pub(super) fn configuration<E: Experiment>(fields: &[String]) -> Table {

@@ -1,10 +1,11 @@
 //! Other values of options of mechanisms have an effect.
 
+use heedful_runs::settings::MECHANISMS;
+
 use super::Variety;
 use super::effects::{Allowed, done, fault};
 use super::leaves::{leaves, options, others};
 use crate::experiment::definition::Experiment;
-use crate::settings::MECHANISMS;
 
 /// Options of mechanisms that change only time or memory.
 const OPTIONS_OF_TIME: &[&str] = &[

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use heedful_runs::settings::{Assignment, Settings};
+
 use super::super::candidate::{candidates, check_effects};
 use crate::experiment::definition::{Config, Experiment};
 use crate::footprint::Memory;
-use crate::settings::{Assignment, Settings};
 
 /// What the program of an experiment refuses of a preset, before it reads data.
 pub(super) fn refusal<E: Experiment>(path: &Path, command: &str) -> Option<String> {

@@ -5,17 +5,19 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use heedful_backends::Backend;
+use heedful_host::interrupt::Interrupt;
+use heedful_runs::record::{ResultRecord, STEPS_PER_SECOND};
+use heedful_runs::settings::Settings;
+
 use super::super::overview::Overview;
 use super::super::runs::Runs;
 use super::super::session::{RunEnd, Session};
 use super::super::{Settled, opened, opened_data, settled};
-use crate::backend::Backend;
 use crate::error::{ExperimentError, USAGE_EXIT};
 use crate::experiment::definition::{Config, Experiment};
 use crate::options::CommonOptions;
-use crate::record::{ResultRecord, STEPS_PER_SECOND};
-use crate::settings::Settings;
-use crate::train::{Interrupt, Ranks, Watcher};
+use crate::train::{Ranks, Watcher};
 
 /// How a command ended.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use heedful_attention::pattern::Pattern;
 use heedful_attention::placement::Role;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rand::RngExt;
 
 /// Most positions of a sequence whose pairs are looked at.

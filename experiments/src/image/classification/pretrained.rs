@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
+use heedful_data::images::Images;
 use heedful_models::pretrained::Pretrained;
 use heedful_models::vision::{VisionConfig, VisionTransformer};
+use heedful_runs::settings::Settings;
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::super::ImageDataset;
 use super::{ClassifiedImages, ImageClassification};
-use crate::data::images::Images;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Config};
 use crate::model::ModelSettings;
 use crate::pretrained::{Checksums, check_attentions, check_model, configuration, name, opened, refused, training};
-use crate::settings::Settings;
 
 /// Name of the score of weights before training.
 pub(super) const BEFORE: &str = "accuracy before";

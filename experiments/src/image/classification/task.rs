@@ -2,19 +2,20 @@
 
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_data::images::{ImageSet, Images};
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, ItemTable};
 use heedful_models::loss::cross_entropy;
 use heedful_models::seq2seq;
 use heedful_models::vision::VisionTransformer;
+use heedful_random::RandomKey;
 
 use super::pretrained::Normalisation;
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
-use crate::data::images::{ImageSet, Images};
 use crate::experiment::{Pass, Scores, Selection, Split};
-use crate::metrics::{Combination, ItemScore, ItemTable};
-use crate::train::{Interrupt, Task, TrainingLoss};
+use crate::train::{Task, TrainingLoss};
 
 /// Name of the score.
 pub(super) const ACCURACY: &str = "accuracy";

@@ -1,11 +1,12 @@
 //! What the most frequent class and a linear model of pixels reach.
 
+use heedful_data::images::{ImageSet, Images};
+use heedful_host::display::grouped;
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::baselines::linear::{Linear, SparseRows, Targets};
+use heedful_runs::trivial::TrivialBaseline;
+
 use super::task::ACCURACY;
-use crate::data::images::{ImageSet, Images};
-use crate::display::grouped;
-use crate::train::Interrupt;
-use crate::trivial::TrivialBaseline;
-use crate::trivial::linear::{Linear, SparseRows, Targets};
 
 /// Values of training images that are read, at most.
 const MOST_VALUES: usize = 50_000_000;

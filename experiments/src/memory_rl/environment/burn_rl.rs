@@ -5,7 +5,7 @@
 //! `ToAction` of `burn-rl`.
 
 use ::burn_rl::StepResult;
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 
 use super::{AnyEnvironment, Environment};
 

@@ -123,7 +123,7 @@ impl Maze {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::random::RandomKey;
+    use heedful_random::RandomKey;
 
     use super::*;
 

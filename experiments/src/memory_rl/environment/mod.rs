@@ -7,7 +7,7 @@
 //! A world draws from the key that its episode was given, so that the key and the actions say all about an episode. [`VectorEnvironment`] plays copies
 //! side by side and can be saved, [`burn_rl`] makes each task one of Burn's.
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

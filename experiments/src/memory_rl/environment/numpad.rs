@@ -7,7 +7,7 @@
 //! Here any pad can be pressed at once, without a way to it, so that only the memory is hard; the rewards are ours too. To know what it pressed and whether
 //! that was the last pad, an agent has to see its action and reward: [`with_feedback`](super::VectorEnvironment::with_feedback).
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@
 //! POPGym counts the present card as the first: its `k` is one more than this one. Easy, Medium and Hard are `k = 3`, 31 and 63 with 1, 2 and 3 packs. There
 //! the last step is a truncation; here it is the end, since no card is left.
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 

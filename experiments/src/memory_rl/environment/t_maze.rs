@@ -7,7 +7,7 @@
 //! In the paper only standing still costs the penalty; here each step that does not lead to the junction does, going back too, so that waiting never pays.
 //! Episodes are cut at a limit, of which the paper says nothing.
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};

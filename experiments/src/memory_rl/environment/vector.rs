@@ -6,7 +6,7 @@
 //!
 //! What is saved are the numbers of the episodes and the actions so far. Restored copies play them again, which gives the same bits.
 
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -6,11 +6,11 @@ use ::log::{LevelFilter, Log, Metadata, Record, set_logger, set_max_level};
 use heedful_attention::conformance::{TEST_DEVICE, test_device};
 use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::registry::AnyMechanism;
+use heedful_runs::settings::{Assignment, Settings};
 
 use super::*;
 use crate::experiment::{Attention, Experiment, Setup};
 use crate::language::Language;
-use crate::settings::{Assignment, Settings};
 use crate::translation::Translation;
 
 const STEPS: usize = 20;

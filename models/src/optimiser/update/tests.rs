@@ -6,8 +6,8 @@ use burn::optim::decay::WeightDecayConfig;
 use burn::optim::{AdamConfig, AdamWConfig};
 use burn::tensor::TensorData;
 use heedful_attention::init::Init;
-use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_random::RandomKey;
 
 use super::*;
 use crate::fused::tests::devices as autodiff_devices;

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use heedful_attention::contract::Attention;
 use heedful_attention::init;
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
+use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::{CHANNELS, PixelDecoder};

@@ -1,11 +1,11 @@
 use burn::backend::Dispatch;
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{Device, Tensor, TensorData};
+use heedful_random::RandomKey;
 
 use super::*;
 use crate::conformance::test_device as adapter;
 use crate::dropout::{WeightDropout, dropout_from, keep_mask};
-use crate::random::RandomKey;
 use crate::read::read;
 
 const PROBABILITIES: [f64; 4] = [1.0 / 65536.0, 0.1, 0.5, 0.999];

@@ -1,4 +1,4 @@
-//! [`WeightDropout`] on CubeCL: the hash of [`RandomKey`](crate::random::RandomKey) in words of 32 bits, since WGSL has no longer ones.
+//! [`WeightDropout`] on CubeCL: the hash of [`RandomKey`](heedful_random::RandomKey) in words of 32 bits, since WGSL has no longer ones.
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::tensor::{DType, Shape};
@@ -7,9 +7,9 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
+use heedful_random::{FACTORS, GOLDEN};
 
 use crate::dropout::WeightDropout;
-use crate::random::{FACTORS, GOLDEN};
 
 /// Units of a cube.
 const UNITS: usize = 256;
@@ -167,12 +167,12 @@ mod tests {
     use burn::backend::tensor::{FloatTensor, IntTensor};
     use burn::tensor::FloatDType;
     use burn_cubecl::CubeBackend;
+    use heedful_random::RandomKey;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
     use crate::conformance::cube_test_device;
-    use crate::random::RandomKey;
 
     fn on_device<B: Backend>(device: &B::Device) -> FloatTensor<B> {
         B::float_zeros(Shape::new([1]), device, FloatDType::F32)

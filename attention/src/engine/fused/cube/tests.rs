@@ -4,6 +4,7 @@ use burn::backend::flex::FlexDevice;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex};
 use burn::tensor::{FloatDType, Shape, TensorData};
+use heedful_random::RandomKey;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -13,7 +14,6 @@ use crate::conformance::cube_test_device as adapter;
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
 use crate::engine::{Normaliser, Ramp};
-use crate::random::RandomKey;
 use crate::visibility::{Span, TileMap, Visibility, least_visible_logit};
 
 const BATCH: usize = 2;

@@ -2,6 +2,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
 use burn::tensor::{Device, Shape};
 use burn_cubecl::CubeBackend;
+use heedful_random::RandomKey;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -12,7 +13,6 @@ use crate::mask::Mask;
 use crate::mechanisms::lsh::buckets::Buckets;
 use crate::mechanisms::lsh::{BucketCount, Lsh, LshConfig, unit};
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility, hidden_logit};
 
 const BATCH: usize = 2;

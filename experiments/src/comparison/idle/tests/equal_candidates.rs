@@ -9,6 +9,7 @@ use heedful_attention::contract::{Attention as _, AttentionInput};
 use heedful_attention::probe::Probe;
 use heedful_attention::read::read;
 use heedful_attention::visibility::Visibility;
+use heedful_runs::settings::{Assignment, Settings};
 use rand::RngExt;
 
 use super::*;
@@ -21,7 +22,6 @@ use crate::language::Language;
 use crate::memory_rl::MemoryRl;
 use crate::pre_training::{MaskedModelling, SpanModelling};
 use crate::recall::{Recall, Track};
-use crate::settings::{Assignment, Settings};
 use crate::swap::Swap;
 use crate::text_classification::TextClassification;
 use crate::text_generation::TextGeneration;

@@ -1,0 +1,5 @@
+//! Downloads and archives, with a server on this machine.
+
+mod archives;
+mod download;
+mod server;
