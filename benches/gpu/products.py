@@ -58,8 +58,8 @@ def of_pytorch(dtype: str) -> list[dict[str, Any]]:
 
 
 def of_strategies(program: str, dtype: str, limit: float) -> list[dict[str, Any]]:
-    names = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
-    command = [program, "--backend", "cuda", "--precision", dtype, "--wait", "--strategy"]
+    names = subprocess.run([program, "products"], capture_output=True, text=True, check=True).stdout.split()
+    command = [program, "products", "--backend", "cuda", "--precision", dtype, "--wait", "--strategy"]
     pipe = subprocess.PIPE
     processes = {name: subprocess.Popen([*command, name], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) for name in names}
     selector = selectors.DefaultSelector()
@@ -91,7 +91,7 @@ def of_strategies(program: str, dtype: str, limit: float) -> list[dict[str, Any]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", help="the program `products`")
+    parser.add_argument("program", help="the program that has the command `products`")
     parser.add_argument("--out", required=True, help="file to append lines to")
     parser.add_argument("--limit", type=float, default=60, help="seconds that compiling may take")
     parser.add_argument("--dtypes", nargs="+", default=["bf16", "f32"], choices=["bf16", "f32"])

@@ -1,9 +1,9 @@
 //! Benchmarks of heedful.
 //!
 //! * `cargo bench --workspace --bench attention --bench step`: time of one self-attention of every mechanism, and of a training step, on every backend.
-//! * `cargo run --release --bin cost -- --help`: time, memory and multiplications by mechanism, length and backend, with crossovers; with `roofline`, the kernels of
+//! * `cargo heedful cost --help`: time, memory and multiplications by mechanism, length and backend, with crossovers; with `roofline`, the kernels of
 //!   the CPU engine beside what the machine can do (benches/results/roofline.md).
-//! * `cargo run --release --bin backends -- --help`: the same training on every backend; with `--launches`, the kernels that a step launches.
+//! * `cargo heedful backends --help`: the same training on every backend; with `--launches`, the kernels that a step launches.
 //! * `cargo run --release --bin peers -- --help`: heedful beside PyTorch and PyTorch's packages, in time and memory.
 //!
 //! What is timed: [`workload`] is one self-attention, [`decode_step`] one step of decoding by it, [`projections`] its linear maps alone, [`training_step`] and

@@ -25,7 +25,10 @@ use heedful_runs::trivial::TrivialBaseline;
 
 use crate::answers::{Answering, Answers, ExerciseSets, TEST_SET, TokenExercise, accuracy_columns};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Candidate, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, Split, check_length};
+use crate::experiment::{
+    Attention, Candidate, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Reading, Rule, Scores, Setup, Split,
+    check_length,
+};
 use crate::train::Task;
 
 use config::ROUNDS;
@@ -57,6 +60,17 @@ pub struct AlgorithmicDataset {
 impl Experiment for Algorithmic {
     const NAME: &'static str = "algorithmic";
     const TITLE: &'static str = "Questions with one right answer";
+    const ABOUT: &'static str = "\
+        Compare models on questions with one correct answer: algorithmic tasks, ListOps and bAbI.\n\nTrains a decoder-only Transformer for each task, \
+        each model of --model or attention of --attention, and each seed, and prints a table of accuracies: of answer tokens and of whole answers, on \
+        questions of the training lengths and on longer ones. Models that halt also show their mean number of steps. Models with LSH attention are \
+        also scored with other numbers of rounds.";
+    const OPTIONS: &'static [CommandOption] = &[CommandOption::new(
+        "task",
+        "data.tasks",
+        OptionValue::Words(&[]),
+        "Tasks, comma separated: copy, reverse, addition, duplication, list-ops, babi-1 to babi-20 (the last with --data)",
+    )];
     const MODELS: &'static [NamedModel] = models::MODELS;
     const DATA: &'static [&'static str] = &[
         "data.tasks",

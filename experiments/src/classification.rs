@@ -27,17 +27,19 @@ use heedful_models::presets::Preset;
 use heedful_random::RandomKey;
 use heedful_runs::published::PublishedNumbers;
 use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
+use heedful_runs::settings::{Assignment, Settings};
 use heedful_runs::trivial::TrivialBaseline;
 use toml::Table;
 
 use crate::batch::at_least_in_a_batch;
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
-use crate::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length};
+use crate::experiment::{
+    Attention, Card, CommandOption, Config, Experiment, OptionValue, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
+};
 use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
-use crate::swap::FOLDER;
+use crate::swap::{FOLDER, contender};
 use crate::train::Task;
 
 use self::examples::{Encoder, Frame, Part, Question, TokenExample};
@@ -147,9 +149,29 @@ impl ClassificationDataset {
     }
 }
 
+/// What `--swap` sets.
+fn swapped(swaps: &[String]) -> Vec<Assignment> {
+    [vec![Assignment::option("--swap", "swap", true)], contender::assignments(swaps)].concat()
+}
+
 impl Experiment for Classification {
     const NAME: &'static str = "glue";
     const TITLE: &'static str = "GLUE and SuperGLUE";
+    const ABOUT: &'static str = "\
+        Compare attention mechanisms on GLUE and SuperGLUE tasks, from scratch, after a pre-training or in a pretrained encoder.\n\nTrains an encoder \
+        for each task, attention and seed, and prints a table of each task's metrics on its development set with parameters, speed and memory. With \
+        --mixture one model learns all tasks; with --init it starts from the weights of `mlm`, with --pretrained from those of a BERT, of a RoBERTa or \
+        of a decoder. Without --data it uses built-in tasks of the same kinds.";
+    const OPTIONS: &'static [CommandOption] = &[
+        CommandOption::new("task", "data.tasks", OptionValue::Words(&[]), "Tasks, comma separated: CoLA, SST-2, MRPC, RTE, STS-B, WNLI, QNLI, QQP, MNLI; BoolQ, CB, COPA, WiC, MultiRC, ReCoRD, WSC"),
+        CommandOption::new("mixture", "data.mixture", OptionValue::Flag, "Train one model on all tasks in turn"),
+        CommandOption::new("init", "init", OptionValue::Path("RUN"), "Output folder of `mlm`: start from its weights and vocabulary"),
+        CommandOption::new("init-seed", "init_seed", OptionValue::Seed, "Seed of the pre-training for all seeds [default: each seed starts from the run of the same seed]").requires(&["init"]),
+        CommandOption::pretrained("Folder of a pretrained model of Hugging Face (BERT, Gemma-2, GPT-2, Llama, Mistral, Qwen-3, RoBERTa) with its tokenizer.json: fine-tune it. --attention then says what replaces the attention of its layers before: uniform, layers.1-3=uniform [default: unchanged]").conflicts(&["init", "init-seed", "model"]),
+        CommandOption::new("freeze", "freeze", OptionValue::Word("PART", &[]), "What stays as the runs begin with it: encoder, so that pooler and output alone are trained").conflicts(&["swap"]),
+        CommandOption::new("reinitialise", "reinitialise", OptionValue::Flag, "Give attentions that replace those of the pretrained model initial weights in all projections, even where they could keep the model's").requires(&["pretrained"]),
+        CommandOption::new("swap", "swap", OptionValue::Texts("LAYERS=NAME[,NAME...]", swapped), "Fine-tune the pretrained model first, then replace the attention of layers, and train for as many steps again: 'layers.*.attention=uniform,sliding-window', layers.0,2=uniform, layers.1-3=uniform; names alone are for all layers. May be repeated; the unchanged model is compared with them").conflicts(&["attention", "model", "slurm"]),
+    ];
     const DATA: &'static [&'static str] = &[
         "tokeniser",
         "init",

@@ -80,11 +80,6 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
 
 fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
     options.start_logging()?;
-    if options.completions.is_some() {
-        return Err(ExperimentError::usage(
-            "this program cannot print --completions: it reads its options otherwise than by `options::parse`",
-        ));
-    }
     if options.list {
         print_line(mechanisms::list())?;
         let layouts = attention_name::layouts::<E>();
@@ -111,6 +106,9 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         return Ok(Completion::Finished);
     }
     let Settled { settings, mut candidates, memory } = settled::<E>(options, further)?;
+    if let Some(problem) = E::refuses_slurm(&settings.value).filter(|_| options.slurm) {
+        return Err(ExperimentError::usage(format!("--slurm: {problem}")));
+    }
     let backend: Backend = settings.value.run.backend.parse().map_err(ExperimentError::usage)?;
     // The machine on which scripts are written or results merged need not have the device of the runs.
     let is_trained_here = !options.slurm && !options.merge;

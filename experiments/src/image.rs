@@ -73,6 +73,11 @@ pub struct ImageModelling(pub ImageOptions);
 impl Experiment for ImageModelling {
     const NAME: &'static str = "image";
     const TITLE: &'static str = "Images, value by value";
+    const ABOUT: &'static str = "\
+        Compare attention mechanisms on images, generated value by value.\n\nTrains a decoder for each attention and seed, and prints a table of bits \
+        per dimension with parameters, speed and memory. Each run's folder has pictures: samples of the model, and test images that it completed from \
+        their upper half. --set conditions=class tells models the class of each image. --data takes a folder with MNIST (IDX), CIFAR (binary), \
+        downsampled ImageNet (.npz or PNG) or CelebA (PNG) files; without it images with symmetries are generated.";
     const DATA: &'static [&'static str] = &["data.reductions", "data.train", "data.valid", "data.test", "data.generated_images"];
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;

@@ -35,7 +35,8 @@ use toml::{Table, Value};
 use crate::comparison::folder_name;
 use crate::error::ExperimentError;
 use crate::experiment::{
-    Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
+    Attention, Card, CommandOption, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths,
+    check_length,
 };
 use crate::model::ModelSettings;
 use crate::presets::{PaperModel, is_of_images};
@@ -115,6 +116,13 @@ impl ReadsText for Language {
 impl Experiment for Language {
     const NAME: &'static str = "lm";
     const TITLE: &'static str = "Language modelling";
+    const ABOUT: &'static str = "\
+        Compare attention mechanisms, or whole models, on language modelling.\n\nTrains a decoder-only Transformer for each attention, or each model \
+        of --model, and each seed, and prints a table of perplexity and bits per unit with parameters, speed and memory. Without --data it uses a \
+        built-in text. With --pretrained it begins with the weights of a pretrained model and scores them before and after training.";
+    const OPTIONS: &'static [CommandOption] = &[
+        CommandOption::pretrained("Folder of a pretrained model of Hugging Face (Gemma-2, GPT-2, Llama, Mistral, Qwen-3) with its tokenizer.json: score it, and fine-tune it").conflicts(&["model"]),
+    ];
     const MODELS: &'static [NamedModel] = models::MODELS;
     const DATA: &'static [&'static str] = &["tokeniser", "pretrained", "data.generated_words"];
     const BATCH: &'static str = "data.batch";

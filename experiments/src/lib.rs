@@ -1,9 +1,9 @@
-//! Experiments that compare attention mechanisms: data, tokenisers, metrics, training, runs and reports, as a library.
+//! Experiments that compare attention mechanisms: training, comparisons and tools, as a library.
 //!
-//! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image`, `memory-rl`, `recall`, `track` and `swap` are thin: each is an
-//! [`Experiment`](experiment::Experiment) whose body is [`experiment::main`]. The program `heedful` has the tools: `analyse` shows the attention of a trained model
-//! ([`analyse`]), `compare` compares finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), `measure` measures costs of trained models in rounds ([`measure`]), `parity` runs a single attention
-//! for comparison with other code ([`parity`]), and `status` shows how far the runs of a folder are ([`status`]). [`programs`] has them as functions, for programs that know more mechanisms.
+//! Each experiment is an [`Experiment`](experiment::Experiment), and all stand in one [`table`]. [`programs`] has the program of them and of the tools: `analyse` shows
+//! the attention of a trained model ([`analyse`]), `claims` tests published claims again ([`claims`]), `measure` measures costs of trained models in rounds
+//! ([`measure`]), `parity` runs a single attention for comparison with other code ([`parity`]), and `compare`, `data` and `status` show what
+//! [`heedful_runs`] and [`heedful_data`] know.
 
 #![warn(unreachable_pub)]
 // Tests of one backend read where they compare.
@@ -42,6 +42,7 @@ pub mod provenance;
 pub mod recall;
 pub mod slurm;
 pub mod swap;
+pub mod table;
 pub mod text_classification;
 pub mod text_generation;
 pub mod text_to_text;

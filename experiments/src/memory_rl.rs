@@ -23,8 +23,11 @@ use heedful_runs::published::PublishedNumbers;
 use heedful_runs::settings::Settings;
 use heedful_runs::trivial::TrivialBaseline;
 
+use self::environment::EnvironmentConfig;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Rule, Scores, Setup, TrainingLengths};
+use crate::experiment::{
+    Attention, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, ReadSegment, Rule, Scores, Setup, TrainingLengths,
+};
 use crate::model::ModelSettings;
 
 pub use config::{MemoryConfig, MemoryData, MemoryRl, PpoConfig, SearchConfig};
@@ -43,6 +46,17 @@ pub struct MemoryDataset {
 impl Experiment for MemoryRl {
     const NAME: &'static str = "memory-rl";
     const TITLE: &'static str = "Reinforcement learning that needs memory";
+    const ABOUT: &'static str = "\
+        Compare memories in reinforcement learning: GTrXL and its gates, Transformer-XL, an LSTM, and no memory.\n\nTrains a policy by proximal policy \
+        optimisation for each model of --model or attention of --attention, and each seed, and prints a table of returns beside those of the best \
+        policies with and without memory. With --set search.learning_rate=[1e-4,1e-2] each seed draws its own learning rate, and the table counts the \
+        seeds that diverge.";
+    const OPTIONS: &'static [CommandOption] = &[CommandOption::new(
+        "environment",
+        "data.environment.kind",
+        OptionValue::Word("NAME", &EnvironmentConfig::NAMES),
+        "Environment: t-maze, memory-maze, numpad or repeat-previous; its options are set with --set data.environment.NAME=VALUE",
+    )];
     const MODELS: &'static [NamedModel] = models::MODELS;
     const DATA: &'static [&'static str] = &["data.environment", "data.feedback"];
     const BATCH: &'static str = "data.copies";

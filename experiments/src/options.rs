@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser};
+use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
 use heedful_host::exit::{ProgramError, end_with, of_output, print_bytes};
 use heedful_host::names::{listed, unknown};
@@ -23,11 +23,11 @@ use crate::jobs::{Jobs, Shard};
 /// # Example
 /// ```
 /// use clap::Parser;
-/// use heedful_experiments::options::{CommonOptions, examples};
+/// use heedful_experiments::options::CommonOptions;
 ///
 /// /// Machine translation with interchangeable attention mechanisms.
 /// #[derive(Parser)]
-/// #[command(name = "mt", version, after_help = examples("mt"))]
+/// #[command(name = "mt", version)]
 /// struct Options {
 ///     #[command(flatten)]
 ///     common: CommonOptions,
@@ -163,24 +163,19 @@ const MULTIPLE: i64 = 8;
 /// The largest first seed, which leaves room for the seeds after it within TOML's integers.
 const LARGEST_SEED: u64 = i64::MAX as u64 - 1_000_000;
 
-/// Reads the options of a program from the command line. For `--help`, `--version` and `--completions` it prints the text and ends the process: with exit code 1
-/// where it could not be written, unless the reader is gone.
-pub fn parse<T: Parser>() -> T {
-    parse_with(T::command())
-}
-
-/// [`parse`] by a command that was changed.
-pub(crate) fn parse_with<T: FromArgMatches>(mut command: Command) -> T {
-    let matches = matches(&mut command);
-    if let Ok(Some(shell)) = matches.try_get_one::<Shell>("completions") {
+/// What the command line says. Help, the version, `--completions` and refusals end the process: with exit code 1 where a text could not be written, unless the
+/// reader is gone.
+pub(crate) fn matches_of(command: &mut Command) -> ArgMatches {
+    let matches = read_arguments(command);
+    let of_command = matches.subcommand().map_or(&matches, |(_, matches)| matches);
+    if let Ok(Some(shell)) = of_command.try_get_one::<Shell>("completions") {
         let name = command.get_name().to_owned();
-        end_with(print_completions(*shell, &mut command, &name));
+        end_with(print_completions(*shell, command, &name));
     }
-    T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    matches
 }
 
-/// What the command line says; help, the version and refusals end the process.
-fn matches(command: &mut Command) -> ArgMatches {
+fn read_arguments(command: &mut Command) -> ArgMatches {
     match command.try_get_matches_from_mut(std::env::args_os()) {
         Ok(matches) => matches,
         Err(error) if error.use_stderr() => error.exit(),
@@ -392,18 +387,8 @@ impl RunSettings {
     }
 }
 
-/// Examples for the end of a binary's `--help`.
-pub fn examples(binary: &str) -> String {
-    format!(
-        "Examples:\n  \
-         {binary} --list\n  \
-         {binary} --attention dot-product\n  \
-         {binary} --attention dot-product,synthesizer-random,gaussian --seeds 3 --out runs/comparison\n  \
-         {binary} --attention dot-product --set training.learning_rate=3e-4 --steps 500\n  \
-         {binary} --config runs/comparison/config.toml --out runs/again\n\n\
-         Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C or SIGTERM (continue with --resume)."
-    )
-}
+/// What the exit codes of an experiment's command mean, for the end of `--help`.
+pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C or SIGTERM (continue with --resume).";
 
 #[cfg(test)]
 mod tests {
@@ -415,7 +400,7 @@ mod tests {
 
     /// Translates.
     #[derive(Parser, Debug)]
-    #[command(name = "mt", after_help = examples("mt"))]
+    #[command(name = "mt")]
     struct Options {
         #[command(flatten)]
         common: CommonOptions,

@@ -19,7 +19,7 @@ use heedful_random::RandomKey;
 use heedful_runs::settings::Settings;
 
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Rule, Setup};
+use crate::experiment::{Attention, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Rule, Setup};
 use crate::model::ModelSettings;
 
 pub use config::{NetworkSettings, Ponder, PonderConfig, PonderData};
@@ -80,6 +80,23 @@ impl VectorSet {
 impl Experiment for Ponder {
     const NAME: &'static str = "ponder";
     const TITLE: &'static str = "Steps that recurrent networks take";
+    const ABOUT: &'static str = "\
+        Compare recurrent networks that take one step for each element of a sequence with networks that take as many as they find right.\n\nTrains a \
+        network of one layer for each model of --model and each seed on one of the tasks of Graves 2016, and prints a table of accuracies, of elements \
+        and of whole sequences, and of the steps that elements took.";
+    const EXAMPLES: &'static [&'static str] = &[
+        "--list",
+        "--model act",
+        "--model one-step,act --seeds 3 --out runs/comparison",
+        "--model act --set training.learning_rate=3e-4 --steps 500",
+        "--config runs/comparison/config.toml --out runs/again",
+    ];
+    const OPTIONS: &'static [CommandOption] = &[CommandOption::new(
+        "task",
+        "data.task.kind",
+        OptionValue::Word("NAME", &VectorTask::NAMES),
+        "Task; its options are set with --set data.task.NAME=VALUE",
+    )];
     const MODELS: &'static [NamedModel] = config::MODELS;
     const DATA: &'static [&'static str] = &["data.task", "data.train", "data.valid", "data.test"];
     const BATCH: &'static str = "data.batch";

@@ -13,7 +13,7 @@ use heedful_models::layout::{AttentionLayout, LayerAttention};
 use heedful_models::position::PositionConfig;
 use heedful_models::pretrained::{Architecture, Pretrained};
 use heedful_random::RandomKey;
-use heedful_runs::settings::{self, Assignment, MECHANISMS, Settings};
+use heedful_runs::settings::{self, MECHANISMS, Settings};
 use toml::{Table, Value};
 
 use crate::attention::Attention;
@@ -42,11 +42,6 @@ const SIZES: [&str; 15] = [
 ];
 const CONFIG: &str = "config.json";
 const TOKENISER: &str = "tokenizer.json";
-
-/// The option of programs that take such a folder.
-pub(crate) fn assignment(folder: Option<PathBuf>) -> Option<Assignment> {
-    folder.map(|folder| Assignment::option("--pretrained", "pretrained", folder.to_string_lossy().into_owned()))
-}
 
 /// A training that changes what was learnt but little, at the least rates that papers fine-tune at.
 pub(crate) fn training(steps: u64, evaluate_every: u64, learning_rate: f64) -> String {

@@ -24,7 +24,8 @@ use heedful_runs::trivial::TrivialBaseline;
 
 use crate::error::ExperimentError;
 use crate::experiment::{
-    Attention, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
+    Attention, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Reading, Rule, Scores, Setup, Split, TrainingLengths,
+    check_length,
 };
 use crate::footprint::{self, Memory};
 use crate::model::ModelSettings;
@@ -122,6 +123,20 @@ impl SequenceSet {
 impl<F: Family> Experiment for Sequences<F> {
     const NAME: &'static str = F::NAME;
     const TITLE: &'static str = F::TITLE;
+    const ABOUT: &'static str = F::ABOUT;
+    const EXAMPLES: &'static [&'static str] = &[
+        "--list",
+        "--attention dot-product",
+        "--attention dot-product,synthesizer-random,gaussian --seeds 3 --out runs/comparison",
+        "--attention dot-product --set training.learning_rates=[3e-4] --steps 500",
+        "--config runs/comparison/config.toml --out runs/again",
+    ];
+    const OPTIONS: &'static [CommandOption] = &[CommandOption::new(
+        "task",
+        "data.task.kind",
+        OptionValue::Word("NAME", F::TASKS),
+        "Task; its options are set with --set data.task.NAME=VALUE",
+    )];
     const MODELS: &'static [NamedModel] = config::MODELS;
     const DATA: &'static [&'static str] = &["data.task", "data.train", "data.valid", "data.test"];
     const BATCH: &'static str = "data.batch";

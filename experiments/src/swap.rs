@@ -28,7 +28,9 @@ use toml::Table;
 
 use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
-use crate::experiment::{Attention, Card, Experiment, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths};
+use crate::experiment::{
+    Attention, Card, CommandOption, Experiment, OptionValue, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths,
+};
 use crate::language::{Language, LanguageConfig, LanguageData, LanguageDataset, LanguageTask, ReadsText, check_data, reading_rules};
 use crate::model::ModelSettings;
 use crate::train::Task;
@@ -66,6 +68,23 @@ impl ReadsText for Swap {
 impl Experiment for Swap {
     const NAME: &'static str = "swap";
     const TITLE: &'static str = "Swapping the attention of a trained language model";
+    const ABOUT: &'static str = "\
+        Replace the attention of chosen layers of a trained language model, and train on.\n\nEvery weight that still has a place is kept: the \
+        projections of values and output, and those of queries and keys where the new mechanism has them. The table shows perplexity before, right \
+        after the swap and after the training that follows, and how much of the attention was kept; swap.json in the folder of a run names each \
+        parameter. The contender `unchanged` is the model without a swap, trained for as many steps. Without --run the model is trained first, as `lm` \
+        does.";
+    const EXAMPLES: &'static [&'static str] = &[
+        "--run runs/lm --swap 'layers.*.attention=sliding-window,linear-attention' --swap layers.0,1=uniform",
+        "--attention dot-product --set training.learning_rate=3e-4 --steps 500",
+        "--config runs/comparison/config.toml --out runs/again",
+    ];
+    const OPTIONS: &'static [CommandOption] = &[
+        CommandOption::new("run", "start.run", OptionValue::Path("RUN"), "Output folder of `lm` with the trained model to begin with [default: train one first]"),
+        CommandOption::new("run-model", "start.model", OptionValue::Word("NAME", &[]), "Which attention or model of that folder [default: its first]").requires(&["run"]),
+        CommandOption::new("run-seed", "start.seed", OptionValue::Seed, "Seed of the model for all seeds [default: each seed begins with the run of the same seed]").requires(&["run"]),
+        CommandOption::new("swap", "run.attention", OptionValue::Texts("LAYERS=NAME[,NAME...]", contender::assignments), "Layers and the mechanisms that each of the contenders has there: 'layers.*.attention=alibi,uniform', layers.0,2=uniform, layers.1-3=uniform; names alone are for all layers. May be repeated; the unchanged model is compared with them").conflicts(&["attention"]),
+    ];
     const DATA: &'static [&'static str] = &["tokeniser", "data.generated_words", "start"];
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
@@ -147,6 +166,15 @@ impl Experiment for Swap {
 
     fn lengths(Setup { config, data, attention }: Setup<'_, Self>) -> TrainingLengths {
         Language::lengths(Setup { config: &config.language(), data: &data.language, attention })
+    }
+
+    fn refuses_slurm(config: &SwapConfig) -> Option<&'static str> {
+        config
+            .own
+            .start
+            .run
+            .is_none()
+            .then_some("all runs begin with a model that has to be trained already; give --run RUN of a finished `lm`")
     }
 
     fn prepare(preparation: &Preparation<'_, Self>) -> Result<Completion, ExperimentError> {

@@ -32,6 +32,12 @@ pub use config::{TextClassification, TextClassificationConfig, TextClassificatio
 impl Experiment for TextClassification {
     const NAME: &'static str = "classify";
     const TITLE: &'static str = "Classification of texts by encoders";
+    const ABOUT: &'static str = "\
+        Compare attention mechanisms on the classification of texts, or of images with --images, each encoder trained from scratch.\n\nTrains an \
+        encoder for each attention and seed, and prints a table of test accuracy with parameters, speed and memory. --data takes AG News (train.csv, \
+        test.csv), IMDB (aclImdb, or its archive), TREC, or files with a class, a tab and a text on each line (train.tsv, and dev.tsv and test.tsv if \
+        there are any; without a test set the development set is scored); without it texts are generated. With --images the encoder is a Vision \
+        Transformer, --data takes a folder with MNIST (IDX) or CIFAR (binary) files, and --pretrained begins with the weights of a pretrained one.";
     const DATA: &'static [&'static str] = &["tokeniser", "data.train", "data.test", "data.generated_texts", "model.max_length"];
     const BATCH: &'static str = "data.batch_tokens";
     const READS_FILES: bool = true;

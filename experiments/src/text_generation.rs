@@ -30,7 +30,9 @@ use toml::Table;
 use crate::batch::at_least_in_a_batch;
 use crate::comparison::folder_name;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, TrainingLengths};
+use crate::experiment::{
+    Attention, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Reading, Rule, Scores, Setup, TrainingLengths,
+};
 use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
 use crate::text_to_text::models::{self, MODELS};
@@ -76,6 +78,16 @@ impl GenerationDataset {
 impl Experiment for TextGeneration {
     const NAME: &'static str = "textgen";
     const TITLE: &'static str = "Summaries and replies";
+    const ABOUT: &'static str = "\
+        Compare attention mechanisms, or whole models, on summaries and on replies in dialogues.\n\nTrains an encoder-decoder for each task, each \
+        attention or model of --model, and each seed, and prints a table: ROUGE and METEOR for summaries, BLEU-1 to BLEU-4, ROUGE-L, METEOR, CIDEr \
+        and, with word vectors, their similarity for replies. --data takes a folder of documents and summaries (train.source, train.target and so on) \
+        or of PersonaChat; without it texts are generated. With --pretrained it begins with the weights of a pretrained T5 and scores them before and \
+        after training.";
+    const OPTIONS: &'static [CommandOption] = &[
+        CommandOption::pretrained("Folder of a pretrained T5 of Hugging Face with its tokenizer.json: score it, and fine-tune it. --set prefix='summarize: ' says what stands before each source [default: that with --task summary, otherwise nothing]").conflicts(&["model"]),
+        CommandOption::new("task", "data.tasks", OptionValue::Words(&GenerationTask::NAMES), "Tasks, comma separated: summary, dialogue"),
+    ];
     const MODELS: &'static [NamedModel] = MODELS;
     const DATA: &'static [&'static str] = &[
         "tokeniser",

@@ -27,7 +27,9 @@ use toml::{Table, Value};
 use crate::batch::at_least_in_a_batch;
 use crate::comparison::folder_name;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Candidate, Card, Config, Experiment, NamedModel, Reading, Rule, Scores, Setup, TrainingLengths};
+use crate::experiment::{
+    Attention, Candidate, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Reading, Rule, Scores, Setup, TrainingLengths,
+};
 use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
 use crate::text_to_text::models::{self, MODELS};
@@ -93,6 +95,16 @@ impl TranslationDataset {
 impl Experiment for Translation {
     const NAME: &'static str = "mt";
     const TITLE: &'static str = "Machine translation";
+    const ABOUT: &'static str = "\
+        Compare attention mechanisms, or whole models, on machine translation.\n\nTrains an encoder-decoder Transformer for each attention, or each \
+        model of --model, and each seed, translates the test sets, and prints a table of BLEU, chrF and, of translations into English, METEOR, with \
+        parameters, speed and memory. Without --data it uses a built-in corpus that needs no file. With --pretrained it begins with the weights of a \
+        pretrained T5 and scores them before and after training.";
+    const OPTIONS: &'static [CommandOption] = &[
+        CommandOption::pretrained("Folder of a pretrained T5 of Hugging Face with its tokenizer.json: score it, and fine-tune it. --set prefix='translate English to German: ' says what stands before each source [default: that, with the names of the languages]").conflicts(&["model"]),
+        CommandOption::new("source", "data.source", OptionValue::Word("LANGUAGE", &[]), "Source language: the extension of the source files in --data (train.en, val.en, test*.en)"),
+        CommandOption::new("target", "data.target", OptionValue::Word("LANGUAGE", &[]), "Target language"),
+    ];
     const MODELS: &'static [NamedModel] = MODELS;
     const DATA: &'static [&'static str] =
         &["tokeniser", "pretrained", "prefix", "data.source", "data.target", "data.synonyms", "data.generated_pairs", "model.max_length"];

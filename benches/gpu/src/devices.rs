@@ -3,9 +3,14 @@
 use std::process::ExitCode;
 
 use burn::backend::DispatchDevice;
+use clap::{ArgMatches, Command};
 use heedful_backends::Backend;
 
-pub(crate) fn main() -> ExitCode {
+pub(crate) fn command() -> Command {
+    Command::new("devices").about("Show the devices of the GPU backends, and what they can do")
+}
+
+pub(crate) fn main(_: &ArgMatches) -> ExitCode {
     let mut found = 0;
     for backend in Backend::ALL.into_iter().filter(|backend| backend.is_accelerator()) {
         match backend.device() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
@@ -26,7 +26,7 @@ use heedful_models::precision::cast;
 
 /// Compare the native kernels of a GPU with the processor.
 #[derive(Parser)]
-#[command(name = "kernels", version)]
+#[command(name = "kernels")]
 struct Options {
     /// The GPU's backend
     #[arg(long, value_name = "NAME")]
@@ -49,8 +49,12 @@ fn dtype(name: &str) -> Result<FloatDType, String> {
 const BATCH: usize = 2;
 const HEADS: usize = 3;
 
-pub(crate) fn main() -> ExitCode {
-    let Options { backend, dtype: dtypes } = Options::parse();
+pub(crate) fn command() -> clap::Command {
+    Options::command()
+}
+
+pub(crate) fn main(matches: &ArgMatches) -> ExitCode {
+    let Options { backend, dtype: dtypes } = Options::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
     let device = match backend.device() {
         Ok(device) => device,
         Err(error) => {

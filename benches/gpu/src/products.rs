@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use burn::backend::DispatchDevice;
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use cubecl::client::Client;
 use cubecl::future::block_on;
 use cubecl::ir::{ElemType, FloatKind};
@@ -32,7 +32,7 @@ use serde_json::json;
 
 /// Time products of matrices as a training step has them.
 #[derive(Parser)]
-#[command(name = "products", version)]
+#[command(name = "products")]
 struct Options {
     /// The GPU's backend
     #[arg(long, value_name = "NAME", default_value = "cuda")]
@@ -97,8 +97,12 @@ const PRODUCTS: [(&str, [usize; 3], [bool; 2]); 8] = [
 /// Repetitions of a measurement.
 const REPETITIONS: usize = 10;
 
-pub(crate) fn main() -> ExitCode {
-    let options = Options::parse();
+pub(crate) fn command() -> clap::Command {
+    Options::command()
+}
+
+pub(crate) fn main(matches: &ArgMatches) -> ExitCode {
+    let options = Options::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
     let Some(wanted) = &options.strategy else {
         strategies().iter().for_each(|(name, _)| println!("{name}"));
         return ExitCode::SUCCESS;

@@ -24,15 +24,18 @@ pub fn warn_if_busy(load: Option<f64>) {
     }
 }
 
-/// Finds out who can be measured, and their versions.
+/// Finds out who can be measured, and their versions. `worker` are the arguments by which this program is our side.
 ///
 /// # Errors
 /// If our own side cannot be started.
-pub fn prepare(measuring: &MeasuringOptions) -> Result<(Alternation, BTreeMap<String, String>), ProgramError> {
+pub fn prepare(
+    measuring: &MeasuringOptions,
+    worker: &'static [&'static str],
+) -> Result<(Alternation, BTreeMap<String, String>), ProgramError> {
     let MeasuringOptions { threads, rounds, budget, memory, without_memory, python, peers, without_python, .. } = measuring;
     let heedful = std::env::current_exe().map_err(ProgramError::failure)?;
     let peer = (!without_python).then(|| (python.clone(), peers.clone()));
-    let mut sides = Sides { heedful, peer, threads: *threads };
+    let mut sides = Sides { heedful, worker, peer, threads: *threads };
     let versions = |maker| sides.start(maker).and_then(|mut side| side.versions());
     let mut found = versions(Maker::Heedful).map_err(ProgramError::failure)?;
     if sides.peer.is_some() {

@@ -48,8 +48,10 @@ pub enum SideError {
 /// How the processes are started.
 #[derive(Clone, Debug)]
 pub struct Sides {
-    /// The program that has our side as its command `worker`.
+    /// The program that has our side.
     pub heedful: PathBuf,
+    /// Its arguments for that.
+    pub worker: &'static [&'static str],
     /// The Python interpreter and the folder or file that it runs; none if the peers are left out.
     pub peer: Option<(PathBuf, PathBuf)>,
     /// Threads of each side.
@@ -65,7 +67,7 @@ impl Sides {
         let mut command = match (maker, &self.peer) {
             (Maker::Heedful, _) => {
                 let mut command = Command::new(&self.heedful);
-                command.arg("worker");
+                command.args(self.worker);
                 command
             }
             (Maker::Peer, Some((python, script))) => {

@@ -7,7 +7,7 @@ use crate::backends::{BackendsOptions, Outcome, Training};
 #[cfg(feature = "wgpu")]
 use crate::launches::page as launches;
 use crate::provenance;
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use heedful_backends::device_failure::guarded;
 use heedful_host::allocator::keep_freed_memory;
 use heedful_host::command::command_line;
@@ -21,23 +21,28 @@ use indicatif::{ProgressBar, ProgressStyle};
 ///
 /// Shows the losses side by side, their largest difference, and the time of a step without building and warm-up.
 #[derive(Parser)]
-#[command(name = "backends", version, after_help = EXAMPLES)]
+#[command(name = "backends", after_help = EXAMPLES)]
 struct Options {
     #[command(flatten)]
     options: BackendsOptions,
 }
 
 const EXAMPLES: &str = "Examples:
-  backends
-  backends --backend flex,cuda --attention lsh --length 1024 --steps 50
-  backends --out backends
-  backends --backend wgpu --launches
+  heedful backends
+  heedful backends --backend flex,cuda --attention lsh --length 1024 --steps 50
+  heedful backends --out backends
+  heedful backends --backend wgpu --launches
 
 Exit codes: 0 done, 1 a training failed, 2 the command was refused.";
 
-/// The program `backends`: reads its options from the command line and runs.
-pub fn main() -> ExitCode {
-    let Options { options } = Options::parse();
+/// The command `backends`.
+pub fn command() -> clap::Command {
+    Options::command()
+}
+
+/// Runs the command `backends`.
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    let Options { options } = Options::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
     keep_freed_memory();
     main_with(|| among_workers(|| run(&options)).map(|()| Completion::Finished))
 }

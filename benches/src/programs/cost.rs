@@ -21,7 +21,7 @@ use crate::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, def
 use crate::peers::outcome;
 use crate::peers::protocol::serve_standard_input;
 use crate::provenance;
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use heedful_backends::device_failure::guarded;
 use heedful_host::allocator::keep_freed_memory;
 use heedful_host::command::command_line;
@@ -36,7 +36,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// Compares every mechanism with the reference engine before timing it. Mechanisms run in turn, round after round. Lengths that exceed the limits on time or
 /// memory are skipped and named. The tables end with fitted exponents, and with the length from which each mechanism is faster than dot-product attention.
 #[derive(Parser)]
-#[command(name = "cost", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(name = "cost", after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 struct Options {
     #[command(subcommand)]
     command: Option<What>,
@@ -64,24 +64,29 @@ enum What {
 }
 
 const EXAMPLES: &str = "Examples:
-  cost
-  cost --backend flex,ndarray,wgpu --attention all --lengths 128..16384 --out costs
-  cost --attention dot-product,local-1d,lsh --pass training --lengths 1024..16384
-  cost --attention 'dot-product,linformer{rank=128}' --bidirectional --lengths 512..16384
-  cost --baseline costs/cost.json      (is anything slower than it was?)
-  cost --peers --python venv/bin/python
-  cost --baseline costs/cost.json --unit dot-product      (the same for one of another machine)
-  cost roofline --out costs            (how near are kernels to the peaks of this machine?)
-  cost depth --layers 2,32 --activations reversible,kept --out depth
-  cost halting --out halting           (does a model take less time where positions halt earlier?)
-  cost report costs                    (tables and pictures again)
+  heedful cost
+  heedful cost --backend flex,ndarray,wgpu --attention all --lengths 128..16384 --out costs
+  heedful cost --attention dot-product,local-1d,lsh --pass training --lengths 1024..16384
+  heedful cost --attention 'dot-product,linformer{rank=128}' --bidirectional --lengths 512..16384
+  heedful cost --baseline costs/cost.json      (is anything slower than it was?)
+  heedful cost --peers --python venv/bin/python
+  heedful cost --baseline costs/cost.json --unit dot-product      (the same for one of another machine)
+  heedful cost roofline --out costs            (how near are kernels to the peaks of this machine?)
+  heedful cost depth --layers 2,32 --activations reversible,kept --out depth
+  heedful cost halting --out halting           (does a model take less time where positions halt earlier?)
+  heedful cost report costs                    (tables and pictures again)
 
 Exit codes: 0 done, 1 a measurement failed or something became slower, 2 the command was refused.";
 
-/// The program `cost`: reads its options from the command line and runs. It reports memory if the program that calls it has
+/// The command `cost`.
+pub fn command() -> clap::Command {
+    Options::command()
+}
+
+/// Runs the command `cost`. It reports memory if the program that calls it has
 /// [`PeakAlloc`](peak_alloc::PeakAlloc) as its allocator.
-pub fn main() -> ExitCode {
-    let Options { command, cost } = Options::parse();
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    let Options { command, cost } = Options::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
     keep_freed_memory();
     main_with(|| {
         match command {
@@ -247,7 +252,7 @@ fn peers(options: &CostOptions) -> Result<(), ProgramError> {
     let measuring = MeasuringOptions { rounds: *rounds, python: python.clone(), threads: Machine::here().cores, ..defaults() };
     let layer = LayerOptions { d_model: *d_model, heads: *heads };
     let plan = PackagesOptions { lengths: options.lengths(), layer }.plan()?;
-    let (alternation, versions) = prepare(&measuring)?;
+    let (alternation, versions) = prepare(&measuring, &["cost", "worker"])?;
     let blank = outcome::Outcome {
         machine: Machine::here(),
         load: load(),

@@ -1,4 +1,4 @@
-//! The programs of the package, each as a function: a program of a user's own calls one after it has made its mechanisms known.
+//! The program `peers`, and commands of the program `heedful`.
 
 pub mod backends;
 pub mod cost;

@@ -126,7 +126,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
     // Before anything here adds to it.
     let load = load();
     warn_if_busy(load);
-    let (alternation, versions) = prepare(measuring)?;
+    let (alternation, versions) = prepare(measuring, &["worker"])?;
     // The sides are processes of their own, with as many threads as the options say.
     let provenance = Some(Provenance { threads: measuring.threads, ..provenance::here() });
     let bound = one_for_each(measuring.threads).is_some();

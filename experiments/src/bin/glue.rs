@@ -1,7 +1,7 @@
-//! The program `glue`.
+//! An experiment as a program of its own: `heedful glue` without the rest.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    heedful_experiments::programs::glue::main()
+    heedful_experiments::experiment::main::<heedful_experiments::classification::Classification>()
 }

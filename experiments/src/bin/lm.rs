@@ -1,7 +1,7 @@
-//! The program `lm`.
+//! An experiment as a program of its own: `heedful lm` without the rest.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    heedful_experiments::programs::lm::main()
+    heedful_experiments::experiment::main::<heedful_experiments::language::Language>()
 }

@@ -1,7 +1,7 @@
-//! The program `mt`.
+//! An experiment as a program of its own: `heedful mt` without the rest.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    heedful_experiments::programs::mt::main()
+    heedful_experiments::experiment::main::<heedful_experiments::translation::Translation>()
 }

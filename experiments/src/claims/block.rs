@@ -5,21 +5,8 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::error::LedgerError;
-use crate::algorithmic::Algorithmic;
-use crate::classification::Classification;
-use crate::comparison::{RunList, run_list, run_list_of_pretrained};
-use crate::error::ExperimentError;
-use crate::experiment::Experiment;
-use crate::image::{ImageClassification, ImageMixtures, ImageModelling, SuperResolution};
-use crate::language::Language;
-use crate::memory_rl::MemoryRl;
-use crate::ponder::Ponder;
-use crate::pre_training::{MaskedModelling, SpanModelling};
-use crate::recall::{Recall, Track};
-use crate::swap::Swap;
-use crate::text_classification::TextClassification;
-use crate::text_generation::TextGeneration;
-use crate::translation::Translation;
+use crate::comparison::RunList;
+use crate::table::{EXPERIMENTS, Row};
 
 /// The experiment of blocks that measure costs, which has no runs with seeds.
 pub(super) const COST: &str = "cost";
@@ -112,16 +99,9 @@ impl Block {
         arguments.filter(|_| self.experiment == MEASURE).filter_map(|argument| block_in_braces(argument))
     }
 
-    /// The program that runs it, which lies beside this one, and the options that choose the experiment.
-    pub fn program(&self) -> (&str, &'static [&'static str]) {
-        match self.experiment.as_str() {
-            MEASURE => ("heedful", &["measure"]),
-            SpanModelling::NAME => (MaskedModelling::NAME, &["--objective", "spans"]),
-            SuperResolution::NAME => (ImageModelling::NAME, &["--super-resolution"]),
-            ImageMixtures::NAME => (ImageModelling::NAME, &["--logistic-mixture"]),
-            ImageClassification::NAME => (TextClassification::NAME, &["--images"]),
-            name => (name, &[]),
-        }
+    /// The arguments of the program that run it without its configuration.
+    pub fn arguments(&self) -> Vec<String> {
+        Row::named(&self.experiment).map_or_else(|| vec![self.experiment.clone()], Row::arguments)
     }
 
     /// The configuration of a part, as its program is given it: with seeds and contenders, without data.
@@ -140,12 +120,11 @@ impl Block {
     /// # Errors
     /// A configuration that the program refuses, or an experiment that there is none of.
     pub(crate) fn runs(&self, part: Option<&Part>) -> Result<RunList, LedgerError> {
-        let known = EXPERIMENTS.map(|(name, _)| name);
-        let (_, readers) = EXPERIMENTS.into_iter().find(|(name, _)| *name == self.experiment).ok_or_else(|| {
-            let problem = format!("there is no experiment `{}`; known are {}, {COST}, {MEASURE}", self.experiment, known.join(", "));
-            LedgerError::content(self.file(), problem)
+        let row = Row::named(&self.experiment).ok_or_else(|| {
+            let known: Vec<&str> = EXPERIMENTS.iter().map(|row| row.name).chain([COST, MEASURE]).collect();
+            LedgerError::content(self.file(), format!("there is no experiment `{}`; known are {}", self.experiment, known.join(", ")))
         })?;
-        let read = if self.pretrained.is_some() { readers.of_pretrained } else { readers.whole };
+        let read = if self.pretrained.is_some() { row.run_list_of_pretrained } else { row.run_list };
         read(&self.configuration(part)).map_err(|error| LedgerError::content(self.file(), error.to_string()))
     }
 
@@ -194,35 +173,3 @@ impl Block {
         }
     }
 }
-
-/// How lists of an experiment's runs are read.
-#[derive(Clone, Copy)]
-struct Readers {
-    whole: fn(&Table) -> Result<RunList, ExperimentError>,
-    of_pretrained: fn(&Table) -> Result<RunList, ExperimentError>,
-}
-
-/// An experiment by the name that records have.
-const fn experiment<E: Experiment>() -> (&'static str, Readers) {
-    (E::NAME, Readers { whole: run_list::<E>, of_pretrained: run_list_of_pretrained::<E> })
-}
-
-const EXPERIMENTS: [(&str, Readers); 17] = [
-    experiment::<Translation>(),
-    experiment::<Language>(),
-    experiment::<Classification>(),
-    experiment::<Algorithmic>(),
-    experiment::<MaskedModelling>(),
-    experiment::<SpanModelling>(),
-    experiment::<TextGeneration>(),
-    experiment::<TextClassification>(),
-    experiment::<ImageModelling>(),
-    experiment::<SuperResolution>(),
-    experiment::<ImageMixtures>(),
-    experiment::<ImageClassification>(),
-    experiment::<MemoryRl>(),
-    experiment::<Recall>(),
-    experiment::<Track>(),
-    experiment::<Ponder>(),
-    experiment::<Swap>(),
-];

@@ -82,7 +82,7 @@ impl Card {
             contenders,
             deviations: claim.deviations.clone(),
             beware: claim.beware.clone(),
-            command: format!("claims run {} --data DIR", claim.name),
+            command: format!("heedful claims run {} --data DIR", claim.name),
             pictures,
         })
     }

@@ -14,7 +14,7 @@ use toml::Table;
 
 use super::block::{Block, block_in_braces};
 use super::cost;
-use super::programs::{self, program_of};
+use super::programs::program_of;
 use super::runs::folder;
 use crate::error::{Completion, ExperimentError, INTERRUPTED_EXIT, print_line};
 use crate::jobs::Shard;
@@ -123,9 +123,7 @@ fn cannot_start(command: &Command, error: &io::Error) -> ExperimentError {
 fn command(block: &Block, part: Option<&str>, at: &Path, options: &RunOptions) -> Result<Command, ExperimentError> {
     let found = block.part_named(part).flatten();
     if block.is_of_costs() {
-        let (program, arguments) = block.program();
-        let mut command = run_as(&program_of(block, program, options)?, program)?;
-        command.args(arguments);
+        let mut command = program_of(block, options)?.command(&block.arguments())?;
         for argument in found.map(|part| &part.arguments[..]).unwrap_or_default() {
             let measured = block_in_braces(argument).filter(|name| block.measured().any(|other| other == *name));
             match measured {
@@ -142,14 +140,13 @@ fn command(block: &Block, part: Option<&str>, at: &Path, options: &RunOptions) -
 
 /// The command that runs a configuration with the program of a block. The configuration is written as the file `name` into a folder of all configurations.
 pub(super) fn configured(block: &Block, name: &str, table: &Table, at: &Path, options: &RunOptions) -> Result<Command, ExperimentError> {
-    let (program, arguments) = block.program();
-    let mut command = run_as(&program_of(block, program, options)?, program)?;
+    let mut command = program_of(block, options)?.command(&block.arguments())?;
     let configurations = options.out.join("configurations");
     fs::create_dir_all(&configurations)
         .map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", configurations.display())))?;
     let config = configurations.join(format!("{name}.toml"));
     write_atomically(&config, table_text(table)?.as_bytes())?;
-    command.args(arguments).arg("--config").arg(&config).arg("--out").arg(at);
+    command.arg("--config").arg(&config).arg("--out").arg(at);
     if let (Some(name), Some(data)) = (&block.data, &options.data) {
         command.arg("--data").arg(data.join(name));
         if let Some(model) = &block.pretrained {
@@ -168,19 +165,6 @@ pub(super) fn configured(block: &Block, name: &str, table: &Table, at: &Path, op
         }
     }
     Ok(command)
-}
-
-/// The program of this name in the folder of this one. It records its command without that folder.
-pub(super) fn beside(program: &str) -> Result<Command, ExperimentError> {
-    run_as(&programs::own_folder()?.join(programs::file(program)), program)
-}
-
-/// The program at `path`, under its name alone.
-fn run_as(path: &Path, program: &str) -> Result<Command, ExperimentError> {
-    let mut command = Command::new(path);
-    #[cfg(unix)]
-    std::os::unix::process::CommandExt::arg0(&mut command, program);
-    if path.is_file() { Ok(command) } else { Err(programs::not_there(path)) }
 }
 
 /// A command as a person would type it.

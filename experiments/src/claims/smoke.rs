@@ -17,7 +17,8 @@ use super::block::{Block, COST};
 use super::cost::Sweep;
 use super::error::LedgerError;
 use super::ledger::read;
-use super::running::{RunOptions, beside, configured, is_interrupted};
+use super::programs::Program;
+use super::running::{RunOptions, configured, is_interrupted};
 use crate::error::{Completion, ExperimentError, print_line};
 
 /// Its file in the ledger's folder.
@@ -189,7 +190,7 @@ impl SmokeRun {
     fn command(&self, out: &Path, at: &Path, resume: bool) -> Result<Command, ExperimentError> {
         let block = self.block();
         let mut command = if self.experiment == COST {
-            let mut command = beside(COST)?;
+            let mut command = Program::own()?.command(&[COST.to_owned()])?;
             command.args(&self.arguments).arg("--out").arg(at);
             command
         } else {

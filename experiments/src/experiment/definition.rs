@@ -22,6 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Table;
 
+use super::command_option::CommandOption;
 pub(crate) use super::config::Config;
 use super::lengths::TrainingLengths;
 use super::rule::Rule;
@@ -128,6 +129,18 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     const NAME: &'static str;
     /// Title of the report.
     const TITLE: &'static str;
+    /// What its command does, for `--help`: a sentence, and after an empty line more.
+    const ABOUT: &'static str = Self::TITLE;
+    /// Arguments of its command that `--help` shows as examples.
+    const EXAMPLES: &'static [&'static str] = &[
+        "--list",
+        "--attention dot-product",
+        "--attention dot-product,synthesizer-random,gaussian --seeds 3 --out runs/comparison",
+        "--attention dot-product --set training.learning_rate=3e-4 --steps 500",
+        "--config runs/comparison/config.toml --out runs/again",
+    ];
+    /// Options of its command beside those of all experiments.
+    const OPTIONS: &'static [CommandOption] = &[];
     /// Whole models that `--model` takes.
     const MODELS: &'static [NamedModel] = &[];
     /// Fields of the configuration, by their dotted paths, that say what the data sets are. All that are compared share them.
@@ -254,6 +267,11 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         let max_length = setup.config.model.max_length;
         let lengths = Self::task(setup).lengths().unwrap_or_else(|| vec![max_length]);
         TrainingLengths::new(&setup.attention.layout, max_length).encoder(lengths.iter().copied()).decoder(lengths)
+    }
+
+    /// Why the runs of a configuration cannot be tasks of a Slurm array, with the remedy. By default they can.
+    fn refuses_slurm(_config: &Config<Self>) -> Option<&'static str> {
+        None
     }
 
     /// Does what all runs rest on, such as the training of a model that all begin with, before the first of them, or where the command only shows its plan says

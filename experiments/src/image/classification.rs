@@ -23,7 +23,7 @@ use super::config::SHAPE;
 use super::{ImageDataset, ImageModelling, open, rules};
 use crate::comparison::STEPS_PER_SECOND;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Rule, Scores, Setup, Split, TrainingLengths};
+use crate::experiment::{Attention, Card, CommandOption, Config, Experiment, Rule, Scores, Setup, Split, TrainingLengths};
 use crate::model::ModelSettings;
 use crate::presets::PaperModel;
 use crate::pretrained::{Checksums, score_before};
@@ -51,6 +51,7 @@ pub struct ClassifiedImages {
 impl Experiment for ImageClassification {
     const NAME: &'static str = "classify-images";
     const TITLE: &'static str = "Classification of images";
+    const OPTIONS: &'static [CommandOption] = &[CommandOption::pretrained("Folder of a pretrained Vision Transformer of Hugging Face with its preprocessor_config.json, for images of its size: fine-tune it, with a new output where the data have other classes, and score it before where they have as many").conflicts(&["model"])];
     const DATA: &'static [&'static str] =
         &["pretrained", "data.reductions", "data.train", "data.valid", "data.test", "data.generated_images", "model.max_length"];
     const BATCH: &'static str = ImageModelling::BATCH;

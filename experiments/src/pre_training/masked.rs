@@ -23,7 +23,7 @@ use super::{
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
 use crate::experiment::{
-    Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length,
+    Attention, Card, CommandOption, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length,
 };
 use crate::pretrained::score_before;
 use crate::token_losses::token_losses;
@@ -51,6 +51,14 @@ impl PreTrainingConfig {
 impl Experiment for MaskedModelling {
     const NAME: &'static str = "mlm";
     const TITLE: &'static str = "Masked language modelling";
+    const ABOUT: &'static str = "\
+        Compare attention mechanisms in pre-training on text.\n\nTrains an encoder to find masked tokens, or an encoder-decoder to fill gaps, for each \
+        attention and seed, and prints a table of log-perplexities with steps per second, parameters and memory. `glue --init` fine-tunes the encoder. \
+        --data takes a folder of running text, as `lm` does; without it the text is generated. With --pretrained the encoder begins with the weights \
+        of a BERT or RoBERTa, which are scored too.";
+    const OPTIONS: &'static [CommandOption] = &[CommandOption::pretrained(
+        "Folder of a pretrained encoder of Hugging Face with a masked-LM head (BERT, RoBERTa) and its tokenizer.json: score it, and go on with its training",
+    )];
     const DATA: &'static [&'static str] = DATA;
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;

@@ -1,29 +1,27 @@
 //! Tests published claims again.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
+use clap::{Args, Subcommand};
 use heedful_host::display::duration;
 use heedful_host::interrupt::Interrupt;
 use heedful_runs::markup::left_aligned;
 
 use crate::claims::{ClaimsReport, Ledger, PlannedBlock, RunOptions, Smoke, Verdicts, pilot, run};
-use crate::error::{Completion, ExperimentError, main_with, print_line};
+use crate::error::{Completion, ExperimentError, print_line};
 use crate::jobs::{Jobs, Shard};
-use crate::options::{CommonOptions, PathInConfiguration, not_utf8, parse, print_completions};
+use crate::options::{PathInConfiguration, not_utf8};
 
 const EXAMPLES: &str = "\
 Examples:
-  claims list
-  claims plan C05,C12
-  claims pilot G1
-  claims run C05 --data DIR --jobs 2
-  claims run --all --data DIR --resume
-  claims run --smoke
-  claims verdict
-  claims report --results experiments/results/claims --out report
+  heedful claims list
+  heedful claims plan C05,C12
+  heedful claims pilot G1
+  heedful claims run C05 --data DIR --jobs 2
+  heedful claims run --all --data DIR --resume
+  heedful claims run --smoke
+  heedful claims verdict
+  heedful claims report --results experiments/results/claims --out report
 
 Exit codes: 0 done, 1 runs failed or known effects do not show, 2 the command was refused, 130 stopped by Ctrl-C or SIGTERM (continue with --resume).";
 
@@ -31,9 +29,9 @@ Exit codes: 0 done, 1 runs failed or known effects do not show, 2 the command wa
 ///
 /// The ledger has a file for each claim, with its sentence, its source and the tests that decide, and one for each block of runs that claims share. Verdicts are
 /// computed from the records of finished runs.
-#[derive(Parser)]
-#[command(name = "claims", version, after_help = EXAMPLES)]
-struct Options {
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Options {
     #[command(subcommand)]
     command: Task,
 }
@@ -52,11 +50,6 @@ enum Task {
     Verdict(VerdictOptions),
     /// Write the verdicts as Markdown and as a page with a card for each claim
     Report(ReportOptions),
-    /// Print the script with which a shell completes options
-    Completions {
-        /// The shell
-        shell: Shell,
-    },
 }
 
 #[derive(Args)]
@@ -198,24 +191,15 @@ struct ReportOptions {
     readme: Option<PathBuf>,
 }
 
-/// The program `claims`: reads its options from the command line and runs.
-pub fn main() -> ExitCode {
-    let Options { command } = parse::<Options>();
-    main_with(|| {
-        CommonOptions::default().start_logging()?;
-        match &command {
-            Task::List(options) => list(&options.ledger()?),
-            Task::Plan(options) => plan(options),
-            Task::Run(options) => run_blocks(options),
-            Task::Pilot(options) => pilot_blocks(options),
-            Task::Verdict(options) => verdict(options),
-            Task::Report(options) => report(options),
-            Task::Completions { shell } => {
-                print_completions(*shell, &mut Options::command(), "claims")?;
-                Ok(Completion::Finished)
-            }
-        }
-    })
+pub(super) fn run_task(Options { command }: &Options) -> Result<Completion, ExperimentError> {
+    match command {
+        Task::List(options) => list(&options.ledger()?),
+        Task::Plan(options) => plan(options),
+        Task::Run(options) => run_blocks(options),
+        Task::Pilot(options) => pilot_blocks(options),
+        Task::Verdict(options) => verdict(options),
+        Task::Report(options) => report(options),
+    }
 }
 
 impl LedgerOptions {

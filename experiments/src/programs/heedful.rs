@@ -1,27 +1,38 @@
-//! The tools beside the experiments, in one program.
+//! The program `heedful`: all experiments, and the tools beside them.
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
 use clap_complete::Shell;
 use heedful_host::threads::among_workers;
 
-use crate::error::{Completion, main_with};
-use crate::options::{CommonOptions, parse, print_completions};
+use crate::error::{Completion, ExperimentError, main_with};
+use crate::experiment::CommandOption;
+use crate::options::{CommonOptions, matches_of, print_completions};
+use crate::table::{EXPERIMENTS, Row};
 
-use super::{analyse, compare, data, measure, parity, status};
+use super::experiment::{command, given};
+use super::{analyse, claims, compare, data, measure, parity, status};
 
-/// Tools of the heedful toolkit: show how far runs are, compare, analyse and measure finished ones, fetch data sets, check mechanisms against other code.
-#[derive(Parser)]
-#[command(name = "heedful", version)]
-struct Options {
-    #[command(subcommand)]
-    tool: Tool,
+const ABOUT: &str = "\
+Compare attention mechanisms: train them side by side, and show, compare, analyse and measure what they do.
+
+Each experiment trains a model for each attention of --attention and each seed, and prints a table of scores with parameters, speed and memory. The tools read the \
+folders that experiments leave.";
+
+/// A tool of another package.
+#[derive(Clone, Copy)]
+pub struct FurtherTool {
+    /// Its command.
+    pub command: fn() -> Command,
+    /// What it does with its options.
+    pub run: fn(&ArgMatches) -> ExitCode,
 }
 
 #[derive(Subcommand)]
 enum Tool {
     Analyse(analyse::Options),
+    Claims(Box<claims::Options>),
     Compare(compare::Options),
     Data(data::Options),
     Measure(measure::Options),
@@ -33,22 +44,126 @@ enum Tool {
     },
 }
 
-/// The program `heedful`: reads its options from the command line and runs.
+/// The program: reads its options from the command line and runs. A program of one's own calls it after it has made its mechanisms known.
 pub fn main() -> ExitCode {
-    let Options { tool } = parse::<Options>();
+    main_with_tools(&[])
+}
+
+/// The program with tools of other packages.
+pub fn main_with_tools(further: &[FurtherTool]) -> ExitCode {
+    let matches = matches_of(&mut program(further));
+    let (name, matches_of_command) = matches.subcommand().expect("clap asks for a command");
+    if let Some(tool) = further.iter().find(|tool| (tool.command)().get_name() == name) {
+        return (tool.run)(matches_of_command);
+    }
+    if EXPERIMENTS.iter().any(|row| row.name == name) {
+        return run_experiment(name, matches_of_command);
+    }
+    let tool = Tool::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     main_with(|| {
         CommonOptions::default().start_logging()?;
         match &tool {
             Tool::Analyse(options) => among_workers(|| analyse::run(options)),
+            Tool::Claims(options) => claims::run_task(options),
             Tool::Compare(options) => compare::run(options),
             Tool::Data(options) => data::run(options),
             Tool::Measure(options) => among_workers(|| measure::run(options)),
             Tool::Parity(options) => parity::run(options),
             Tool::Status(options) => status::run(options),
             Tool::Completions { shell } => {
-                print_completions(*shell, &mut Options::command(), "heedful")?;
+                print_completions(*shell, &mut program(further), "heedful")?;
                 Ok(Completion::Finished)
             }
         }
     })
+}
+
+fn program(further: &[FurtherTool]) -> Command {
+    let experiments = EXPERIMENTS.iter().filter(|row| row.choice.is_none()).map(|row| command_of(row.name));
+    let program =
+        Command::new("heedful").version(env!("CARGO_PKG_VERSION")).about(ABOUT).subcommand_required(true).arg_required_else_help(true);
+    Tool::augment_subcommands(program.subcommands(experiments)).subcommands(further.iter().map(|tool| (tool.command)()))
+}
+
+/// The rows that share a command, and the options of each that no row before it has.
+fn rows_of(name: &str) -> impl Iterator<Item = (&'static Row, Vec<&'static CommandOption>)> {
+    let mut known = Vec::new();
+    EXPERIMENTS.iter().filter(move |row| row.command() == name).map(move |row| {
+        let own: Vec<_> = row.options.iter().filter(|option| !known.contains(&option.name)).collect();
+        known.extend(own.iter().map(|option| option.name));
+        (row, own)
+    })
+}
+
+/// The command of experiments.
+fn command_of(name: &'static str) -> Command {
+    let rows: Vec<_> = rows_of(name).collect();
+    let options = rows.iter().flat_map(|(_, options)| options.iter().copied());
+    let first = rows[0].0;
+    let has_models = rows.iter().any(|(row, _)| row.has_models);
+    let mut command = command(name, &format!("heedful {name}"), first.about, first.examples, has_models, options);
+    let choices: Vec<_> = rows.iter().filter_map(|(row, _)| row.choice).collect();
+    for choice in &choices {
+        let argument = Arg::new(choice.option).long(choice.option).help(choice.help);
+        command = command.arg(match choice.values {
+            None => {
+                let others = choices.iter().map(|other| other.option).filter(|other| *other != choice.option);
+                argument.action(ArgAction::SetTrue).conflicts_with_all(others.collect::<Vec<_>>())
+            }
+            Some(values) => argument.value_name("NAME").value_parser(values).default_value(values[0]),
+        });
+    }
+    command
+}
+
+/// Runs the experiment that the options of a command choose.
+fn run_experiment(name: &str, matches: &ArgMatches) -> ExitCode {
+    let is_chosen = |row: &Row| {
+        row.choice.is_some_and(|choice| match choice.values {
+            None => matches.get_flag(choice.option),
+            Some([_, value]) => matches.get_one::<String>(choice.option).is_some_and(|given| given == value),
+        })
+    };
+    let rows: Vec<_> = rows_of(name).collect();
+    let row = rows.iter().map(|(row, _)| *row).find(|row| is_chosen(row)).unwrap_or(rows[0].0);
+    let is_own = |option: &CommandOption| row.options.iter().any(|own| own.name == option.name);
+    let foreign =
+        rows.iter().find_map(|(other, options)| Some((other, options.iter().find(|option| !is_own(option) && option.is_given(matches))?)));
+    if let Some((other, option)) = foreign {
+        let needed =
+            other.choice.map_or_else(|| "leave the other options out".to_owned(), |choice| format!("give --{} as well", choice.option));
+        return main_with(|| Err(ExperimentError::usage(format!("--{}: {needed}", option.name))));
+    }
+    let (common, further) = given(matches, row.options);
+    (row.run)(&common, further)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_consistent_and_has_every_experiment() {
+        let mut program = program(&[]);
+        program.build();
+        program.clone().debug_assert();
+        for row in &EXPERIMENTS {
+            let arguments = row.arguments();
+            let command = program.find_subcommand(&arguments[0]).unwrap_or_else(|| panic!("{}", row.name));
+            let named = |name: &str| command.get_arguments().find(|argument| argument.get_id() == name);
+            assert!(row.choice.is_none_or(|choice| named(choice.option).is_some()), "{arguments:?}");
+            for option in row.options {
+                assert!(named(option.name).is_some(), "{}: {}", row.name, option.name);
+            }
+            assert!(program.clone().try_get_matches_from([&["heedful".to_owned()][..], &arguments].concat()).is_ok(), "{arguments:?}");
+        }
+        let names: std::collections::BTreeSet<&str> = EXPERIMENTS.iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), EXPERIMENTS.len());
+    }
+
+    #[test]
+    fn an_option_of_another_experiment_of_the_command_is_found() {
+        let own: Vec<Vec<&str>> = rows_of("classify").map(|(_, options)| options.iter().map(|option| option.name).collect()).collect();
+        assert_eq!(own, [vec![], vec!["pretrained"]]);
+    }
 }

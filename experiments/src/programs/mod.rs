@@ -1,6 +1,4 @@
-//! The programs of the package, each as a function.
-//!
-//! A program of a user's own calls one of them after it has made its mechanisms known:
+//! The program as a function. One of a user's own calls it after it has made its mechanisms known:
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -10,29 +8,16 @@
 //! # }
 //! fn main() -> ExitCode {
 //!     heedful_attention::registry::register::<mine::MineConfig>().expect("no other mechanism has this name");
-//!     heedful_experiments::programs::mt::main()
+//!     heedful_experiments::programs::heedful::main()
 //! }
 //! ```
 
-pub mod algorithmic;
 mod analyse;
-pub mod claims;
-pub mod classify;
+mod claims;
 mod compare;
 mod data;
 pub mod experiment;
-pub mod glue;
 pub mod heedful;
-pub mod image;
-pub mod lm;
 mod measure;
-pub mod memory_rl;
-pub mod mlm;
-pub mod mt;
 mod parity;
-pub mod ponder;
-pub mod recall;
 mod status;
-pub mod swap;
-pub mod textgen;
-pub mod track;

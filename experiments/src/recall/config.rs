@@ -48,6 +48,8 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
     const NAME: &'static str;
     /// Title of its report.
     const TITLE: &'static str;
+    /// The text of `--help`.
+    const ABOUT: &'static str;
     /// Names of its tasks.
     const TASKS: &'static [&'static str];
 
@@ -146,6 +148,11 @@ fn small<F: Family>(config: &mut Config<Sequences<F>>, steps: u64, learning_rate
 impl Family for RecallFamily {
     const NAME: &'static str = "recall";
     const TITLE: &'static str = "Recall";
+    const ABOUT: &'static str = "\
+        Compare what attention mechanisms recall of generated sequences: MQAR, the tasks of MAD, induction heads, needles.\n\nTrains a small decoder \
+        for each model of --model or attention of --attention, and each seed, with each of training.learning_rates, and prints a table of accuracies \
+        of those that learnt best: of the tokens that are asked for, of whole sequences, and of sequences that are longer than those of training where \
+        the task has some.";
     const TASKS: &'static [&'static str] = &SequenceTask::RECALL;
 
     fn task() -> SequenceTask {
@@ -168,6 +175,11 @@ impl Family for RecallFamily {
 impl Family for TrackFamily {
     const NAME: &'static str = "track";
     const TITLE: &'static str = "Tracking of states";
+    const ABOUT: &'static str = "\
+        Compare how attention mechanisms track states: parity, word problems of groups (S5, A5), modular arithmetic.\n\nTrains a small decoder for \
+        each model of --model or attention of --attention, and each seed, with each of training.learning_rates, and prints a table of accuracies of \
+        those that learnt best, on sequences of the training lengths and on longer ones, which tell whether the state is tracked or short sequences \
+        were learnt by heart.";
     const TASKS: &'static [&'static str] = &SequenceTask::TRACK;
 
     fn task() -> SequenceTask {

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use heedful_host::names::listed;
 use heedful_models::layout::{AttentionLayout, LayerAttention};
 use heedful_models::swap::LayerPattern;
+use heedful_runs::settings::Assignment;
 
 use super::SwapConfig;
 use crate::comparison;
@@ -87,4 +89,30 @@ pub(crate) fn attention<E: Experiment>(config: &Config<E>, own: &LayerAttention,
     let decoder = LayerAttention::Each((0..blocks).map(|layer| of_layer(layer).clone()).collect());
     let layout = AttentionLayout { encoder: decoder.clone(), decoder, ..AttentionLayout::default() };
     Ok(Attention { name: contender.to_string(), layout })
+}
+/// The contenders of one `--swap`, each with its layers before it.
+fn contenders(text: &str) -> Vec<String> {
+    match split_layers(text) {
+        None => listed(text).into_iter().map(str::to_owned).collect(),
+        Some((layers, names)) => listed(names).into_iter().map(|name| format!("{layers}={name}")).collect(),
+    }
+}
+
+/// The contenders of all `--swap` and the one that replaces nothing, in their field of the configuration.
+pub(crate) fn assignments(swaps: &[String]) -> Vec<Assignment> {
+    let all: Vec<String> = std::iter::once(UNCHANGED.to_owned()).chain(swaps.iter().flat_map(|text| contenders(text))).collect();
+    vec![Assignment::option("--swap", "run.attention", all)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mechanism_of_a_swap_is_a_contender_in_its_layers() {
+        assert_eq!(contenders("layers.*.attention=alibi,uniform"), ["layers.*.attention=alibi", "layers.*.attention=uniform"]);
+        assert_eq!(contenders("layers.0,2=[alibi,uniform], relative"), ["layers.0,2=[alibi,uniform]", "layers.0,2=relative"]);
+        assert_eq!(contenders("alibi,uniform"), ["alibi", "uniform"]);
+        assert_eq!(contenders("sliding-window{window=4},alibi"), ["sliding-window{window=4}", "alibi"]);
+    }
 }

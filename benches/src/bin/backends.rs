@@ -1,7 +1,0 @@
-//! The program `backends`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    heedful_benches::programs::backends::main()
-}

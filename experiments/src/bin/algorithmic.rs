@@ -1,7 +1,0 @@
-//! The program `algorithmic`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    heedful_experiments::programs::algorithmic::main()
-}

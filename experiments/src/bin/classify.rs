@@ -1,7 +1,0 @@
-//! The program `classify`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    heedful_experiments::programs::classify::main()
-}

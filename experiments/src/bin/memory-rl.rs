@@ -1,7 +1,0 @@
-//! The program `memory-rl`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    heedful_experiments::programs::memory_rl::main()
-}

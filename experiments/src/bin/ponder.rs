@@ -1,7 +1,0 @@
-//! The program `ponder`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    heedful_experiments::programs::ponder::main()
-}

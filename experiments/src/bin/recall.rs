@@ -1,7 +1,0 @@
-//! The program `recall`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    heedful_experiments::programs::recall::main()
-}

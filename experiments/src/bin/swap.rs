@@ -1,7 +1,0 @@
-//! The program `swap`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    heedful_experiments::programs::swap::main()
-}

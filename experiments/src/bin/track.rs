@@ -1,7 +1,0 @@
-//! The program `track`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    heedful_experiments::programs::track::main()
-}

@@ -1,9 +1,0 @@
-//! `data`: downloads from a server that misbehaves, archives that would do harm, and what a folder is found to hold.
-
-mod check;
-mod command;
-mod fetch;
-mod refusals;
-#[allow(dead_code, reason = "heedful-data tests more of it")]
-#[path = "../../data/tests/catalogue/server.rs"]
-mod server;
