@@ -32,12 +32,12 @@ use heedful_runs::trivial::TrivialBaseline;
 use toml::Table;
 
 use crate::batch::at_least_in_a_batch;
-use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
+use crate::experiment::definition::Prepare;
+use crate::experiment::paper_model::PaperModel;
 use crate::experiment::{
     Attention, Card, CommandOption, Config, Experiment, OptionValue, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
 };
-use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
 use crate::swap::{FOLDER, contender};
 use crate::train::Task;
@@ -167,10 +167,13 @@ impl Experiment for Classification {
         CommandOption::new("mixture", "data.mixture", OptionValue::Flag, "Train one model on all tasks in turn"),
         CommandOption::new("init", "init", OptionValue::Path("RUN"), "Output folder of `mlm`: start from its weights and vocabulary"),
         CommandOption::new("init-seed", "init_seed", OptionValue::Seed, "Seed of the pre-training for all seeds [default: each seed starts from the run of the same seed]").requires(&["init"]),
-        CommandOption::pretrained("Folder of a pretrained model of Hugging Face (BERT, Gemma-2, GPT-2, Llama, Mistral, Qwen-3, RoBERTa) with its tokenizer.json: fine-tune it. --attention then says what replaces the attention of its layers before: uniform, layers.1-3=uniform [default: unchanged]").conflicts(&["init", "init-seed", "model"]),
+        CommandOption::pretrained("Folder of a pretrained model of Hugging Face (BERT, Gemma-2, GPT-2, Llama, Mistral, Qwen-3, RoBERTa) with its tokenizer.json: fine-tune \
+            it. --attention then says what replaces the attention of its layers before: uniform, layers.1-3=uniform [default: unchanged]").conflicts(&["init", "init-seed", "model"]),
         CommandOption::new("freeze", "freeze", OptionValue::Word("PART", &[]), "What stays as the runs begin with it: encoder, so that pooler and output alone are trained").conflicts(&["swap"]),
         CommandOption::new("reinitialise", "reinitialise", OptionValue::Flag, "Give attentions that replace those of the pretrained model initial weights in all projections, even where they could keep the model's").requires(&["pretrained"]),
-        CommandOption::new("swap", "swap", OptionValue::Texts("LAYERS=NAME[,NAME...]", swapped), "Fine-tune the pretrained model first, then replace the attention of layers, and train for as many steps again: 'layers.*.attention=uniform,sliding-window', layers.0,2=uniform, layers.1-3=uniform; names alone are for all layers. May be repeated; the unchanged model is compared with them").conflicts(&["attention", "model", "slurm"]),
+        CommandOption::new("swap", "swap", OptionValue::Texts("LAYERS=NAME[,NAME...]", swapped), "Fine-tune the pretrained model first, then replace the attention of layers, and train for as many steps again: \
+            'layers.*.attention=uniform,sliding-window', layers.0,2=uniform, layers.1-3=uniform; names alone are for all layers. May be repeated; the \
+            unchanged model is compared with them").conflicts(&["attention", "model", "slurm"]),
     ];
     const DATA: &'static [&'static str] = &[
         "tokeniser",
@@ -288,7 +291,7 @@ impl Experiment for Classification {
         data.batch_tokens(config.own.data.batch_tokens)
     }
 
-    fn prepare(preparation: &Preparation<'_, Self>) -> Result<Completion, ExperimentError> {
+    fn prepare(preparation: &impl Prepare<Self>) -> Result<Completion, ExperimentError> {
         let config = preparation.config();
         if config.own.swap { preparation.first(config.first(), preparation.datasets(), FOLDER) } else { Ok(Completion::Finished) }
     }

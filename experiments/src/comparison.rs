@@ -6,6 +6,7 @@
 
 mod array;
 mod attention_name;
+mod bars;
 mod candidate;
 #[cfg(test)]
 mod every_field;
@@ -22,7 +23,6 @@ mod session;
 mod sweep;
 mod tuning;
 
-use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -40,7 +40,6 @@ use heedful_runs::report::Section;
 use heedful_runs::results::Results;
 use heedful_runs::run_folder::RunFolder;
 use heedful_runs::settings::{self, Assignment, Settings};
-use indicatif::{ProgressBar, ProgressStyle};
 
 pub use crate::attention::Attention;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
@@ -54,13 +53,14 @@ use crate::train::{CheckpointFolder, Ranks, Task, Watcher, load_model};
 pub use heedful_runs::record::STEPS_PER_SECOND;
 
 pub(crate) use self::attention_name::attention;
+pub(crate) use self::bars::scoring_bar;
 pub(crate) use self::candidate::candidates;
 pub use self::candidate::model_assignments;
 use self::candidate::{check_effects, check_overridden, twins, with_earlier};
 use self::identity::other_data;
 use self::matching::match_parameters;
 use self::plan::Plan;
-pub use self::preparation::Preparation;
+use self::preparation::Preparation;
 pub(crate) use self::run_list::{RunList, run_list, run_list_of_pretrained};
 use self::runs::{Runs, report, sections};
 use self::session::Session;
@@ -354,23 +354,4 @@ pub(crate) fn folder_name(dir: &Path) -> String {
         (_, Some(own)) => own,
         (_, None) => "data".to_owned(),
     }
-}
-
-/// A sign that something is computed of which nobody knows how far it is; nothing if standard error is no terminal.
-fn waiting_bar(what: String) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = progress().add(ProgressBar::new_spinner()).with_message(what);
-    bar.enable_steady_tick(std::time::Duration::from_millis(200));
-    bar
-}
-
-/// A bar for work after training; nothing if standard error is no terminal.
-pub(crate) fn scoring_bar(label: &'static str, total: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len}  ETA {eta}").expect("the template is constant");
-    progress().add(ProgressBar::new(total as u64)).with_style(style).with_prefix(label)
 }

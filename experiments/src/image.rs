@@ -30,12 +30,13 @@ use heedful_runs::settings::Settings;
 use heedful_runs::trivial::TrivialBaseline;
 use serde::{Deserialize, Serialize};
 
-use crate::analyse::SeenImage;
 use crate::comparison::folder_name;
 use crate::error::ExperimentError;
+use crate::experiment::paper_model::PaperModel;
+use crate::experiment::seen_image::SeenImage;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Scores, Setup, Split, TrainingLengths};
 use crate::model::ModelSettings;
-use crate::presets::{PaperModel, is_of_images};
+use crate::presets::is_of_images;
 use crate::train::Task;
 
 pub use classification::{ClassifiedImages, ImageClassification, VisionBatch, VisionTask};

@@ -34,12 +34,13 @@ use toml::{Table, Value};
 
 use crate::comparison::folder_name;
 use crate::error::ExperimentError;
+use crate::experiment::paper_model::PaperModel;
 use crate::experiment::{
     Attention, Card, CommandOption, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths,
     check_length,
 };
 use crate::model::ModelSettings;
-use crate::presets::{PaperModel, is_of_images};
+use crate::presets::is_of_images;
 use crate::pretrained::{Checksums, refused, score_before, tokens_of_texts};
 
 use self::positions::PositionLosses;

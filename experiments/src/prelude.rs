@@ -6,7 +6,8 @@ pub use heedful_random::RandomKey;
 
 pub use crate::batch::fixed_size_batches;
 pub use crate::error::ExperimentError;
-pub use crate::experiment::{self, Attention, Card, Config, Experiment, Pass, Scores, Selection, Setup, Split, TrainingLengths};
+pub use crate::experiment::{Attention, Card, Config, Experiment, Pass, Scores, Selection, Setup, Split, TrainingLengths};
+pub use crate::programs::experiment;
 pub use crate::train::{Task, TrainingLoss};
 pub use heedful_host::checksum::sha256_hex;
 pub use heedful_metrics::MetricColumn;

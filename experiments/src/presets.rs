@@ -4,91 +4,17 @@
 //! (`--model hc-sa-iwslt --set model.d_model=64`). Its twin `-tiny` is the same build in a size that trains on two cores. The vocabulary is that of the data, and
 //! so is `model.max_length` where it says which data there are.
 
-use heedful_attention::registry::AnyMechanism;
-use heedful_models::layout::{AttentionLayout, LayerAttention};
-use heedful_models::presets::{self, Preset, PresetModel, Size};
-use heedful_runs::settings::{self, MECHANISMS};
-use serde::Serialize;
-use toml::{Table, Value};
+use heedful_models::presets::{self, Preset, Size};
+use toml::Table;
 
 use crate::error::ExperimentError;
 use crate::experiment::definition::Experiment;
-use crate::model::ModelSettings;
-use crate::pretrained::{add_options, name};
+use crate::experiment::paper_model::PaperModel;
 
 /// What ends the name of a twin.
 const TINY: &str = "-tiny";
 /// What ends the name of a preset whose own name an experiment has given to a model of any size.
 const PAPER: &str = "-paper";
-
-/// What a preset is in an experiment.
-#[derive(Clone, Debug)]
-pub struct PaperModel {
-    /// Name of its attention.
-    attention: String,
-    /// The mechanisms whose options the name does not say.
-    mechanisms: Vec<AnyMechanism>,
-    model: ModelSettings,
-    /// Fields of the configuration that only the experiment has.
-    further: Table,
-}
-
-impl PaperModel {
-    /// A model with one stack of layers.
-    pub fn new(attention: &LayerAttention, model: ModelSettings) -> Self {
-        Self { attention: name(attention), mechanisms: attention.mechanisms().to_vec(), model, further: Table::new() }
-    }
-
-    /// A classifier, if the preset is one.
-    pub fn of_classifier(preset: &Preset) -> Option<Self> {
-        let PresetModel::Classifier(config) = &preset.model else { return None };
-        let model = Self::new(&config.attention, ModelSettings::of_classifier(config));
-        Some(model.with("pooling", config.pooling).with("pooler", config.pooler))
-    }
-
-    /// A model with an encoder and a decoder, if the preset is one.
-    pub fn of_encoder_decoder(preset: &Preset) -> Option<Self> {
-        let PresetModel::Seq2Seq(config) = &preset.model else { return None };
-        Some(Self::of_layout(&config.attention, ModelSettings::of_encoder_decoder(config)).with("tying", config.tying))
-    }
-
-    /// A model with an encoder and a decoder: the same self-attention in both, or a layout that has a name.
-    ///
-    /// # Panics
-    /// If the layout is another one.
-    pub fn of_layout(layout: &AttentionLayout, model: ModelSettings) -> Self {
-        let AttentionLayout { encoder, decoder, cross } = layout;
-        if encoder == decoder && *cross == AttentionLayout::default().cross {
-            return Self::new(encoder, model);
-        }
-        let mut names = AttentionLayout::names();
-        let name = names.find(|name| AttentionLayout::named(name).as_ref() == Some(layout));
-        let attention = name.expect("the layouts of presets have names").to_owned();
-        // The layout says all options of its mechanisms.
-        Self { attention, mechanisms: Vec::new(), model, further: Table::new() }
-    }
-
-    /// Adds a field that only the experiment has.
-    ///
-    /// # Panics
-    /// If TOML cannot express it.
-    pub fn with(mut self, field: &str, value: impl Serialize) -> Self {
-        self.further.insert(field.to_owned(), Value::try_from(value).expect("fields of presets are those of TOML"));
-        self
-    }
-
-    /// The fields that it sets, without what says which data there are.
-    fn table<E: Experiment>(&self) -> Result<Table, ExperimentError> {
-        let mut model = settings::complete(&self.model)?;
-        model.retain(|field, _| !E::DATA.iter().any(|path| path.strip_prefix("model.") == Some(field)));
-        let mut mechanisms = Table::new();
-        self.mechanisms.iter().try_for_each(|mechanism| add_options(mechanism, &mut mechanisms))?;
-        let mut table = self.further.clone();
-        table.insert("model".to_owned(), Value::Table(model));
-        table.insert(MECHANISMS.to_owned(), Value::Table(mechanisms));
-        Ok(table)
-    }
-}
 
 /// Whether a language model is one of images, whose tokens are intensities.
 pub(crate) fn is_of_images(preset: &Preset) -> bool {
@@ -129,7 +55,7 @@ impl NamedPreset {
         let Some(found) = Self::all::<E>().into_iter().find(|preset| preset.name == base.unwrap_or(name)) else { return Ok(None) };
         let own_name = format!("{}{}", found.own_name, if base.is_some() { TINY } else { "" });
         let Some(model) = presets::named(&own_name).and_then(|preset| E::preset(&preset)) else { return Ok(None) };
-        Ok(Some((model.attention.clone(), model.table::<E>()?)))
+        Ok(Some((model.attention.clone(), model.table(E::DATA)?)))
     }
 }
 
@@ -138,6 +64,9 @@ mod tests {
     use heedful_models::position::PositionConfig;
     use heedful_models::presets::PresetModel;
     use heedful_runs::settings::{Assignment, Settings};
+
+    use heedful_models::layout::AttentionLayout;
+    use heedful_runs::settings;
 
     use super::*;
     use crate::attention::Attention;

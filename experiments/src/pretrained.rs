@@ -4,7 +4,6 @@ use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use heedful_attention::registry::AnyMechanism;
 use heedful_data::text::TextCorpus;
 use heedful_data::tokenise::{END, Tokeniser, TokeniserConfig};
 use heedful_host::checksum::{sha256_hex, sha256_of_file};
@@ -19,6 +18,7 @@ use toml::{Table, Value};
 use crate::attention::Attention;
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Config, Experiment, Setup};
+use crate::experiment::paper_model::add_options;
 use crate::model::ModelSettings;
 use crate::train::{Scores, Split, Task};
 
@@ -63,25 +63,6 @@ pub(crate) fn refused(error: impl Display) -> ExperimentError {
 /// The folder, with the headers of its files read.
 pub(crate) fn opened(folder: &Path) -> Result<Pretrained, ExperimentError> {
     Pretrained::open(folder).map_err(refused)
-}
-
-/// The name that `--attention` has for the attention of layers.
-pub(crate) fn name(attention: &LayerAttention) -> String {
-    match attention {
-        LayerAttention::All(attention) => attention.name(),
-        LayerAttention::Each(list) => format!("[{}]", list.iter().map(AnyMechanism::name).collect::<Vec<_>>().join(",")),
-    }
-}
-
-/// Adds the options of a mechanism and of those within it, a table for each.
-pub(crate) fn add_options(mechanism: &AnyMechanism, tables: &mut Table) -> Result<(), ExperimentError> {
-    let mut table = Table::try_from(mechanism).map_err(refused)?;
-    // These stand in the name of the attention.
-    for field in ["name", "logits"] {
-        table.remove(field);
-    }
-    tables.insert(mechanism.family().to_owned(), Value::Table(table));
-    mechanism.members().into_iter().try_for_each(|member| add_options(member, tables))
 }
 
 /// What a folder says of the configuration of any experiment: its tokeniser, the fields of the table `model`, the options of its attention, and what is

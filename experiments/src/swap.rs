@@ -26,8 +26,8 @@ use heedful_runs::settings::Settings;
 use heedful_runs::trivial::TrivialBaseline;
 use toml::Table;
 
-use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
+use crate::experiment::definition::Prepare;
 use crate::experiment::{
     Attention, Card, CommandOption, Experiment, OptionValue, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths,
 };
@@ -35,8 +35,8 @@ use crate::language::{Language, LanguageConfig, LanguageData, LanguageDataset, L
 use crate::model::ModelSettings;
 use crate::train::Task;
 
+pub use crate::experiment::definition::UNCHANGED;
 pub use config::{Swap, SwapConfig, SwapStart};
-pub use contender::UNCHANGED;
 use replacement::{Beginning, beginning};
 use start::RunStart;
 pub(crate) use start::{FOLDER, best};
@@ -80,10 +80,34 @@ impl Experiment for Swap {
         "--config runs/comparison/config.toml --out runs/again",
     ];
     const OPTIONS: &'static [CommandOption] = &[
-        CommandOption::new("run", "start.run", OptionValue::Path("RUN"), "Output folder of `lm` with the trained model to begin with [default: train one first]"),
-        CommandOption::new("run-model", "start.model", OptionValue::Word("NAME", &[]), "Which attention or model of that folder [default: its first]").requires(&["run"]),
-        CommandOption::new("run-seed", "start.seed", OptionValue::Seed, "Seed of the model for all seeds [default: each seed begins with the run of the same seed]").requires(&["run"]),
-        CommandOption::new("swap", "run.attention", OptionValue::Texts("LAYERS=NAME[,NAME...]", contender::assignments), "Layers and the mechanisms that each of the contenders has there: 'layers.*.attention=alibi,uniform', layers.0,2=uniform, layers.1-3=uniform; names alone are for all layers. May be repeated; the unchanged model is compared with them").conflicts(&["attention"]),
+        CommandOption::new(
+            "run",
+            "start.run",
+            OptionValue::Path("RUN"),
+            "Output folder of `lm` with the trained model to begin with [default: train one first]",
+        ),
+        CommandOption::new(
+            "run-model",
+            "start.model",
+            OptionValue::Word("NAME", &[]),
+            "Which attention or model of that folder [default: its first]",
+        )
+        .requires(&["run"]),
+        CommandOption::new(
+            "run-seed",
+            "start.seed",
+            OptionValue::Seed,
+            "Seed of the model for all seeds [default: each seed begins with the run of the same seed]",
+        )
+        .requires(&["run"]),
+        CommandOption::new(
+            "swap",
+            "run.attention",
+            OptionValue::Texts("LAYERS=NAME[,NAME...]", contender::assignments),
+            "Layers and the mechanisms that each of the contenders has there: 'layers.*.attention=alibi,uniform', layers.0,2=uniform, \
+            layers.1-3=uniform; names alone are for all layers. May be repeated; the unchanged model is compared with them",
+        )
+        .conflicts(&["attention"]),
     ];
     const DATA: &'static [&'static str] = &["tokeniser", "data.generated_words", "start"];
     const BATCH: &'static str = "data.batch";
@@ -177,7 +201,7 @@ impl Experiment for Swap {
             .then_some("all runs begin with a model that has to be trained already; give --run RUN of a finished `lm`")
     }
 
-    fn prepare(preparation: &Preparation<'_, Self>) -> Result<Completion, ExperimentError> {
+    fn prepare(preparation: &impl Prepare<Self>) -> Result<Completion, ExperimentError> {
         let (config, [data]) = (preparation.config(), preparation.datasets()) else { unreachable!("there is one text") };
         match &data.run {
             Some(_) => Ok(Completion::Finished),

@@ -24,8 +24,8 @@ use crate::classification::examples::{Encoder, Frame, Part, Question};
 use crate::classification::{ClassificationDataset, ClassificationTask, Start, baselines, check_pooling};
 use crate::comparison::STEPS_PER_SECOND;
 use crate::error::ExperimentError;
+use crate::experiment::paper_model::PaperModel;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Setup, TrainingLengths};
-use crate::presets::PaperModel;
 
 pub use config::{TextClassification, TextClassificationConfig, TextClassificationData};
 

@@ -30,10 +30,10 @@ use toml::Table;
 use crate::batch::at_least_in_a_batch;
 use crate::comparison::folder_name;
 use crate::error::ExperimentError;
+use crate::experiment::paper_model::PaperModel;
 use crate::experiment::{
     Attention, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Reading, Rule, Scores, Setup, TrainingLengths,
 };
-use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
 use crate::text_to_text::models::{self, MODELS};
 use crate::text_to_text::pretrained::{self, PERPLEXITY_BEFORE, Read};
@@ -85,7 +85,8 @@ impl Experiment for TextGeneration {
         or of PersonaChat; without it texts are generated. With --pretrained it begins with the weights of a pretrained T5 and scores them before and \
         after training.";
     const OPTIONS: &'static [CommandOption] = &[
-        CommandOption::pretrained("Folder of a pretrained T5 of Hugging Face with its tokenizer.json: score it, and fine-tune it. --set prefix='summarize: ' says what stands before each source [default: that with --task summary, otherwise nothing]").conflicts(&["model"]),
+        CommandOption::pretrained("Folder of a pretrained T5 of Hugging Face with its tokenizer.json: score it, and fine-tune it. --set prefix='summarize: ' says what stands \
+            before each source [default: that with --task summary, otherwise nothing]").conflicts(&["model"]),
         CommandOption::new("task", "data.tasks", OptionValue::Words(&GenerationTask::NAMES), "Tasks, comma separated: summary, dialogue"),
     ];
     const MODELS: &'static [NamedModel] = MODELS;

@@ -27,10 +27,10 @@ use toml::{Table, Value};
 use crate::batch::at_least_in_a_batch;
 use crate::comparison::folder_name;
 use crate::error::ExperimentError;
+use crate::experiment::paper_model::PaperModel;
 use crate::experiment::{
     Attention, Candidate, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Reading, Rule, Scores, Setup, TrainingLengths,
 };
-use crate::presets::PaperModel;
 use crate::pretrained::Checksums;
 use crate::text_to_text::models::{self, MODELS};
 use crate::text_to_text::pretrained::{PERPLEXITY_BEFORE, Read, read as read_weights};
@@ -101,7 +101,8 @@ impl Experiment for Translation {
         parameters, speed and memory. Without --data it uses a built-in corpus that needs no file. With --pretrained it begins with the weights of a \
         pretrained T5 and scores them before and after training.";
     const OPTIONS: &'static [CommandOption] = &[
-        CommandOption::pretrained("Folder of a pretrained T5 of Hugging Face with its tokenizer.json: score it, and fine-tune it. --set prefix='translate English to German: ' says what stands before each source [default: that, with the names of the languages]").conflicts(&["model"]),
+        CommandOption::pretrained("Folder of a pretrained T5 of Hugging Face with its tokenizer.json: score it, and fine-tune it. --set prefix='translate English to German: \
+            ' says what stands before each source [default: that, with the names of the languages]").conflicts(&["model"]),
         CommandOption::new("source", "data.source", OptionValue::Word("LANGUAGE", &[]), "Source language: the extension of the source files in --data (train.en, val.en, test*.en)"),
         CommandOption::new("target", "data.target", OptionValue::Word("LANGUAGE", &[]), "Target language"),
     ];

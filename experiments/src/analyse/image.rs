@@ -7,23 +7,7 @@
 
 use super::record::{Kind, Observed};
 use super::statistics::Mean;
-
-/// An image that a decoder read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeenImage {
-    /// Rows of pixels.
-    pub height: usize,
-    /// Columns of pixels.
-    pub width: usize,
-    /// Values of a pixel: 1 (grey) or 3 (red, green, blue).
-    pub channels: usize,
-    /// Number of different values; the greatest is white.
-    pub levels: usize,
-    /// The values, row by row and pixel by pixel.
-    pub values: Vec<u8>,
-    /// For each position of the decoder, the number of the pixel that it foresees, row by row from 0.
-    pub pixels: Vec<usize>,
-}
+use crate::experiment::seen_image::SeenImage;
 
 /// How far a head looks in images.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -31,12 +31,13 @@ use std::path::{Path, PathBuf};
 use heedful_host::whole_files::{FileError, make_folder, write_atomically, write_atomically_with};
 
 pub use histogram::Histogram;
-pub use image::{ImageDistances, PixelChoice, SeenImage};
+pub use image::{ImageDistances, PixelChoice};
 pub(crate) use observe::of_change;
 pub use observe::{AnalyseOptions, run};
 pub use record::{Kind, Observed, State};
 pub use statistics::{BucketStatistics, Extent, GateStatistics, HeadStatistics, Mean, Place, Places, Statistics};
 
+use crate::experiment::seen_image::SeenImage;
 use crate::mixture_weights::MixtureShares;
 
 /// Why an analysis could not be done.

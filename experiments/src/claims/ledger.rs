@@ -14,6 +14,9 @@ use super::error::LedgerError;
 use super::sum::Sum;
 use crate::comparison::RunList;
 
+/// The file of the smoke test, which no ledger reads.
+pub(super) const SMOKE: &str = "smoke.toml";
+
 /// Files of the ledger that the program has, by their names below its folder.
 macro_rules! files {
     ($($name:literal)*) => { &[$(($name, include_str!(concat!("../../claims/", $name)))),*] };
@@ -130,7 +133,7 @@ impl Ledger {
         for (file, text) in files {
             if file == "features.toml" {
                 ledger.features = read(&file, &text)?;
-            } else if file == super::smoke::FILE {
+            } else if file == SMOKE {
                 continue;
             } else if let Some(block) = file.strip_prefix("blocks/") {
                 ledger.blocks.push(Block { name: stem(block), ..read(&file, &text)? });

@@ -16,13 +16,10 @@ use toml::{Table, Value};
 use super::block::{Block, COST};
 use super::cost::Sweep;
 use super::error::LedgerError;
-use super::ledger::read;
+use super::ledger::{SMOKE, read};
 use super::programs::Program;
 use super::running::{RunOptions, configured, is_interrupted};
 use crate::error::{Completion, ExperimentError, print_line};
-
-/// Its file in the ledger's folder.
-pub(super) const FILE: &str = "smoke.toml";
 
 const TEXT: &str = include_str!("../../claims/smoke.toml");
 
@@ -86,7 +83,7 @@ impl Smoke {
     /// # Errors
     /// [`LedgerError`], of which tests see to it that there is none.
     pub fn built_in() -> Result<Self, LedgerError> {
-        read(FILE, TEXT)
+        read(SMOKE, TEXT)
     }
 
     /// Checks what can be checked without running.
@@ -95,7 +92,7 @@ impl Smoke {
     /// [`LedgerError::Content`].
     pub fn check(&self) -> Result<(), LedgerError> {
         for run in &self.runs {
-            let refuse = |problem: String| Err(LedgerError::content(FILE, format!("{}: {problem}", run.name)));
+            let refuse = |problem: String| Err(LedgerError::content(SMOKE, format!("{}: {problem}", run.name)));
             if run.checks.iter().any(|check| check.at_least.is_none() && check.at_most.is_none()) {
                 return refuse("a check has no bound".to_owned());
             }

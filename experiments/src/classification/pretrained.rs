@@ -21,10 +21,11 @@ use super::examples::Frame;
 use super::{Classification, ClassificationConfig, ClassificationTask, PreTrained};
 use crate::comparison;
 use crate::error::ExperimentError;
+use crate::experiment::paper_model::name;
 use crate::experiment::{Attention, Card, Experiment, Scores, Setup, Split};
 use crate::model::ModelSettings;
 use crate::pretrained::{
-    Checksums, check_model, check_tokeniser, configuration, name, opened, refused, special_token, special_tokens, tokeniser, training,
+    Checksums, check_model, check_tokeniser, configuration, opened, refused, special_token, special_tokens, tokeniser, training,
 };
 use crate::swap::contender;
 use crate::swap::replacement::{self, Beginning, beginning};

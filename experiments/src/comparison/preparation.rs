@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::runs::Runs;
 use super::session::Session;
 use crate::error::{Completion, ExperimentError};
-use crate::experiment::definition::{Config, Experiment};
+use crate::experiment::definition::{Config, Experiment, Prepare};
 use crate::footprint::Memory;
 use crate::jobs::Shard;
 use crate::options::CommonOptions;
@@ -21,7 +21,7 @@ use crate::train::{Ranks, Watcher};
 
 /// A command before the first of its runs.
 #[derive(Debug)]
-pub struct Preparation<'a, E: Experiment> {
+pub(super) struct Preparation<'a, E: Experiment> {
     pub(super) config: &'a Config<E>,
     pub(super) datasets: &'a [E::Data],
     pub(super) backend: Backend,
@@ -35,23 +35,16 @@ pub struct Preparation<'a, E: Experiment> {
     pub(super) is_dry: bool,
 }
 
-impl<E: Experiment> Preparation<'_, E> {
-    /// The configuration of the command.
-    pub fn config(&self) -> &Config<E> {
+impl<E: Experiment> Prepare<E> for Preparation<'_, E> {
+    fn config(&self) -> &Config<E> {
         self.config
     }
 
-    /// Its data sets.
-    pub fn datasets(&self) -> &[E::Data] {
+    fn datasets(&self) -> &[E::Data] {
         self.datasets
     }
 
-    /// Does the runs of another experiment in a folder of this name within the output folder, those that are not finished, and prints their table unless
-    /// the command is to be quiet. Where the command only shows its plan, shows theirs.
-    ///
-    /// # Errors
-    /// As those of a command of that experiment, and a usage error for a command that does a part of its runs: others would do these at the same time.
-    pub fn first<F: Experiment>(&self, config: Config<F>, datasets: &[F::Data], folder: &str) -> Result<Completion, ExperimentError> {
+    fn first<F: Experiment>(&self, config: Config<F>, datasets: &[F::Data], folder: &str) -> Result<Completion, ExperimentError> {
         let folder = &self.out.join(folder);
         let mut settings = Settings::of(config);
         let candidates = candidates::<F>(&mut settings, Memory::here())?;

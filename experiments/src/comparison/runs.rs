@@ -13,10 +13,11 @@ use heedful_runs::run_folder::RunFolder;
 use heedful_runs::status::RunStatus;
 use heedful_runs::trivial::TrivialBaseline;
 
+use super::bars::waiting_bar;
 use super::candidate::{twins, with_earlier};
 use super::identity::{check_folder, recipe};
 use super::idle::{self, Remark};
-use super::{run_list, sweep, waiting_bar};
+use super::{run_list, sweep};
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::experiment::definition::{Candidate, Card, Config, Experiment};
 use crate::options::CommonOptions;

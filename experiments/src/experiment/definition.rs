@@ -26,13 +26,15 @@ use super::command_option::CommandOption;
 pub(crate) use super::config::Config;
 use super::lengths::TrainingLengths;
 use super::rule::Rule;
-use crate::analyse::SeenImage;
 use crate::attention::Attention;
-use crate::comparison::Preparation;
 use crate::error::{Completion, ExperimentError};
+use crate::experiment::paper_model::PaperModel;
+use crate::experiment::seen_image::SeenImage;
 use crate::model::ModelSettings;
-use crate::presets::PaperModel;
 use crate::train::{Scores, Split, Task};
+
+/// The candidate that is a trained model as it is, in experiments that replace attentions of one.
+pub const UNCHANGED: &str = "unchanged";
 
 /// What is known of a data set before anything is trained on it.
 #[derive(Clone, Debug)]
@@ -119,6 +121,22 @@ pub struct Reading {
 
 /// Shows a segment of a text to a model, and says what its tokens are.
 pub type ReadSegment<'a> = dyn FnMut(&mut Probe) -> Result<Reading, ExperimentError> + 'a;
+
+/// A command before the first of its runs.
+pub trait Prepare<E: Experiment> {
+    /// The configuration of the command.
+    fn config(&self) -> &Config<E>;
+
+    /// Its data sets.
+    fn datasets(&self) -> &[E::Data];
+
+    /// Does the runs of another experiment in a folder of this name within the output folder, those that are not finished, and prints their table unless
+    /// the command is to be quiet. Where the command only shows its plan, shows theirs.
+    ///
+    /// # Errors
+    /// As those of a command of that experiment, and a usage error for a command that does a part of its runs: others would do these at the same time.
+    fn first<F: Experiment>(&self, config: Config<F>, datasets: &[F::Data], folder: &str) -> Result<Completion, ExperimentError>;
+}
 
 /// An experiment: the options that only it has, and what they make.
 ///
@@ -279,7 +297,7 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     ///
     /// # Errors
     /// As those of runs.
-    fn prepare(_preparation: &Preparation<'_, Self>) -> Result<Completion, ExperimentError> {
+    fn prepare(_preparation: &impl Prepare<Self>) -> Result<Completion, ExperimentError> {
         Ok(Completion::Finished)
     }
 

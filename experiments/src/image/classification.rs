@@ -3,6 +3,7 @@
 //! It is an experiment beside those that generate images, whose readers and options of data it shares: `classify --images`.
 
 mod config;
+mod dataset;
 mod pretrained;
 mod task;
 mod trivial;
@@ -23,35 +24,24 @@ use super::config::SHAPE;
 use super::{ImageDataset, ImageModelling, open, rules};
 use crate::comparison::STEPS_PER_SECOND;
 use crate::error::ExperimentError;
+use crate::experiment::paper_model::PaperModel;
 use crate::experiment::{Attention, Card, CommandOption, Config, Experiment, Rule, Scores, Setup, Split, TrainingLengths};
 use crate::model::ModelSettings;
-use crate::presets::PaperModel;
-use crate::pretrained::{Checksums, score_before};
+use crate::pretrained::score_before;
 use crate::train::Task;
 
 use self::pretrained::Normalisation;
 use self::task::ACCURACY;
 
 pub use self::config::ImageClassification;
+pub use self::dataset::ClassifiedImages;
 pub use self::task::{VisionBatch, VisionTask};
-
-/// Images with classes, and what a model reads of them.
-#[derive(Debug)]
-pub struct ClassifiedImages {
-    dataset: ImageDataset,
-    normalisation: Normalisation,
-    /// Numbers of a pixel that the model reads.
-    channels: usize,
-    /// The checksums of the pretrained model, if there is one.
-    pretrained: Option<Checksums>,
-    /// Whether the outputs are not those of the pretrained model.
-    has_new_output: bool,
-}
 
 impl Experiment for ImageClassification {
     const NAME: &'static str = "classify-images";
     const TITLE: &'static str = "Classification of images";
-    const OPTIONS: &'static [CommandOption] = &[CommandOption::pretrained("Folder of a pretrained Vision Transformer of Hugging Face with its preprocessor_config.json, for images of its size: fine-tune it, with a new output where the data have other classes, and score it before where they have as many").conflicts(&["model"])];
+    const OPTIONS: &'static [CommandOption] = &[CommandOption::pretrained("Folder of a pretrained Vision Transformer of Hugging Face with its preprocessor_config.json, for images of its size: fine-tune it, with a new \
+        output where the data have other classes, and score it before where they have as many").conflicts(&["model"])];
     const DATA: &'static [&'static str] =
         &["pretrained", "data.reductions", "data.train", "data.valid", "data.test", "data.generated_images", "model.max_length"];
     const BATCH: &'static str = ImageModelling::BATCH;

@@ -11,9 +11,10 @@ use toml::{Table, Value};
 use super::{Language, LanguageConfig};
 use crate::error::ExperimentError;
 use crate::experiment::Attention;
+use crate::experiment::paper_model::name;
 use crate::model::ModelSettings;
 use crate::pretrained::{
-    check_attentions, check_model, check_tokeniser, configuration, name, opened, refused, tokeniser as tokeniser_of, training,
+    check_attentions, check_model, check_tokeniser, configuration, opened, refused, tokeniser as tokeniser_of, training,
 };
 
 /// Name of the score of weights before training.

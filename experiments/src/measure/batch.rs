@@ -10,7 +10,7 @@ use heedful_host::rounds::{Series, in_turn};
 use heedful_random::RandomKey;
 use rand::RngExt;
 
-use super::ModelOptions;
+use super::models::ModelOptions;
 use crate::comparison::Reloaded;
 use crate::error::ExperimentError;
 use crate::experiment::{Experiment, Setup};

@@ -8,7 +8,7 @@ use clap::Args;
 use heedful_host::interrupt::Interrupt;
 use heedful_host::rounds::{Series, in_turn};
 
-use super::{ModelOptions, positive};
+use super::models::{ModelOptions, positive};
 use crate::comparison::Reloaded;
 use crate::error::ExperimentError;
 use crate::language::{Language, LanguageTask};

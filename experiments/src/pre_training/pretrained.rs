@@ -12,9 +12,10 @@ use super::config::SpecialTokens;
 use super::masked::PreTrainingConfig;
 use crate::error::ExperimentError;
 use crate::experiment::Attention;
+use crate::experiment::paper_model::name;
 use crate::model::ModelSettings;
 use crate::pretrained::{
-    check_attentions, check_model, check_tokeniser, configuration, name, opened as opened_folder, refused, special_token, special_tokens,
+    check_attentions, check_model, check_tokeniser, configuration, opened as opened_folder, refused, special_token, special_tokens,
     tokeniser as tokeniser_of, training,
 };
 

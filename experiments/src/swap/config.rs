@@ -7,10 +7,10 @@ use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use heedful_runs::settings::Settings;
 use serde::{Deserialize, Serialize};
 
-use super::contender::UNCHANGED;
 use super::start::RunStart;
 use crate::error::ExperimentError;
 use crate::experiment::Config;
+use crate::experiment::definition::UNCHANGED;
 use crate::language::{Language, LanguageConfig, LanguageData};
 use crate::options::RunSettings;
 use crate::train::{ScheduleConfig, TrainingConfig};

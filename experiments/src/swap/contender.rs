@@ -12,10 +12,7 @@ use super::SwapConfig;
 use crate::comparison;
 use crate::error::ExperimentError;
 use crate::experiment::Attention;
-use crate::experiment::definition::{Config, Experiment};
-
-/// The contender that replaces nothing.
-pub const UNCHANGED: &str = "unchanged";
+use crate::experiment::definition::{Config, Experiment, UNCHANGED};
 
 /// `LAYERS=NAMES` in two; `None` for names alone, whose options have a `=` as well.
 pub(crate) fn split_layers(text: &str) -> Option<(&str, &str)> {

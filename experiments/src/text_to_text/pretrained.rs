@@ -11,10 +11,11 @@ use toml::{Table, Value};
 
 use super::{Frame, OWN_FRAME};
 use crate::error::ExperimentError;
+use crate::experiment::paper_model::name;
 use crate::experiment::{Attention, Config, Experiment};
 use crate::model::ModelSettings;
 use crate::pretrained::{
-    Checksums, check_attentions, check_model, check_tokeniser, configuration, name, opened, refused, tokeniser as tokeniser_of, training,
+    Checksums, check_attentions, check_model, check_tokeniser, configuration, opened, refused, tokeniser as tokeniser_of, training,
 };
 
 /// Name of the perplexity of weights before training.

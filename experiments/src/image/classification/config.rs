@@ -8,7 +8,7 @@ use heedful_models::vision::VisionConfig;
 use serde::{Deserialize, Serialize};
 
 use super::super::config::ImageData;
-use super::ClassifiedImages;
+use super::dataset::ClassifiedImages;
 use crate::experiment::{Attention, Config};
 use crate::model::ModelSettings;
 use crate::train::{ScheduleConfig, TrainingConfig};

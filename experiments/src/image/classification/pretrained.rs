@@ -10,11 +10,13 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::super::ImageDataset;
-use super::{ClassifiedImages, ImageClassification};
+use super::config::ImageClassification;
+use super::dataset::ClassifiedImages;
 use crate::error::ExperimentError;
+use crate::experiment::paper_model::name;
 use crate::experiment::{Attention, Config};
 use crate::model::ModelSettings;
-use crate::pretrained::{Checksums, check_attentions, check_model, configuration, name, opened, refused, training};
+use crate::pretrained::{Checksums, check_attentions, check_model, configuration, opened, refused, training};
 
 /// Name of the score of weights before training.
 pub(super) const BEFORE: &str = "accuracy before";
