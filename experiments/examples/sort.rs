@@ -1,8 +1,8 @@
 //! An experiment of one's own: a model reads letters and writes them in order. It has all options, folders and reports of the built-in experiments.
 
 use burn::tensor::Device;
-use heedful_experiments::answers::{Answering, ExerciseSets, TokenExercise, accuracy_columns};
 use heedful_experiments::prelude::*;
+use heedful_experiments::tasks::answers::{Answering, ExerciseSets, TokenExercise, accuracy_columns};
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};

@@ -9,45 +9,16 @@
 // Tests of one backend read where they compare.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-pub mod algorithmic;
 pub mod analyse;
-pub mod answers;
-mod attention;
-pub mod batch;
 #[cfg(doctest)]
 mod book;
-pub mod claims;
-pub mod classification;
-pub mod comparison;
-pub mod error;
-pub mod experiment;
-mod footprint;
-pub mod image;
-pub mod jobs;
-pub mod language;
-pub mod measure;
-pub mod mechanisms;
-pub mod memory_rl;
-pub mod mixture_weights;
 pub mod model;
-pub mod options;
-pub mod parity;
-pub mod ponder;
-pub mod pre_training;
 pub mod prelude;
-pub mod presets;
-mod pretrained;
 pub mod programs;
-pub mod provenance;
-pub mod recall;
-pub mod slurm;
-pub mod swap;
+pub mod session;
 pub mod table;
-pub mod text_classification;
-pub mod text_generation;
-pub mod text_to_text;
-mod token_losses;
+pub mod tasks;
+pub mod tools;
 pub mod train;
-pub mod translation;
 #[cfg(test)]
 mod unknown_fields;

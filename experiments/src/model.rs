@@ -1,5 +1,8 @@
 //! The part of a model's configuration that all experiments share.
 
+pub(crate) mod attention;
+pub mod mechanisms;
+
 use burn::tensor::Device;
 use heedful_attention::placement::{Placement, Role};
 use heedful_models::block::{BlockConfig, FeedForwardIn, Parallel};
@@ -20,7 +23,7 @@ use heedful_models::vision::VisionConfig;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::attention::Attention;
+use crate::model::attention::Attention;
 
 /// Sizes and options of the Transformer under comparison; which attention it has is what is compared. The defaults suit the built-in data and are
 /// small: the base model of Vaswani et al. 2017 has 6 layers, `d_model` 512, 8 heads, `d_ff` 2048 and dropout 0.1.

@@ -4,10 +4,10 @@ pub use heedful_attention::probe::Probe;
 pub use heedful_host::interrupt::Interrupt;
 pub use heedful_random::RandomKey;
 
-pub use crate::batch::fixed_size_batches;
-pub use crate::error::ExperimentError;
-pub use crate::experiment::{Attention, Card, Config, Experiment, Pass, Scores, Selection, Setup, Split, TrainingLengths};
 pub use crate::programs::experiment;
+pub use crate::session::error::ExperimentError;
+pub use crate::session::experiment::{Attention, Card, Config, Experiment, Pass, Scores, Selection, Setup, Split, TrainingLengths};
+pub use crate::train::batch::fixed_size_batches;
 pub use crate::train::{Task, TrainingLoss};
 pub use heedful_host::checksum::sha256_hex;
 pub use heedful_metrics::MetricColumn;

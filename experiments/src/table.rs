@@ -5,23 +5,23 @@ use std::process::ExitCode;
 use heedful_runs::settings::Assignment;
 use toml::Table;
 
-use crate::algorithmic::Algorithmic;
 use crate::analyse::{self, AnalyseOptions};
-use crate::classification::Classification;
-use crate::comparison::{RunList, run_list, run_list_of_pretrained, with_options};
-use crate::error::ExperimentError;
-use crate::experiment::{CommandOption, Experiment};
-use crate::image::{ImageClassification, ImageMixtures, ImageModelling, SuperResolution};
-use crate::language::Language;
-use crate::memory_rl::MemoryRl;
-use crate::options::CommonOptions;
-use crate::ponder::Ponder;
-use crate::pre_training::{MaskedModelling, SpanModelling};
-use crate::recall::{Recall, Track};
-use crate::swap::Swap;
-use crate::text_classification::TextClassification;
-use crate::text_generation::TextGeneration;
-use crate::translation::Translation;
+use crate::session::comparison::{RunList, run_list, run_list_of_pretrained, with_options};
+use crate::session::error::ExperimentError;
+use crate::session::experiment::{CommandOption, Experiment};
+use crate::session::options::CommonOptions;
+use crate::tasks::algorithmic::Algorithmic;
+use crate::tasks::classification::Classification;
+use crate::tasks::image::{ImageClassification, ImageMixtures, ImageModelling, SuperResolution};
+use crate::tasks::language::Language;
+use crate::tasks::memory_rl::MemoryRl;
+use crate::tasks::ponder::Ponder;
+use crate::tasks::pre_training::{MaskedModelling, SpanModelling};
+use crate::tasks::recall::{Recall, Track};
+use crate::tasks::swap::Swap;
+use crate::tasks::text_classification::TextClassification;
+use crate::tasks::text_generation::TextGeneration;
+use crate::tasks::translation::Translation;
 
 /// The experiments, in the order of `--help`.
 pub static EXPERIMENTS: [Row; 17] = [

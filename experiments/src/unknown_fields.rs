@@ -15,10 +15,10 @@ use toml::{Table, Value};
 
 use heedful_runs::settings::{Assignment, Setting, Settings};
 
-use crate::claims::{Pitfall, Test};
-use crate::experiment::Config;
-use crate::language::Language;
-use crate::memory_rl::environment::EnvironmentConfig;
+use crate::session::experiment::Config;
+use crate::tasks::language::Language;
+use crate::tasks::memory_rl::environment::EnvironmentConfig;
+use crate::tools::claims::{Pitfall, Test};
 use crate::train::ScheduleConfig;
 
 /// What a table of this `kind` with a field that nothing knows is refused with, by the reader of configurations and by that of TOML.

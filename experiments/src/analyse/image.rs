@@ -7,7 +7,7 @@
 
 use super::record::{Kind, Observed};
 use super::statistics::Mean;
-use crate::experiment::seen_image::SeenImage;
+use crate::session::experiment::seen_image::SeenImage;
 
 /// How far a head looks in images.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

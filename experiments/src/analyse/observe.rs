@@ -13,10 +13,10 @@ use indicatif::ProgressBar;
 
 use super::image::layer;
 use super::{Analysis, Kind, Observed, PixelChoice, State};
-use crate::comparison::{Reloaded, reload, scoring_bar, write_page};
-use crate::error::{ExperimentError, print_line};
-use crate::experiment::definition::{Experiment, ReadSegment, Reading, Setup};
-use crate::mixture_weights;
+use crate::session::comparison::{Reloaded, reload, scoring_bar, write_page};
+use crate::session::error::{ExperimentError, print_line};
+use crate::session::experiment::definition::{Experiment, ReadSegment, Reading, Setup};
+use crate::session::mixture_weights;
 
 /// Which model is shown what.
 #[derive(Clone, Debug, clap::Args)]

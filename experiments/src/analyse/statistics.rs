@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use super::histogram::Histogram;
 use super::image::ImageDistances;
 use super::record::{Kind, Observed, State};
-use crate::experiment::seen_image::SeenImage;
+use crate::session::experiment::seen_image::SeenImage;
 
 /// An arithmetic mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

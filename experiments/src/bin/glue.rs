@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    heedful_experiments::programs::experiment::main::<heedful_experiments::classification::Classification>()
+    heedful_experiments::programs::experiment::main::<heedful_experiments::tasks::classification::Classification>()
 }

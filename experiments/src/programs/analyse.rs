@@ -1,7 +1,7 @@
 //! Shows what the attention of a trained model does.
 
 use crate::analyse::AnalyseOptions;
-use crate::error::{Completion, ExperimentError};
+use crate::session::error::{Completion, ExperimentError};
 use crate::table::Row;
 use clap::Args;
 use heedful_runs::results::Results;

@@ -7,10 +7,10 @@ use heedful_host::display::duration;
 use heedful_host::interrupt::Interrupt;
 use heedful_runs::markup::left_aligned;
 
-use crate::claims::{ClaimsReport, Ledger, PlannedBlock, RunOptions, Smoke, Verdicts, pilot, run};
-use crate::error::{Completion, ExperimentError, print_line};
-use crate::jobs::{Jobs, Shard};
-use crate::options::{PathInConfiguration, not_utf8};
+use crate::session::error::{Completion, ExperimentError, print_line};
+use crate::session::jobs::{Jobs, Shard};
+use crate::session::options::{PathInConfiguration, not_utf8};
+use crate::tools::claims::{ClaimsReport, Ledger, PlannedBlock, RunOptions, Smoke, Verdicts, pilot, run};
 
 const EXAMPLES: &str = "\
 Examples:

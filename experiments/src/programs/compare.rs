@@ -1,7 +1,7 @@
 //! Compares finished runs of several commands.
 
-use crate::error::{Completion, ExperimentError};
-use crate::provenance;
+use crate::session::error::{Completion, ExperimentError};
+use crate::session::provenance;
 use clap::Args;
 use heedful_runs::compare::{self, CompareOptions};
 

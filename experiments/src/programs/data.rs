@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::error::{Completion, ExperimentError, print_line};
+use crate::session::error::{Completion, ExperimentError, print_line};
 use clap::{Args, Subcommand};
 use heedful_data::catalogue::check::{State, check};
 use heedful_data::catalogue::download::Patience;

@@ -7,11 +7,11 @@ use heedful_host::threads::among_workers;
 use heedful_runs::settings::Assignment;
 
 use crate::analyse::{self, AnalyseOptions};
-use crate::comparison::{model_assignments, with_options};
-use crate::error::{Completion, main_with};
-use crate::experiment::CommandOption;
-use crate::experiment::definition::Experiment;
-use crate::options::{CommonOptions, EXIT_CODES, matches_of};
+use crate::session::comparison::{model_assignments, with_options};
+use crate::session::error::{Completion, main_with};
+use crate::session::experiment::CommandOption;
+use crate::session::experiment::definition::Experiment;
+use crate::session::options::{CommonOptions, EXIT_CODES, matches_of};
 
 /// The tool of the command of an experiment that no other program knows.
 const ANALYSE: &str = "analyse";

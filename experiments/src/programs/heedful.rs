@@ -6,9 +6,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
 use clap_complete::Shell;
 use heedful_host::threads::among_workers;
 
-use crate::error::{Completion, ExperimentError, main_with};
-use crate::experiment::CommandOption;
-use crate::options::{CommonOptions, matches_of, print_completions};
+use crate::session::error::{Completion, ExperimentError, main_with};
+use crate::session::experiment::CommandOption;
+use crate::session::options::{CommonOptions, matches_of, print_completions};
 use crate::table::{EXPERIMENTS, Row};
 
 use super::experiment::{command, given};

@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use crate::error::{Completion, ExperimentError};
-use crate::measure::{BatchOptions, DecodingOptions, ScoringOptions};
+use crate::session::error::{Completion, ExperimentError};
+use crate::tools::measure::{BatchOptions, DecodingOptions, ScoringOptions};
 
 const EXAMPLES: &str = "\
 Examples:

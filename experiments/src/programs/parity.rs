@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::error::{Completion, ExperimentError, print_line};
-use crate::parity::{self, ParityConfig};
+use crate::session::error::{Completion, ExperimentError, print_line};
+use crate::tools::parity::{self, ParityConfig};
 use clap::Args;
 use heedful_attention::registry::AnyMechanism;
 use heedful_runs::settings::Assignment;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::error::{Completion, ExperimentError, print_line};
+use crate::session::error::{Completion, ExperimentError, print_line};
 use clap::Args;
 use heedful_runs::status::FolderStatus;
 

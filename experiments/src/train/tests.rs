@@ -34,7 +34,7 @@ use super::checkpoint::CheckpointFolder;
 use super::disk::faulty::{Fault, FaultyDisk};
 use super::parameter::tensors_by_path;
 use super::*;
-use crate::error::ProgramError;
+use crate::session::error::ProgramError;
 
 const EXAMPLES: usize = 24;
 const WIDTH: usize = 4;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use heedful_experiments::claims::{ClaimsReport, Ledger, Verdicts};
+use heedful_experiments::tools::claims::{ClaimsReport, Ledger, Verdicts};
 
 use crate::command::{binary, refused, stderr, stdout, succeeded};
 use crate::documents::{book, root};

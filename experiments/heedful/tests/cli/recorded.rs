@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use heedful_experiments::experiment::Experiment;
-use heedful_experiments::translation::Translation;
+use heedful_experiments::session::experiment::Experiment;
+use heedful_experiments::tasks::translation::Translation;
 use heedful_runs::published::PublishedNumbers;
 use heedful_runs::record::ResultRecord;
 use heedful_runs::report::Report;

@@ -262,18 +262,18 @@ fn another_configuration_does_not_overwrite_a_folder() {
 
 /// The refusal of a configuration file by the experiment of a binary; `None` if it can be read.
 fn refusal(binary: &str, path: &Path) -> Option<String> {
-    use heedful_experiments::algorithmic::AlgorithmicConfig;
-    use heedful_experiments::classification::ClassificationConfig;
-    use heedful_experiments::experiment::Config;
-    use heedful_experiments::image::{ImageClassification, ImageConfig, ImageMixtures, SuperResolution};
-    use heedful_experiments::language::LanguageConfig;
-    use heedful_experiments::memory_rl::MemoryConfig;
-    use heedful_experiments::pre_training::PreTrainingConfig;
-    use heedful_experiments::recall::{Recall, Track};
-    use heedful_experiments::swap::SwapConfig;
-    use heedful_experiments::text_classification::TextClassificationConfig;
-    use heedful_experiments::text_generation::GenerationConfig;
-    use heedful_experiments::translation::TranslationConfig;
+    use heedful_experiments::session::experiment::Config;
+    use heedful_experiments::tasks::algorithmic::AlgorithmicConfig;
+    use heedful_experiments::tasks::classification::ClassificationConfig;
+    use heedful_experiments::tasks::image::{ImageClassification, ImageConfig, ImageMixtures, SuperResolution};
+    use heedful_experiments::tasks::language::LanguageConfig;
+    use heedful_experiments::tasks::memory_rl::MemoryConfig;
+    use heedful_experiments::tasks::pre_training::PreTrainingConfig;
+    use heedful_experiments::tasks::recall::{Recall, Track};
+    use heedful_experiments::tasks::swap::SwapConfig;
+    use heedful_experiments::tasks::text_classification::TextClassificationConfig;
+    use heedful_experiments::tasks::text_generation::GenerationConfig;
+    use heedful_experiments::tasks::translation::TranslationConfig;
     use heedful_runs::settings::Settings;
 
     let read = match binary {

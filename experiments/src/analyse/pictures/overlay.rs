@@ -5,7 +5,7 @@ use std::io;
 use super::canvas::{Anchor, Canvas, Style, width};
 use super::number;
 use crate::analyse::record::Observed;
-use crate::experiment::seen_image::SeenImage;
+use crate::session::experiment::seen_image::SeenImage;
 
 /// The side of the picture of a head, in pixels, at most.
 const SIDE: usize = 192;

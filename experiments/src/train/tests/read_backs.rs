@@ -9,9 +9,9 @@ use heedful_attention::registry::AnyMechanism;
 use heedful_runs::settings::{Assignment, Settings};
 
 use super::*;
-use crate::experiment::{Attention, Experiment, Setup};
-use crate::language::Language;
-use crate::translation::Translation;
+use crate::session::experiment::{Attention, Experiment, Setup};
+use crate::tasks::language::Language;
+use crate::tasks::translation::Translation;
 
 const STEPS: usize = 20;
 

@@ -1,0 +1,12 @@
+//! A command from its options to its reports: settings, candidates, runs one after another or side by side, and what they take.
+
+pub mod comparison;
+pub mod error;
+pub mod experiment;
+pub(crate) mod footprint;
+pub mod jobs;
+pub mod mixture_weights;
+pub mod options;
+pub mod presets;
+pub mod provenance;
+pub mod slurm;

@@ -1,0 +1,104 @@
+//! Configuration of the experiment.
+
+use heedful_data::exercise::ExerciseTask;
+use heedful_data::generate::Sizes;
+use heedful_data::generate::algorithmic::Shape;
+use heedful_models::language_model::LanguageModelConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::model::ModelSettings;
+use crate::session::experiment::{Attention, Config};
+use crate::session::options::ModelRun;
+use crate::train::ScheduleConfig;
+
+/// Numbers of rounds that models with LSH attention are tested with; 0 stands for full attention.
+pub(super) const ROUNDS: [usize; 5] = [0, 8, 4, 2, 1];
+
+/// Complete configuration of `algorithmic`.
+pub type AlgorithmicConfig = Config<Algorithmic>;
+
+/// The comparison of models on exercises.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Algorithmic {
+    /// Which tasks.
+    pub data: AlgorithmicData,
+    /// Whether the output projection is the embedding's matrix.
+    pub tied: bool,
+}
+
+/// The tasks of the experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AlgorithmicData {
+    /// Tasks by name: `copy`, `reverse`, `addition`, `duplication`, `list-ops`, `babi-1` to `babi-20`; each is a data set of its own.
+    pub tasks: Vec<ExerciseTask>,
+    /// Most symbols of a question of training, where questions are made here.
+    pub length: usize,
+    /// Most symbols of a question of the longer test set, all of whose questions have more than `length`. No more than that: there is no such set.
+    pub longer: usize,
+    /// Different symbols of `copy`, `reverse` and `duplication`.
+    pub symbols: usize,
+    /// The folder of bAbI's archive from which its tasks are taken, such as `en` or `en-10k`.
+    pub babi_set: String,
+    /// Tokens in a batch, padding included.
+    pub batch_tokens: usize,
+    /// Training questions of each task that is made here.
+    pub generated_examples: usize,
+    /// Test questions of each task that is made here.
+    pub generated_test: usize,
+    /// Models with LSH attention are tested with these numbers of rounds as well; 0 stands for full attention. The table shows those that are here by
+    /// default, `results.json` all.
+    pub rounds: Vec<usize>,
+}
+
+impl Default for Algorithmic {
+    fn default() -> Self {
+        Self { data: AlgorithmicData::default(), tied: true }
+    }
+}
+
+impl Default for AlgorithmicData {
+    fn default() -> Self {
+        Self {
+            tasks: vec![ExerciseTask::Copy, ExerciseTask::Reverse, ExerciseTask::Addition],
+            length: 10,
+            longer: 20,
+            symbols: 10,
+            babi_set: "en".to_owned(),
+            batch_tokens: 1000,
+            generated_examples: Sizes::EXERCISES.train,
+            generated_test: Sizes::EXERCISES.test,
+            rounds: ROUNDS.to_vec(),
+        }
+    }
+}
+
+impl AlgorithmicData {
+    pub(super) fn shape(&self) -> Shape {
+        Shape { length: self.length, longer: self.longer, symbols: self.symbols }
+    }
+
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes { train: self.generated_examples, test: self.generated_test, ..Sizes::EXERCISES }
+    }
+}
+
+/// What the experiment changes of the defaults that all share.
+pub(super) fn defaults(config: &mut AlgorithmicConfig) {
+    let model = |name: &str| ModelRun { name: name.to_owned(), ..ModelRun::default() };
+    config.run.models = ["transformer", "universal", "universal-act"].map(model).to_vec();
+    config.model = ModelSettings { layers: 4, max_length: 128, dropout: 0.0, ..ModelSettings::default() };
+    config.training.steps = 1000;
+    config.training.learning_rate = 2e-3;
+    config.training.schedule = ScheduleConfig::Linear { warmup: 100, end: 1e-5 };
+    config.training.evaluate_every = 250;
+    config.training.checkpoint_every = 250;
+    config.training.log_every = 25;
+}
+
+impl AlgorithmicConfig {
+    pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
+        self.model.language_model(vocabulary, &attention.layout.decoder, self.own.tied)
+    }
+}

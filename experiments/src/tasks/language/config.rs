@@ -1,0 +1,156 @@
+//! Configuration of the experiment.
+
+use std::path::PathBuf;
+
+use heedful_data::generate::Sizes;
+use heedful_data::tokenise::TokeniserConfig;
+use heedful_metrics::TextUnit;
+use heedful_models::adaptive::AdaptiveConfig;
+use heedful_models::auxiliary::AuxiliaryLossesConfig;
+use heedful_models::language_model::LanguageModelConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::model::ModelSettings;
+use crate::session::experiment::{Attention, Config};
+use crate::train::ScheduleConfig;
+use crate::train::TrainingConfig;
+
+/// Complete configuration of `lm`.
+pub type LanguageConfig = Config<Language>;
+
+/// Language modelling: the options that only `lm` has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Language {
+    /// Which text, and in which pieces.
+    pub data: LanguageData,
+    /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`; `pretrained` is that of the pretrained model.
+    pub tokeniser: TokeniserConfig,
+    /// Folder of a pretrained model of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, the attention,
+    /// `tied`, `logit_softcap` and the fields of the table `model`.
+    pub pretrained: Option<PathBuf>,
+    /// Adaptive input vectors and an adaptive softmax, for large vocabularies of words or characters, by default none: `cutoffs`, the first token of each cluster
+    /// of rarer ones, and `div`, by which the width of vectors is divided from cluster to cluster. With `tied` both have the same vectors.
+    pub adaptive: Option<AdaptiveConfig>,
+    /// Whether the output projection is the embedding's matrix.
+    pub tied: bool,
+    /// Whether the logits have biases.
+    pub output_bias: bool,
+    /// The bound of the logits (Gemma 2), by default none.
+    pub logit_softcap: Option<f64>,
+    /// Losses of intermediate layers and of further targets that are added in training, by default none. With `multiple_positions = false` the last position of
+    /// each sequence alone is trained.
+    pub auxiliary: Option<AuxiliaryLossesConfig>,
+    /// Test texts on which the histograms of the attention's weights before and after training are compared (0: none).
+    pub histogram_texts: usize,
+    /// Whether the folder of a run has the loss of the test text by the position in the window, as a table and a picture.
+    pub loss_by_position: bool,
+}
+
+/// The text of a language-modelling experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LanguageData {
+    /// Tokens that the model reads at once, at most `model.max_length`.
+    pub context: usize,
+    /// Sequences of `context` tokens in a batch.
+    pub batch: usize,
+    /// By how many tokens the window moves in evaluation, 1 to `context`: every token is scored once, with at least `context - stride` tokens before it.
+    /// Where there is a memory in evaluation, what is before a token is the memory's, and there is no window.
+    pub stride: usize,
+    /// Tokens before the context whose states the layers remember (0: none). The batch then is as many streams, each a part of the text that is read from its
+    /// beginning to its end.
+    pub memory: usize,
+    /// The same in evaluation, which reads the text as one stream; by default as in training.
+    pub evaluation_memory: Option<usize>,
+    /// Training words of the built-in text.
+    pub generated_words: usize,
+}
+
+impl Default for Language {
+    fn default() -> Self {
+        let tokeniser = TokeniserConfig::Word { vocabulary: None, min_frequency: 1 };
+        Self {
+            data: LanguageData::default(),
+            tokeniser,
+            pretrained: None,
+            adaptive: None,
+            tied: true,
+            output_bias: false,
+            logit_softcap: None,
+            auxiliary: None,
+            histogram_texts: 0,
+            loss_by_position: false,
+        }
+    }
+}
+
+impl Default for LanguageData {
+    fn default() -> Self {
+        Self { context: 64, batch: 16, stride: 32, memory: 0, evaluation_memory: None, generated_words: Sizes::LANGUAGE.train }
+    }
+}
+
+impl LanguageData {
+    /// Tokens whose states are remembered in evaluation.
+    pub fn evaluation_memory(&self) -> usize {
+        self.evaluation_memory.unwrap_or(self.memory)
+    }
+
+    /// Most tokens that attention looks over at once.
+    pub fn reach(&self) -> usize {
+        self.context.saturating_add(self.memory.max(self.evaluation_memory()))
+    }
+}
+
+/// What the experiment changes of the defaults that all share.
+pub(super) fn defaults(config: &mut LanguageConfig) {
+    config.run.attention = [
+        "dot-product",
+        "synthesizer-dense",
+        "synthesizer-random",
+        "synthesizer-factorized-random",
+        "synthesizer-random+dot-product",
+        "gaussian",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    config.training = TrainingConfig {
+        steps: 1600,
+        learning_rate: 1e-2,
+        schedule: ScheduleConfig::Linear { warmup: 150, end: 1e-4 },
+        evaluate_every: 400,
+        checkpoint_every: 400,
+        log_every: 50,
+        ..TrainingConfig::default()
+    };
+}
+
+impl LanguageConfig {
+    /// Memory lengthens what attention looks over, which the size of the context says nothing about.
+    pub(crate) fn max_length(&self) -> usize {
+        self.model.max_length.max(self.own.data.reach())
+    }
+
+    pub(crate) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
+        let Language { adaptive, tied, output_bias, logit_softcap, auxiliary, .. } = &self.own;
+        let settings = ModelSettings { max_length: self.max_length(), ..self.model.clone() };
+        LanguageModelConfig {
+            adaptive: adaptive.clone(),
+            output_bias: *output_bias,
+            logit_softcap: *logit_softcap,
+            auxiliary: *auxiliary,
+            ..settings.language_model(vocabulary, &attention.layout.decoder, *tied)
+        }
+    }
+}
+
+impl Language {
+    pub(super) fn unit(&self) -> TextUnit {
+        match self.tokeniser {
+            TokeniserConfig::Word { .. } => TextUnit::Word,
+            TokeniserConfig::Character {} => TextUnit::Character,
+            TokeniserConfig::Bpe { .. } | TokeniserConfig::WordPiece { .. } | TokeniserConfig::Pretrained {} => TextUnit::Subword,
+        }
+    }
+}

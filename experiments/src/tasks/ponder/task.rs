@@ -1,0 +1,207 @@
+//! Learning what is asked of sequences of vectors.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use heedful_attention::contract::Losses;
+use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::read::read;
+use heedful_data::generate::vectors::{VectorSequence, padded};
+use heedful_host::interrupt::Interrupt;
+use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
+use heedful_models::loss::cross_entropy;
+use heedful_models::recurrent::RecurrentNetwork;
+use heedful_random::RandomKey;
+
+use super::VectorSet;
+use crate::session::comparison::scoring_bar;
+use crate::train::batch::fixed_size_batches;
+use crate::train::{Pass, Scores, Selection, Split, Task, TrainingLoss};
+
+/// The mean number of steps that an element took, and the mean of steps and remainder, which training makes dear.
+const STEPS: &str = "ponder steps";
+const COST: &str = "ponder cost";
+
+pub(super) fn columns() -> Vec<MetricColumn> {
+    let accuracy = |name: &str, label: &str| MetricColumn::new(name, label).percent().higher_is_better();
+    vec![
+        accuracy("sequence accuracy", "sequences").defined_as("of the sequences of which all answers are right"),
+        accuracy("element accuracy", "elements").defined_as("of the elements at which something is asked"),
+        MetricColumn::new(STEPS, "steps").digits(2).defined_as("of each element, those at which nothing is asked included"),
+        MetricColumn::new(COST, "cost").digits(2).defined_as("the same with the remainder: what `network.halting.ponder_weight` weighs"),
+    ]
+}
+
+/// Training a network on sequences.
+#[derive(Clone, Copy, Debug)]
+pub struct VectorLearning<'a> {
+    pub(super) set: &'a VectorSet,
+    /// Sequences of a batch.
+    pub(super) batch: usize,
+}
+
+/// Sequences, padded on the right, and what is asked.
+#[derive(Debug)]
+pub struct VectorBatch {
+    inputs: TensorData,
+    lengths: Vec<usize>,
+    /// Elements, counted row after row.
+    at: Vec<i32>,
+    /// The classes that are asked there, group after group.
+    targets: Vec<i32>,
+    /// Elements of each row at which something is asked.
+    asked: Vec<usize>,
+}
+
+/// What was told of sequences.
+#[derive(Debug, Default)]
+struct Told {
+    /// Of each sequence, the elements at which something is asked, the right ones of them, all elements, and their steps.
+    sequences: Vec<[f64; 4]>,
+    /// Sum of the costs of all elements, if they are known.
+    cost: Option<f64>,
+}
+
+impl Told {
+    fn ratio(&self, above: usize, below: usize) -> f64 {
+        let sum = |column: usize| self.sequences.iter().map(|counts| counts[column]).sum::<f64>();
+        sum(above) / sum(below)
+    }
+
+    fn sequence_accuracy(&self) -> f64 {
+        self.sequences.iter().filter(|[asked, right, ..]| asked == right).count() as f64 / self.sequences.len() as f64
+    }
+}
+
+impl VectorLearning<'_> {
+    fn assemble<'s>(&self, sequences: impl Iterator<Item = &'s VectorSequence> + Clone) -> VectorBatch {
+        let (numbers, shape, lengths) = padded(sequences.clone(), self.set.task.inputs());
+        let inputs = TensorData::new(numbers, shape);
+        let width = lengths.iter().copied().max().unwrap_or(0);
+        let mut batch = VectorBatch { inputs, lengths, at: Vec::new(), targets: Vec::new(), asked: Vec::new() };
+        for (row, VectorSequence { targets, .. }) in sequences.enumerate() {
+            batch.at.extend(targets.iter().map(|(at, _)| (row * width + at) as i32));
+            batch.targets.extend(targets.iter().flat_map(|(_, classes)| classes).map(|&class| class as i32));
+            batch.asked.push(targets.len());
+        }
+        batch
+    }
+
+    /// Logits `[P, classes]` of each group at each element at which something is asked, with the classes `[P]` that are right, and the losses of pondering.
+    fn logits(&self, network: &RecurrentNetwork, batch: &VectorBatch, probe: &mut Probe) -> (Tensor<2>, Tensor<1, Int>, Losses) {
+        let device = network.output.weight.device();
+        let sequence = Tensor::<3>::from_data(batch.inputs.clone(), &device);
+        let (outputs, losses) = network.forward_padded(sequence, &batch.lengths, probe);
+        let [rows, length, width] = outputs.dims();
+        let integers = |values: &[i32]| Tensor::<1, Int>::from_data(TensorData::new(values.to_vec(), [values.len()]), &device);
+        let asked = outputs.reshape([rows * length, width]).select(0, integers(&batch.at));
+        let [groups, classes] = self.set.task.outputs();
+        let count = batch.at.len() * groups;
+        // One output tells two classes: its logistic function is the probability of the second.
+        let logits = if classes == 2 {
+            let asked = asked.reshape([count, 1]);
+            Tensor::cat(vec![asked.zeros_like(), asked], 1)
+        } else {
+            asked.reshape([count, classes])
+        };
+        (logits, integers(&batch.targets), losses)
+    }
+
+    /// What a network tells of sequences; `None` if the interrupt was raised meanwhile.
+    fn told(&self, network: &RecurrentNetwork, sequences: &[VectorSequence], interrupt: &Interrupt) -> Option<Told> {
+        let [groups, _] = self.set.task.outputs();
+        let weight = network.halting.config().ponder_weight;
+        let mut told = Told { sequences: Vec::new(), cost: (weight > 0.0).then_some(0.0) };
+        let bar = scoring_bar("scoring", sequences.len());
+        for sequences in sequences.chunks(self.batch) {
+            if interrupt.is_raised() {
+                return None;
+            }
+            let batch = self.assemble(sequences.iter());
+            let mut steps = Vec::new();
+            let mut listener = |_: &str, observation: Observation| {
+                if let Observation::HaltingSteps(taken) = observation {
+                    steps = read(taken).iter::<f64>().collect();
+                }
+            };
+            let (logits, targets, losses) = self.logits(network, &batch, &mut Probe::listening(&mut listener));
+            let elements: usize = batch.lengths.iter().sum();
+            if let (Some(sum), Some(loss)) = (told.cost.as_mut(), losses.total()) {
+                *sum += f64::from(loss.into_scalar::<f32>()) / weight * elements as f64;
+            }
+            let chosen = logits.argmax(1).squeeze_dim::<1>(1);
+            let right: Vec<bool> = read(chosen.equal(targets)).iter::<bool>().collect();
+            let right: Vec<bool> = right.chunks(groups).map(|groups| groups.iter().all(|&right| right)).collect();
+            let width = steps.len() / batch.lengths.len();
+            let mut rest = right.as_slice();
+            for (row, (&asked, &length)) in batch.asked.iter().zip(&batch.lengths).enumerate() {
+                let (own, after) = rest.split_at(asked);
+                let right = own.iter().filter(|&&right| right).count();
+                let taken: f64 = steps[row * width..][..length].iter().sum();
+                told.sequences.push([asked as f64, right as f64, length as f64, taken]);
+                rest = after;
+            }
+            bar.inc(sequences.len() as u64);
+        }
+        bar.finish_and_clear();
+        Some(told)
+    }
+}
+
+impl Task for VectorLearning<'_> {
+    type Model = RecurrentNetwork;
+    type Batch = VectorBatch;
+    type Carried = ();
+
+    fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
+        fixed_size_batches(self.set.train, self.batch, key)
+    }
+
+    fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> VectorBatch {
+        let sequences: Vec<VectorSequence> = items.iter().map(|&item| self.set.training(item)).collect();
+        self.assemble(sequences.iter())
+    }
+
+    fn units(&self, batch: &VectorBatch) -> usize {
+        batch.at.len()
+    }
+
+    fn loss(&self, network: &RecurrentNetwork, batch: &VectorBatch, _pass: Pass<'_, ()>, probe: &mut Probe) -> TrainingLoss {
+        let (logits, targets, losses) = self.logits(network, batch, probe);
+        TrainingLoss::new(cross_entropy(logits, targets, None, 0.0).loss, &losses, batch.at.len())
+    }
+
+    fn evaluate(&self, network: &RecurrentNetwork, split: Split, interrupt: &Interrupt) -> Option<Scores> {
+        let (name, sequences) = match split {
+            Split::Valid => ("validation set", &self.set.valid),
+            Split::Test => ("test set", &self.set.test),
+        };
+        let told = self.told(network, sequences, interrupt)?;
+        let signature = format!("{name}, {} sequences", sequences.len());
+        let mut scores = Scores::default();
+        scores.push("sequence accuracy", told.sequence_accuracy(), signature.clone());
+        scores.push("element accuracy", told.ratio(1, 0), signature.clone());
+        scores.push(STEPS, told.ratio(3, 2), format!("{signature}, mean over elements"));
+        if let Some(cost) = told.cost {
+            let elements: f64 = told.sequences.iter().map(|counts| counts[2]).sum();
+            scores.push(COST, cost / elements, format!("{signature}, mean over elements"));
+        }
+        if split == Split::Test {
+            scores.push_items("sequence accuracy", ItemScore::new(name, "sequences", Combination::Mean, &["right"]));
+            scores.push_items(
+                "element accuracy",
+                ItemScore::new(name, "sequences", Combination::Ratio, &["right elements", "asked elements"]),
+            );
+            scores.push_items(STEPS, ItemScore::new(name, "sequences", Combination::Ratio, &["steps", "elements"]));
+            let mut table = ItemTable::new(name, &["right", "right elements", "asked elements", "steps", "elements"]);
+            for (sequence, &[asked, right, elements, steps]) in sequences.iter().zip(&told.sequences) {
+                let identity = sequence.inputs.iter().map(|number| i64::from(number.to_bits()));
+                table.push_tokens(identity, &[f64::from(u8::from(asked == right)), right, asked, steps, elements]);
+            }
+            scores.items.push(table);
+        }
+        Some(scores)
+    }
+
+    fn selection(&self) -> Selection {
+        Selection::highest("element accuracy")
+    }
+}

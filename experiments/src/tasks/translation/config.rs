@@ -1,0 +1,118 @@
+//! Configuration of the experiment.
+
+use std::path::PathBuf;
+
+use heedful_data::generate::Sizes;
+use heedful_metrics::Bleu;
+use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
+use serde::{Deserialize, Serialize};
+
+use crate::session::experiment::{Attention, Config};
+use heedful_data::tokenise::TokeniserConfig;
+#[cfg(doc)]
+use heedful_metrics::Tokeniser;
+
+use crate::tasks::text_to_text::Decoding;
+use crate::train::ScheduleConfig;
+use crate::train::TrainingConfig;
+
+/// Complete configuration of `mt`.
+pub type TranslationConfig = Config<Translation>;
+
+/// The comparison of attentions on machine translation: its own options.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Translation {
+    /// Which text.
+    pub data: TranslationData,
+    /// How it is cut into tokens: one vocabulary for both languages; `pretrained` is that of the pretrained model.
+    pub tokeniser: TokeniserConfig,
+    /// Folder of a pretrained T5 of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, `prefix`, the attention, `tying`,
+    /// `label_smoothing` and the fields of the table `model`.
+    pub pretrained: Option<PathBuf>,
+    /// Text before each source of a pretrained model, which tells it what to do: by default, between languages of T5 (`en`, `de`, `fr`, `ro`),
+    /// `translate English to German: ` with their names, and none for the built-in corpus.
+    pub prefix: Option<String>,
+    /// Which matrices are one: `three-way`, `output` or `none`.
+    pub tying: Tying,
+    /// ε of label smoothing, in `[0, 1)`.
+    pub label_smoothing: f64,
+    /// How translations are searched.
+    pub decoding: Decoding,
+    /// How BLEU is computed. Without a `tokeniser` of its own it has that of the target language, as sacreBLEU chooses it ([`Tokeniser::of_language`]).
+    pub bleu: Bleu,
+}
+
+/// The text of a translation experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TranslationData {
+    /// Source language, the extension of the source files.
+    pub source: String,
+    /// Target language.
+    pub target: String,
+    /// Tokens of the longer side in a batch, padding included.
+    pub batch_tokens: usize,
+    /// File of synonyms for METEOR, a set of words on each line; by default none. METEOR is computed where the target language is `en`.
+    pub synonyms: Option<PathBuf>,
+    /// Training pairs of the built-in corpus.
+    pub generated_pairs: usize,
+}
+
+impl Default for Translation {
+    fn default() -> Self {
+        Self {
+            data: TranslationData::default(),
+            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            pretrained: None,
+            prefix: None,
+            tying: Tying::ThreeWay,
+            label_smoothing: 0.1,
+            decoding: Decoding::default(),
+            bleu: Bleu::default(),
+        }
+    }
+}
+
+impl Default for TranslationData {
+    fn default() -> Self {
+        Self {
+            source: "en".to_owned(),
+            target: "de".to_owned(),
+            batch_tokens: 1000,
+            synonyms: None,
+            generated_pairs: Sizes::PARALLEL.train,
+        }
+    }
+}
+
+/// What the experiment changes of the defaults that all share.
+pub(super) fn defaults(config: &mut TranslationConfig) {
+    config.run.attention = [
+        "dot-product",
+        "synthesizer-dense",
+        "synthesizer-random",
+        "synthesizer-factorized-random",
+        "synthesizer-random+dot-product",
+        "gaussian",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    // One layer: a second one in the decoder could do with cross-attention what is asked of self-attention here.
+    config.model.layers = 1;
+    config.training = TrainingConfig {
+        steps: 600,
+        learning_rate: 4e-3,
+        schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
+        evaluate_every: 200,
+        checkpoint_every: 200,
+        log_every: 50,
+        ..TrainingConfig::default()
+    };
+}
+
+impl TranslationConfig {
+    pub(crate) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
+        self.model.encoder_decoder(vocabulary, attention.layout.clone(), self.own.tying)
+    }
+}

@@ -1,0 +1,5 @@
+//! Tools beside the experiments.
+
+pub mod claims;
+pub mod measure;
+pub mod parity;

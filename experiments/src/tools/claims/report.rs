@@ -1,0 +1,229 @@
+//! The ledger with its verdicts as Markdown, as one HTML page, and as pages of the book.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use heedful_host::whole_files::write_atomically;
+use heedful_runs::markup::{code, left_aligned, markdown, markdown_table};
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior};
+use serde::Serialize;
+
+use super::card::{Card, cards};
+use super::ledger::Ledger;
+use super::verdict::Verdicts;
+use crate::session::error::ExperimentError;
+
+const TEMPLATE: &str = include_str!("page/page.html.jinja");
+const STYLE: &str = include_str!("page/page.css");
+
+/// What stands around a generated part of a document.
+const BEGIN: &str = "<!-- generated: claims -->\n";
+const END: &str = "<!-- end of generated: claims -->";
+
+/// The verdicts of a ledger, to be shown.
+pub struct ClaimsReport {
+    cards: Vec<Card>,
+    summary: String,
+}
+
+#[derive(Serialize)]
+struct Page<'a> {
+    style: &'static str,
+    summary: &'a str,
+    cards: &'a [Card],
+}
+
+impl ClaimsReport {
+    /// The report of these verdicts.
+    ///
+    /// # Errors
+    /// A picture that cannot be drawn.
+    pub fn of(ledger: &Ledger, verdicts: &Verdicts) -> Result<Self, ExperimentError> {
+        let cards = cards(ledger, verdicts)?;
+        let kinds = ["reproduced", "contradicted", "inconclusive", "mixed", "partly-run", "void", "not-run"];
+        let counts = kinds.map(|kind| (cards.iter().filter(|card| card.kind == kind).count(), kind));
+        let counts: Vec<String> =
+            counts.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {}", kind.replace('-', " "))).collect();
+        let level = match verdicts.are_provisional {
+            true => format!(
+                "While tests of the ledger have not run, verdicts are provisional: each p-value is multiplied by {}.",
+                verdicts.adjusted_tests
+            ),
+            false => format!("p-values are adjusted by Holm's procedure over {} tests.", verdicts.adjusted_tests),
+        };
+        let summary = format!("{} claims: {}. {level}", cards.len(), counts.join(", "));
+        Ok(Self { cards, summary })
+    }
+
+    /// The table of all claims, one line each; `link` makes the name of a claim a link.
+    fn table(&self, link: &dyn Fn(&str) -> String) -> String {
+        let head = ["claim", "", "verdict", "estimate, or why there is none"].map(str::to_owned).to_vec();
+        let row = |card: &Card| {
+            let why = [card.values(), card.reasons()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+            vec![link(&card.name), markdown(&card.sentence), card.verdict.clone(), markdown(&why)]
+        };
+        markdown_table(&std::iter::once(head).chain(self.cards.iter().map(row)).collect::<Vec<_>>(), "---")
+    }
+
+    /// A table for the terminal of the claims of these names, by default all; with `why` each test and how it was decided.
+    pub fn terminal(&self, names: &[String], why: bool) -> String {
+        let cards = self.cards.iter().filter(|card| names.is_empty() || names.contains(&card.name));
+        let mut rows = vec![["claim", "verdict", "sentence"].map(str::to_owned).to_vec()];
+        for card in cards {
+            rows.push(vec![card.name.clone(), card.verdict.clone(), card.sentence.clone()]);
+            for test in card.tests.iter().filter(|_| why) {
+                let p = if test.p.is_empty() { String::new() } else { format!(", adjusted p {}", test.p) };
+                let value = if test.value.is_empty() { String::new() } else { format!("{}{p}; ", test.value) };
+                rows.push(vec![String::new(), test.decision.clone(), format!("  {} ({}): {value}{}", test.name, test.rule, test.why)]);
+            }
+        }
+        format!("{}{}", left_aligned(&rows), self.summary)
+    }
+
+    /// Markdown with the table and a section for each claim.
+    pub fn markdown(&self) -> String {
+        let anchor = |name: &str| format!("[{name}](#{})", name.to_lowercase());
+        let mut text = format!("# Claims\n\n{}\n\n{}", self.summary, self.table(&anchor));
+        for card in &self.cards {
+            let _ = write!(text, "\n## {}\n\n{}", card.name, section(card));
+        }
+        text
+    }
+
+    /// One page that needs no other file and no network.
+    ///
+    /// # Errors
+    /// A template that does not fit, which tests exclude.
+    pub fn html(&self) -> Result<String, ExperimentError> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        let page = Page { style: STYLE, summary: &self.summary, cards: &self.cards };
+        // Templates of this ending escape all that they are given.
+        environment.render_named_str("page.html", TEMPLATE, Serde(&page)).map_err(ExperimentError::failure)
+    }
+
+    /// Writes `report.md` and `report.html` into a folder.
+    ///
+    /// # Errors
+    /// Files that cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), ExperimentError> {
+        make_folder(folder)?;
+        write_atomically(&folder.join("report.md"), self.markdown().as_bytes())?;
+        Ok(write_atomically(&folder.join("report.html"), self.html()?.as_bytes())?)
+    }
+
+    /// The pages of the book, by their paths in its folder, and the generated parts of its list of pages and of a README.
+    pub fn documents(&self) -> Documents {
+        let page = |card: &Card| (PathBuf::from(format!("claims/{}.md", card.name)), format!("# {}\n\n{}", card.name, section(card)));
+        let in_book = |name: &str| format!("[{name}](claims/{name}.md)");
+        let intro = "Published claims about attention, tested again at the size of one machine by rules that were fixed before the first run. \
+                     `claims report` makes this table from the records.";
+        let mut pages: Vec<(PathBuf, String)> = self.cards.iter().map(page).collect();
+        pages.push(("claims.md".into(), format!("# Claims\n\n{intro}\n\n{}\n\n{}", self.summary, self.table(&in_book))));
+        let line = |card: &Card| format!("  - [{}: {}](claims/{}.md)\n", card.name, card.sentence, card.name);
+        let in_readme = |name: &str| format!("[{name}](docs/book/src/claims/{name}.md)");
+        Documents {
+            pages,
+            contents: self.cards.iter().map(line).collect(),
+            readme: format!("{}\n\n{}", self.summary, self.table(&in_readme)),
+        }
+    }
+}
+
+/// What documents have of the report.
+pub struct Documents {
+    /// Pages of the book, by their paths in its folder.
+    pub pages: Vec<(PathBuf, String)>,
+    /// The part of the book's list of pages.
+    pub contents: String,
+    /// The part of the README.
+    pub readme: String,
+}
+
+impl Documents {
+    /// Writes the pages into the book's folder, and the generated part of its `SUMMARY.md`.
+    ///
+    /// # Errors
+    /// Files that cannot be read or written, and a list of pages without a place for it.
+    pub fn write_book(&self, folder: &Path) -> Result<(), ExperimentError> {
+        make_folder(&folder.join("claims"))?;
+        for (path, text) in &self.pages {
+            write_atomically(&folder.join(path), text.as_bytes())?;
+        }
+        replace(&folder.join("SUMMARY.md"), &self.contents)
+    }
+
+    /// Writes the generated part of a README.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written, or that has no place for it.
+    pub fn write_readme(&self, path: &Path) -> Result<(), ExperimentError> {
+        replace(path, &self.readme)
+    }
+}
+
+/// The text with another generated part; `None` if it has no place for one.
+pub(super) fn replaced(text: &str, part: &str) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}{part}{END}{after}"))
+}
+
+fn replace(path: &Path, part: &str) -> Result<(), ExperimentError> {
+    let unusable = |problem: String| ExperimentError::failure(format!("`{}`: {problem}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+    let text = replaced(&text, part).ok_or_else(|| unusable(format!("it has no lines {} and {END}", BEGIN.trim())))?;
+    Ok(write_atomically(path, text.as_bytes())?)
+}
+
+fn make_folder(folder: &Path) -> Result<(), ExperimentError> {
+    fs::create_dir_all(folder).map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", folder.display())))
+}
+
+/// What Markdown says of a claim below its heading.
+fn section(card: &Card) -> String {
+    let mut text = format!("**{}.** {}\n\nVerdict: **{}**\n", markdown(&card.sentence), markdown(&card.source), card.verdict);
+    let head = ["test", "reproduced if", "verdict", "estimate", "adjusted p", "how, or why not"].map(str::to_owned).to_vec();
+    let rows = card
+        .tests
+        .iter()
+        .map(|test| [&test.name, &test.rule, &test.decision, &test.value, &test.p, &test.why].map(|cell| markdown(cell)).to_vec());
+    let _ = write!(text, "\n{}", markdown_table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), "---"));
+    if !card.contenders.is_empty() {
+        let head = ["contender", "mean", "by seed or round", "parameters"].map(str::to_owned).to_vec();
+        let rows = card.contenders.iter().map(|row| row.clone().map(|cell| markdown(&cell)).to_vec());
+        let _ = write!(text, "\n{}", markdown_table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), "---"));
+    }
+    if !card.described.is_empty() {
+        let _ = write!(text, "\nBeside it, without a test:\n\n");
+        for [name, value] in &card.described {
+            let _ = writeln!(text, "* {}: {}", markdown(name), markdown(value));
+        }
+    }
+    let _ = write!(text, "\nPublished:\n\n");
+    for published in &card.published {
+        let _ = writeln!(text, "* {}", markdown(published));
+    }
+    let _ = write!(
+        text,
+        "\nUnlike the paper: {}\n\nBeware: {}\n\nTo repeat it: {}\n",
+        markdown(&card.deviations),
+        markdown(&card.beware),
+        code(&card.command)
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_parts_are_replaced_and_the_rest_stays() {
+        let text = format!("a\n{BEGIN}old\n{END}\nb\n");
+        assert_eq!(replaced(&text, "new\n").unwrap(), format!("a\n{BEGIN}new\n{END}\nb\n"));
+        assert_eq!(replaced("a\n", "new"), None);
+    }
+}
