@@ -36,7 +36,7 @@ pub enum LedgerError {
         problem: String,
     },
     /// A claim or block that the ledger does not have.
-    #[error("the ledger has no {what} `{name}`; `claims list` shows all")]
+    #[error("the ledger has no {what} `{name}`; `heedful claims list` shows all")]
     Unknown {
         /// What was looked for.
         what: &'static str,

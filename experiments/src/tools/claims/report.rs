@@ -119,7 +119,7 @@ impl ClaimsReport {
         let page = |card: &Card| (PathBuf::from(format!("claims/{}.md", card.name)), format!("# {}\n\n{}", card.name, section(card)));
         let in_book = |name: &str| format!("[{name}](claims/{name}.md)");
         let intro = "Published claims about attention, tested again at the size of one machine by rules that were fixed before the first run. \
-                     `claims report` makes this table from the records.";
+                     `heedful claims report` makes this table from the records.";
         let mut pages: Vec<(PathBuf, String)> = self.cards.iter().map(page).collect();
         pages.push(("claims.md".into(), format!("# Claims\n\n{intro}\n\n{}\n\n{}", self.summary, self.table(&in_book))));
         let line = |card: &Card| format!("  - [{}: {}](claims/{}.md)\n", card.name, card.sentence, card.name);
