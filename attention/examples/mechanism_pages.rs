@@ -10,11 +10,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use heedful_attention::arithmetic::multiplications;
 use heedful_attention::contract::Attention;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
-use heedful_attention::registry::{AnyMechanism, Kind, letters, tensors_of};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::random::RandomKey;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::Kind;
+use heedful_attention::description::arithmetic::multiplications;
+use heedful_attention::registry::{letters, tensors_of};
 
 #[path = "mechanism_pages/recorded.rs"]
 mod recorded;

@@ -9,15 +9,16 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::abilities::Causality;
+use heedful_attention::contract::abilities::Causality;
+use heedful_attention::contract::init::Init;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::random::RandomKey;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::init::Init;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::random::RandomKey;
-use heedful_attention::read::read;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::tensors::read::read;
 
 /// Length of the sequence that is drawn.
 const LENGTH: usize = 32;

@@ -1,13 +1,13 @@
 //! What every attention must do, as checks that a mechanism of a user's own is put through too.
 //!
 //! A [`Subject`] is an attention on a device; a [`Property`] is one statement of the contract, asked of every subject whose
-//! [`Abilities`](crate::abilities::Abilities) claim what it presupposes. [`Subject::check`] asks them all:
+//! [`Abilities`](crate::contract::abilities::Abilities) claim what it presupposes. [`Subject::check`] asks them all:
 //!
 //! ```
 //! use burn::tensor::Device;
 //! use heedful_attention::conformance::Subject;
 //! use heedful_attention::mechanisms::uniform::UniformConfig;
-//! use heedful_attention::placement::{Placement, Role};
+//! use heedful_attention::contract::placement::{Placement, Role};
 //! use heedful_attention::softmax_attention::SoftmaxAttention;
 //!
 //! let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
@@ -28,28 +28,23 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::contract::Attention;
-use crate::registry::AnyMechanism;
+use crate::description::AnyMechanism;
 
-pub mod array;
 mod building;
 #[cfg(feature = "cube")]
 mod device;
 mod expected;
-pub mod formula;
 mod gradients;
 mod plain;
 pub mod properties;
 pub mod subject;
-pub mod view;
 
 #[cfg(all(test, feature = "wgpu"))]
 pub(crate) use device::cube_test_device;
 #[cfg(feature = "cube")]
 pub use device::{TEST_DEVICE, test_device};
-pub use formula::{Formula, Query};
-pub use plain::PlainAttention;
 pub use properties::{Outcome, two_devices_agree};
-pub use subject::{Case, Subject};
+pub use subject::Subject;
 
 /// Writes the list of properties: statement, name, what it presupposes, and the check.
 macro_rules! properties {

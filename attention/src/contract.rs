@@ -2,7 +2,9 @@
 
 pub mod abilities;
 mod check;
+pub mod engine;
 pub mod error;
+pub mod init;
 pub mod mask;
 mod pairs;
 pub mod placement;
@@ -11,6 +13,7 @@ pub mod progress;
 pub mod random;
 mod sink_cache;
 pub mod training;
+pub mod unit_variant;
 pub mod visibility;
 
 pub use self::check::Check;
@@ -25,20 +28,20 @@ use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Tensor;
 use heedful_random::RandomKey;
 
-use crate::abilities::Abilities;
-use crate::engine::Engine;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::visibility::Visibility;
+use crate::contract::abilities::Abilities;
+use crate::contract::engine::Engine;
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::Visibility;
 
 /// A module that mixes positions: scores keys for each query and returns the weighted values.
 ///
 /// A type of a user's own that implements this trait drops into every model of heedful in the place of
-/// [`AnyAttention`](crate::registry::AnyAttention).
+/// [`AnyAttention`](crate::description::AnyAttention).
 ///
 /// Dimension letters: `B` batch rows, `Q` queries, `K` keys, `C` = `d_model`.
 pub trait Attention: Module + ModuleDisplay + 'static {
-    /// What stepwise decoding carries from step to step: where it stands ([`Progress`](crate::progress::Progress)) and what it remembers, bounded by the
+    /// What stepwise decoding carries from step to step: where it stands ([`Progress`](crate::contract::progress::Progress)) and what it remembers, bounded by the
     /// capacity that it was made with, and free of gradients.
     type State: Clone + Debug + Send + 'static;
 
@@ -46,7 +49,7 @@ pub trait Attention: Module + ModuleDisplay + 'static {
     fn abilities(&self) -> Abilities;
 
     /// Attends from all queries of the input to all keys, `[B, Q, C]`. In the place of a decoder's self-attention
-    /// ([`Placement::limit`](crate::placement::Placement::limit)) no query sees what comes after it, whatever the input's visibility.
+    /// ([`Placement::limit`](crate::contract::placement::Placement::limit)) no query sees what comes after it, whatever the input's visibility.
     ///
     /// # Panics
     /// If shapes do not fit or the input is longer than [`Abilities::max_length`].

@@ -17,15 +17,15 @@ use heedful_random::RandomKey;
 
 pub use self::cache::Cache;
 pub use self::config::{AttentionConfig, Choice};
+use crate::contract::engine::Engine;
+use crate::contract::mask::{Mask, Sizes};
+use crate::contract::placement::{Placement, Role};
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::training::Training;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
-use crate::engine::Engine;
-use crate::logits::Logits;
-use crate::mask::{Mask, Sizes};
-use crate::placement::{Placement, Role};
-use crate::probe::{Observation, Probe};
-use crate::registry::AnyAttention;
+use crate::description::AnyAttention;
 use crate::softmax_attention::SoftmaxAttention;
-use crate::training::Training;
+use crate::softmax_attention::logits::Logits;
 
 /// Attention of a sequence to itself, or of a sequence to another one.
 ///

@@ -48,10 +48,10 @@
 //! use heedful_attention::conformance::Subject;
 //! use heedful_attention::contract::Positions;
 //! use heedful_attention::engine::LogitTerms;
-//! use heedful_attention::logits::{LogitFacts, Logits};
-//! use heedful_attention::placement::{Placement, Role};
+//! use heedful_attention::softmax_attention::logits::{LogitFacts, Logits};
+//! use heedful_attention::contract::placement::{Placement, Role};
 //! use heedful_attention::softmax_attention::SoftmaxAttention;
-//! use heedful_attention::visibility::Span;
+//! use heedful_attention::contract::visibility::Span;
 //!
 //! /// Twice as much weight on the position itself as on any other.
 //! #[derive(Module, Debug)]
@@ -83,32 +83,14 @@
 
 pub mod conformance;
 pub mod contract;
+pub mod description;
 pub mod engine;
-pub mod init;
 pub mod layer;
 pub mod mechanisms;
 pub mod prelude;
 pub mod registry;
 pub mod softmax_attention;
-pub mod unit_variant;
+pub mod tensors;
 
 #[doc(no_inline)]
 pub use self::prelude::*;
-
-#[doc(no_inline)]
-pub use self::contract::{abilities, error, mask, placement, probe, progress, random, training, visibility};
-#[cfg(feature = "cube")]
-#[doc(hidden)]
-pub use self::engine::extension;
-#[doc(no_inline)]
-pub use self::engine::{dropout, exponential, gelu, heads, linear, main_memory, read};
-#[doc(no_inline)]
-pub use self::mechanisms::{
-    delta_rule, feature_attention, gated_norm, kernel_attention, qk_norm, recurrent_attention, selective_decay, sequence_projection,
-    short_convolution,
-};
-#[doc(no_inline)]
-pub use self::registry::{arithmetic, constraints, parameter_formula};
-pub(crate) use self::softmax_attention::sink_columns;
-#[doc(no_inline)]
-pub use self::softmax_attention::{logits, memory, pattern, restricted};

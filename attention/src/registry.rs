@@ -3,15 +3,10 @@
 //! Everything that the toolkit knows about a mechanism stands in its file, in the [`Mechanism`] that its configuration implements. Adding a built-in one is
 //! its file and its line in `built_in!`; one of a user's own becomes known by [`register`].
 
-mod any;
-pub mod arithmetic;
 mod combination;
 pub mod constraints;
-mod erased;
-mod mechanism;
-mod module;
 mod naming;
-pub mod parameter_formula;
+mod reading;
 mod variant;
 
 use std::sync::{PoisonError, RwLock};
@@ -20,9 +15,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
-pub use self::any::AnyMechanism;
-pub use self::erased::{AnyAttention, AnyLogits, AnyState};
-pub use self::mechanism::{Card, Idle, Kind, Mechanism, Positioning};
+use crate::description::{AnyMechanism, Card, Mechanism};
 
 /// Writes the list of the toolkit's mechanisms, and reads their options with the format's own errors, which type erasure would make plain texts.
 macro_rules! built_in {

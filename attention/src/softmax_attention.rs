@@ -9,7 +9,6 @@ mod heads;
 pub mod logits;
 pub mod memory;
 pub mod pattern;
-pub mod restricted;
 pub(crate) mod sink_columns;
 
 use std::sync::Arc;
@@ -21,20 +20,21 @@ use heedful_random::RandomKey;
 
 pub(crate) use self::heads::Latest;
 pub use self::heads::{HeadCall, Heads};
-use crate::abilities::{Abilities, Causality};
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::engine::{Engine, Executed};
+use crate::contract::init;
+use crate::contract::placement::Placement;
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Mask, Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::engine::blocked::{Blocks, attend_parts};
 use crate::engine::fused::Part;
-use crate::engine::{AttentionProgram, Dropout, Engine, Executed, LogitTerms, Weighting, fused, reference};
-use crate::heads::{merge_heads, repeat_heads, split_heads};
-use crate::init;
-use crate::linear::linear_at;
-use crate::logits::Logits;
-use crate::memory::KeyValueState;
-use crate::placement::Placement;
-use crate::probe::{Observation, Probe};
-use crate::progress::DecodingStart;
-use crate::visibility::{Mask, Span, Visibility};
+use crate::engine::heads::{merge_heads, repeat_heads, split_heads};
+use crate::engine::linear::linear_at;
+use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, fused, reference};
+use crate::softmax_attention::logits::Logits;
+use crate::softmax_attention::memory::KeyValueState;
 
 /// Queries at which the visible keys of a pattern are counted; all others are taken to see as many on average.
 const SAMPLED_QUERIES: usize = 128;

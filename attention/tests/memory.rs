@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Distribution, FloatDType, Tensor};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::engine::fused::{self, Part};
+use heedful_attention::engine::heads::repeat_heads;
 use heedful_attention::engine::{AttentionProgram, LogitTerms, Weighting, reference};
-use heedful_attention::heads::repeat_heads;
 use heedful_attention::prelude::*;
-use heedful_attention::probe::Probe;
-use heedful_attention::visibility::{Span, Visibility};
 use peak_alloc::PeakAlloc;
 use rayon::ThreadPoolBuilder;
 

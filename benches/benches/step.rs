@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use heedful_backends::Backend;
 use heedful_benches::training_step::{ModelSizes, TrainingStep};
 use heedful_host::allocator::keep_freed_memory;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use clap::Args;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use heedful_backends::Backend;
 use heedful_host::exit::ProgramError;
 use heedful_host::machine::Machine;

@@ -2,12 +2,13 @@
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Attention;
-use heedful_attention::engine::Engine;
-use heedful_attention::error::ConfigError;
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::{AnyAttention, AnyMechanism, AnyState};
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::error::ConfigError;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyState};
 use heedful_models::precision::{Precision, cast};
 use heedful_random::RandomKey;
 
@@ -83,8 +84,8 @@ impl DecodeStep {
 mod tests {
     use super::*;
     use heedful_attention::contract::AttentionInput;
+    use heedful_attention::contract::visibility::Visibility;
     use heedful_attention::mechanisms::lsh::LshConfig;
-    use heedful_attention::visibility::Visibility;
 
     #[test]
     fn a_step_attends_to_the_whole_sequence() {

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::description::AnyMechanism;
 use heedful_models::error::ConfigError;
 use heedful_models::generation::StepDecoder;
 use heedful_models::language_model::LanguageModel;

@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor};
 use clap::ValueEnum;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_models::block::BlockConfig;
 use heedful_models::depth::DepthConfig;
 use heedful_models::error::ConfigError;

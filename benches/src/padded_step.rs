@@ -3,8 +3,8 @@
 use burn::module::Module;
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::description::AnyMechanism;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 use heedful_models::error::ConfigError;
@@ -167,7 +167,7 @@ impl TranslationStep {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::read::read;
+    use heedful_attention::tensors::read::read;
 
     use super::*;
 

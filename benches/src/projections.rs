@@ -3,8 +3,8 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::init;
-use heedful_attention::linear::linear;
+use heedful_attention::contract::init;
+use heedful_attention::engine::linear::linear;
 use heedful_models::precision::{Precision, cast};
 use heedful_random::RandomKey;
 

@@ -22,14 +22,14 @@
 //! attention, 26 in element-wise operations and reductions, and 30 of them were taken on the thread that called, while the others waited. One pass each
 //! for layer normalisation, bias and ReLU, cross-entropy and AdamW (`heedful_models::fused`, `heedful_models::optimiser`) took 0.77 of that step's
 //! wall-clock time (0.68 to 0.83 in three alternated runs) and 0.57 of its memory. What was left were copies: linear maps have neither cleared nor copied
-//! their results since (`heedful_attention::linear`), and heads are read where projections put them.
+//! their results since (`heedful_attention::engine::linear`), and heads are read where projections put them.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
-use heedful_attention::arithmetic::Multiplications;
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::arithmetic::Multiplications;
 use heedful_host::exit::ProgramError;
 use heedful_host::machine::available_memory;
 use heedful_models::block::BlockConfig;

@@ -2,14 +2,15 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::error::ConfigError;
+use heedful_attention::contract::init::Init;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::engine::Engine;
-use heedful_attention::error::ConfigError;
-use heedful_attention::init::Init;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_models::precision::{Precision, cast};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};

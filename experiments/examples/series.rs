@@ -2,9 +2,10 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use burn::{module::Module, nn::Linear};
+use heedful_attention::contract::placement::Role;
 use heedful_attention::contract::{Losses, Positions};
-use heedful_attention::placement::Role;
-use heedful_attention::{init, visibility::Visibility};
+use heedful_attention::contract::init;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_experiments::prelude::*;
 use heedful_models::loss::squared_error;
 use heedful_models::{block::Context, position::PositionEncoding, stack::Stack};

@@ -4,7 +4,7 @@ pub(crate) mod attention;
 pub mod mechanisms;
 
 use burn::tensor::Device;
-use heedful_attention::placement::{Placement, Role};
+use heedful_attention::contract::placement::{Placement, Role};
 use heedful_models::block::{BlockConfig, FeedForwardIn, Parallel};
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use heedful_models::depth::DepthConfig;
@@ -410,7 +410,7 @@ impl ModelSettings {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::description::AnyMechanism;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! What an experiment of one's own needs: `use heedful_experiments::prelude::*;`.
 
-pub use heedful_attention::probe::Probe;
+pub use heedful_attention::contract::probe::Probe;
 pub use heedful_host::interrupt::Interrupt;
 pub use heedful_random::RandomKey;
 

@@ -8,7 +8,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::init::{self, Init};
+use heedful_attention::contract::init::{self, Init};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -152,9 +152,10 @@ mod tests {
     use super::*;
     use burn::optim::{AdamConfig, GradientsParams};
     use burn::tensor::TensorData;
-    use heedful_attention::placement::Role;
-    use heedful_attention::probe::Probe;
-    use heedful_attention::registry::{AnyAttention, AnyMechanism};
+    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::probe::Probe;
+    use heedful_attention::description::AnyAttention;
+    use heedful_attention::description::AnyMechanism;
     use rand::RngExt;
 
     use crate::block::BlockConfig;

@@ -18,7 +18,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Losses;
-use heedful_attention::init;
+use heedful_attention::contract::init;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -172,7 +172,7 @@ impl LayerLosses {
 mod tests {
     use super::*;
     use burn::tensor::activation::log_softmax;
-    use heedful_attention::probe::Probe;
+    use heedful_attention::contract::probe::Probe;
 
     use crate::block::BlockConfig;
     use crate::depth::{DepthConfig, SharedConfig};

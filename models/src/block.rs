@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::AnyAttention;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

@@ -120,7 +120,7 @@ macro_rules! model_builders {
             pub fn build_with<A: heedful_attention::contract::Attention>(
                 &self,
                 device: &burn::tensor::Device,
-                attention: impl Fn(&heedful_attention::placement::Placement, &heedful_random::RandomKey, &burn::tensor::Device) -> A,
+                attention: impl Fn(&heedful_attention::contract::placement::Placement, &heedful_random::RandomKey, &burn::tensor::Device) -> A,
             ) -> Result<$model<A>, crate::error::ConfigError> {
                 self.validate()?;
                 Ok(self.init_with(&self.root(device), device, attention))
@@ -128,7 +128,7 @@ macro_rules! model_builders {
 
             fn root(&self, device: &burn::tensor::Device) -> heedful_random::RandomKey {
                 use heedful_random::RandomKey;
-                self.seed.map_or_else(|| heedful_attention::random::drawn_key(device), RandomKey::from_seed)
+                self.seed.map_or_else(|| heedful_attention::contract::random::drawn_key(device), RandomKey::from_seed)
             }
         }
     };
@@ -189,9 +189,10 @@ mod tests {
     use burn::module::Module;
     use burn::tensor::{Device, Int, Tensor};
     use heedful_attention::contract::Attention;
-    use heedful_attention::mask::Mask;
-    use heedful_attention::probe::Probe;
-    use heedful_attention::registry::{AnyAttention, AnyMechanism};
+    use heedful_attention::contract::mask::Mask;
+    use heedful_attention::contract::probe::Probe;
+    use heedful_attention::description::AnyAttention;
+    use heedful_attention::description::AnyMechanism;
     use heedful_random::RandomKey;
 
     use crate::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};

@@ -5,13 +5,13 @@ mod config;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Int, Tensor, TensorData};
+use heedful_attention::contract::mask::Mask;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::training::Training;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, Losses, Positions};
-use heedful_attention::dropout::dropout;
-use heedful_attention::mask::Mask;
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyAttention;
-use heedful_attention::training::Training;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::engine::dropout::dropout;
 use heedful_random::RandomKey;
 
 pub use self::config::{ClassifierConfig, Pooling};
@@ -128,7 +128,7 @@ impl<A: Attention> Classifier<A> {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::description::AnyMechanism;
 
     use crate::block::BlockConfig;
     use crate::feed_forward::Activation;

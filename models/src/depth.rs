@@ -16,7 +16,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Positions;
-use heedful_attention::unit_variant::without_options;
+use heedful_attention::contract::unit_variant::without_options;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -157,10 +157,10 @@ mod tests {
     use super::*;
     use burn::module::Param;
     use burn::tensor::Int;
-    use heedful_attention::placement::Role;
-    use heedful_attention::probe::{Observation, Probe};
-    use heedful_attention::registry::AnyMechanism;
-    use heedful_attention::visibility::Visibility;
+    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::probe::{Observation, Probe};
+    use heedful_attention::contract::visibility::Visibility;
+    use heedful_attention::description::AnyMechanism;
 
     use crate::block::Context;
     use crate::feed_forward::counted_positions;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn input(rows: usize) -> Tensor<3> {
-        heedful_attention::init::Init::Normal(1.0).tensor([rows, 5, 8], &RandomKey::from_seed(9), &Device::flex())
+        heedful_attention::contract::init::Init::Normal(1.0).tensor([rows, 5, 8], &RandomKey::from_seed(9), &Device::flex())
     }
 
     fn context(lengths: &[usize]) -> Context {

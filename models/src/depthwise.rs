@@ -6,7 +6,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::init::Init;
+use heedful_attention::contract::init::Init;
 use heedful_random::RandomKey;
 
 /// Sizes of a [`DepthwiseConvolution`].

@@ -8,9 +8,9 @@ use burn::module::{Module, Param};
 use burn::nn::{Embedding, Linear};
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Positions;
-use heedful_attention::dropout::dropout;
-use heedful_attention::init::{self, Init};
-use heedful_attention::linear::projected;
+use heedful_attention::contract::init::{self, Init};
+use heedful_attention::engine::dropout::dropout;
+use heedful_attention::engine::linear::projected;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

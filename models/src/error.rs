@@ -8,7 +8,7 @@ use thiserror::Error;
 pub enum ConfigError {
     /// An attention's own options, or a mechanism in a place that it is not defined for.
     #[error(transparent)]
-    Attention(#[from] heedful_attention::error::ConfigError),
+    Attention(#[from] heedful_attention::contract::error::ConfigError),
     /// An option of the model whose value is out of its range.
     #[error("{model}: `{option}` is {value}: {remedy}")]
     Option {

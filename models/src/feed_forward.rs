@@ -9,9 +9,9 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::{gelu_approximate, relu, sigmoid, silu};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::dropout::dropout_from;
-use heedful_attention::gelu::gelu;
-use heedful_attention::init;
+use heedful_attention::contract::init;
+use heedful_attention::engine::dropout::dropout_from;
+use heedful_attention::engine::gelu::gelu;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

@@ -19,7 +19,7 @@ use burn::backend::{Dispatch, DispatchTensor};
 use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{DType, Int, Tensor};
-use heedful_attention::read::is_queued;
+use heedful_attention::tensors::read::is_queued;
 
 pub use self::operator::FusedLayers;
 
@@ -45,7 +45,7 @@ pub(crate) fn norm<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, beta: Tensor<
 /// If the width is not that of the map.
 pub fn linear<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
     if linear.bias.is_none() || !is_for_operators(&x) {
-        return heedful_attention::linear::linear(x, linear);
+        return heedful_attention::engine::linear::linear(x, linear);
     }
     of_rows(x, linear, <Dispatch as FusedLayers>::linear_with_bias)
 }
@@ -56,7 +56,7 @@ pub fn linear<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
 /// If the width is not that of the map.
 pub fn linear_relu<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
     if linear.bias.is_none() || !is_for_operators(&x) {
-        return relu(heedful_attention::linear::linear(x, linear));
+        return relu(heedful_attention::engine::linear::linear(x, linear));
     }
     of_rows(x, linear, <Dispatch as FusedLayers>::linear_relu)
 }

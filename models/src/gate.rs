@@ -15,8 +15,8 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::init::{self, Init};
-use heedful_attention::linear::linear;
+use heedful_attention::contract::init::{self, Init};
+use heedful_attention::engine::linear::linear;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

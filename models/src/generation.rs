@@ -24,7 +24,7 @@ mod rows;
 mod rules;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 use rayon::prelude::*;
 
 pub use beam::{BeamSearch, beam_search, length_penalty};

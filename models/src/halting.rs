@@ -13,9 +13,9 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Bool, Device, Tensor};
-use heedful_attention::init::{self, Init};
-use heedful_attention::linear::linear;
-use heedful_attention::read::read;
+use heedful_attention::contract::init::{self, Init};
+use heedful_attention::engine::linear::linear;
+use heedful_attention::tensors::read::read;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

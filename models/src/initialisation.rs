@@ -5,8 +5,8 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
-use heedful_attention::init::Init;
-use heedful_attention::unit_variant::without_options;
+use heedful_attention::contract::init::Init;
+use heedful_attention::contract::unit_variant::without_options;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -159,8 +159,8 @@ impl ModuleMapper for Draw {
 mod tests {
     use super::*;
     use burn::tensor::{Device, Int};
+    use heedful_attention::contract::probe::Probe;
     use heedful_attention::mechanisms::dot_product::DotProduct;
-    use heedful_attention::probe::Probe;
 
     use crate::block::BlockConfig;
     use crate::classifier::ClassifierConfig;

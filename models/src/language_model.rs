@@ -6,10 +6,10 @@ mod config;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::training::Training;
 use heedful_attention::contract::{Attention, Positions};
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyAttention;
-use heedful_attention::training::Training;
+use heedful_attention::description::AnyAttention;
 use heedful_random::RandomKey;
 
 pub use self::classes::{ClassState, OfClasses};
@@ -293,15 +293,15 @@ impl<A: Attention> StepDecoder for LanguageModel<A> {
 pub(crate) mod tests {
     use super::*;
     use burn::tensor::TensorData;
-    use heedful_attention::abilities::{Abilities, Causality};
+    use heedful_attention::contract::abilities::{Abilities, Causality};
+    use heedful_attention::contract::init;
+    use heedful_attention::contract::placement::Placement;
+    use heedful_attention::contract::probe::Observation;
+    use heedful_attention::contract::progress::{DecodingStart, Progress};
+    use heedful_attention::contract::visibility::Span;
     use heedful_attention::contract::{AttentionInput, AttentionOutput};
-    use heedful_attention::init;
+    use heedful_attention::description::AnyMechanism;
     use heedful_attention::mechanisms::lsh::LshConfig;
-    use heedful_attention::placement::Placement;
-    use heedful_attention::probe::Observation;
-    use heedful_attention::progress::{DecodingStart, Progress};
-    use heedful_attention::registry::AnyMechanism;
-    use heedful_attention::visibility::Span;
 
     use crate::block::{BlockConfig, FeedForwardIn, Parallel};
     use crate::depth::{DepthConfig, SharedConfig};
@@ -577,7 +577,7 @@ pub(crate) mod tests {
             let input = || Tensor::from_data([[2, 5, 7, 1]], &device);
             let loss = logits(&model, input(), &[]).powi_scalar(2).sum();
             let gradients = burn::optim::GradientsParams::from_grads(loss.backward(), &model);
-            let parameters = heedful_attention::conformance::subject::parameters(&model, None).len();
+            let parameters = heedful_attention::description::case::parameters(&model, None).len();
             assert_eq!(gradients.len(), parameters, "{kind:?}, {norm_order:?}, {parallel:?}");
             let model = model.valid();
             let whole = logits(&model, tokens([[2, 5, 7, 1]]), &[]);

@@ -25,8 +25,8 @@ mod reading;
 
 use std::sync::LazyLock;
 
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyMechanism;
 use serde::Serialize;
 
 pub(crate) use self::choice::resolved;

@@ -13,9 +13,9 @@ use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
 use burn::tensor::{FloatDType, Int, Tensor};
 use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, RegressionOutput, SequenceOutput, TrainOutput, TrainStep};
-use heedful_attention::constraints;
+use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::{Attention, Losses};
-use heedful_attention::probe::Probe;
+use heedful_attention::registry::constraints;
 use heedful_random::RandomKey;
 
 use crate::classifier::{Classifier, Sentences};

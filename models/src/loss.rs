@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
-use heedful_attention::read::is_queued;
+use heedful_attention::tensors::read::is_queued;
 
 use crate::fused;
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use burn::tensor::Device;
     use burn::tensor::activation::log_softmax;
-    use heedful_attention::init::Init;
+    use heedful_attention::contract::init::Init;
     use heedful_random::RandomKey;
 
     fn scalar(x: Tensor<1>) -> f64 {

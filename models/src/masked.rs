@@ -9,7 +9,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Attention;
-use heedful_attention::init::{self, Init};
+use heedful_attention::contract::init::{self, Init};
 use heedful_random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use burn::optim::{AdamConfig, GradientsParams};
     use burn::tensor::{Device, TensorData};
-    use heedful_attention::probe::Probe;
+    use heedful_attention::contract::probe::Probe;
 
     use crate::classifier::{ClassifierConfig, Sentences};
     use crate::loss::cross_entropy;
@@ -259,7 +259,7 @@ mod tests {
     fn a_head_is_a_map_a_non_linearity_and_a_normalisation_before_the_matrix_and_biases_after_it() {
         let (states, model) = states_and_model(true, &Device::flex());
         let head = model.masked_head.as_ref().unwrap();
-        let transformed = head.norm.forward(heedful_attention::gelu::gelu(head.transform.forward(states.clone())));
+        let transformed = head.norm.forward(heedful_attention::engine::gelu::gelu(head.transform.forward(states.clone())));
         let matrix = model.embedding.tokens.weight.val().transpose();
         let expected = transformed.matmul(matrix.unsqueeze()) + head.bias.val().unsqueeze();
         let difference: f32 = (model.masked_logits(states) - expected).abs().max().into_scalar();

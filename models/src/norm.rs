@@ -9,8 +9,8 @@
 use burn::module::{Module, Param};
 use burn::nn::{LayerNormConfig, RmsNorm};
 use burn::tensor::{DType, Device, Tensor};
-use heedful_attention::init::Init;
-use heedful_attention::read::is_queued;
+use heedful_attention::contract::init::Init;
+use heedful_attention::tensors::read::is_queued;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

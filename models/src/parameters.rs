@@ -3,10 +3,10 @@
 //! Counts are those of a built model, so a matrix that is embedding and output projection counts once, and layers that share a block count it once. There is no
 //! count where a mechanism does not say how many parameters it has, and where layers share some of them, as those of a layerwise Linformer.
 
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
-use heedful_attention::parameter_formula::ParameterCount;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::AnyMechanism;
 
 use crate::adaptive::{AdaptiveConfig, Cluster};
 use crate::auxiliary::AuxiliaryLossesConfig;

@@ -17,7 +17,7 @@ mod decoder;
 
 use burn::tensor::activation::{log_sigmoid, log_softmax};
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 use heedful_random::RandomKey;
 use rand::{Rng, RngExt};
 

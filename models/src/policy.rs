@@ -9,11 +9,11 @@ use burn::nn::{Linear, Lstm, LstmConfig, LstmState};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Attention;
-use heedful_attention::init::{self, Init};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
-use heedful_attention::registry::AnyAttention;
+use heedful_attention::contract::init::{self, Init};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::tensors::read::read;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -319,7 +319,7 @@ impl PolicyState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::description::AnyMechanism;
 
     use crate::gate::{GateConfig, GateKind};
     use crate::residual::NormOrder;

@@ -11,7 +11,7 @@ use std::ops::Range;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Positions;
-use heedful_attention::init::Init;
+use heedful_attention::contract::init::Init;
 use heedful_random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};

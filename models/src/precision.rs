@@ -64,8 +64,8 @@ mod tests {
     use super::*;
     use burn::optim::GradientsParams;
     use burn::tensor::{DType, Int};
-    use heedful_attention::probe::Probe;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::contract::probe::Probe;
+    use heedful_attention::description::AnyMechanism;
     use heedful_random::RandomKey;
 
     use crate::adaptive::AdaptiveConfig;

@@ -37,13 +37,13 @@
 
 mod released;
 
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig, Scale};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
-use heedful_attention::parameter_formula::ParameterCount;
-use heedful_attention::registry::AnyMechanism;
 
 pub use self::released::{bert_base, gemma_2_2b, gpt2, llama_3_8b, mistral_7b, qwen_3_0_6b, vit_b16};
 use crate::block::BlockConfig;
@@ -442,8 +442,8 @@ mod tests {
     use burn::module::Module;
     use burn::optim::{AdamConfig, GradientsParams};
     use burn::tensor::{Device, Int, Tensor, TensorData};
-    use heedful_attention::init::Init;
-    use heedful_attention::probe::Probe;
+    use heedful_attention::contract::init::Init;
+    use heedful_attention::contract::probe::Probe;
     use heedful_random::RandomKey;
 
     use crate::classifier::Sentences;

@@ -66,7 +66,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use serde_json::{Map, Value};
 
 pub use self::architecture::Architecture;

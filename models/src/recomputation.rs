@@ -14,7 +14,7 @@ use burn::backend::Dispatch;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{DType, Device, Gradients, Tensor};
 use heedful_attention::contract::Losses;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 
 use crate::block::Hidden;
 

@@ -9,8 +9,8 @@ use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 use heedful_attention::contract::Losses;
-use heedful_attention::init;
-use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::contract::init;
+use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -178,7 +178,7 @@ impl RecurrentNetwork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::init::Init;
+    use heedful_attention::contract::init::Init;
 
     fn config(cell: CellKind, limit: usize, bias: f64) -> RecurrentConfig {
         let halting = HaltingConfig { bias, ..HaltingConfig::default() };

@@ -8,8 +8,8 @@
 use burn::module::Module;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::dropout::dropout;
-use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::engine::dropout::dropout;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

@@ -2,8 +2,8 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::{Attention, Losses};
-use heedful_attention::probe::Probe;
 use heedful_random::RandomKey;
 
 use crate::auxiliary::LayerLosses;
@@ -203,10 +203,10 @@ mod tests {
     use burn::module::ModuleVisitor;
     use burn::module::Param;
     use burn::tensor::{Device, Int, TensorData};
-    use heedful_attention::init::Init;
-    use heedful_attention::placement::Role;
-    use heedful_attention::registry::AnyMechanism;
-    use heedful_attention::visibility::Visibility;
+    use heedful_attention::contract::init::Init;
+    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::visibility::Visibility;
+    use heedful_attention::description::AnyMechanism;
 
     use crate::auxiliary::AuxiliaryLossesConfig;
     use crate::block::BlockConfig;

@@ -127,8 +127,8 @@ impl SegmentMemory {
 mod tests {
     use super::*;
     use burn::tensor::{Device, Int};
-    use heedful_attention::probe::Probe;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::contract::probe::Probe;
+    use heedful_attention::description::AnyMechanism;
     use heedful_random::RandomKey;
 
     use crate::block::BlockConfig;

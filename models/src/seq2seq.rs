@@ -7,12 +7,12 @@ mod universal;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
+use heedful_attention::contract::mask::Mask;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::training::Training;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, Losses, Positions};
-use heedful_attention::mask::Mask;
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyAttention;
-use heedful_attention::training::Training;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
 use heedful_random::RandomKey;
 
 pub use self::config::{Seq2SeqConfig, Tying};
@@ -215,8 +215,8 @@ pub(crate) fn last_position(states: Tensor<3>) -> Tensor<2> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::placement::Role;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::contract::placement::Role;
+    use heedful_attention::description::AnyMechanism;
 
     use crate::block::BlockConfig;
     use crate::depth::{DepthConfig, SharedConfig};
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!((placement.role, placement.layer, placement.heads, placement.d_head()), (Role::Cross, 2, 1, 8));
         let mut heads = Vec::new();
         let mut listener = |path: &str, observation| {
-            if let heedful_attention::probe::Observation::Weights(weights) = observation {
+            if let heedful_attention::contract::probe::Observation::Weights(weights) = observation {
                 heads.push((path.to_owned(), weights.dims()[1]));
             }
         };

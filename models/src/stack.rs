@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, Losses, Positions};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_random::RandomKey;
 
 use crate::auxiliary::LayerLosses;

@@ -24,8 +24,8 @@ mod report;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::constraints;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::registry::constraints;
 use heedful_random::RandomKey;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{Tensor, TensorData};
+use heedful_attention::description::AnyAttention;
 use heedful_attention::mechanisms::dot_product::DotProduct;
-use heedful_attention::registry::AnyAttention;
 use safetensors::{Dtype, SafeTensors};
 use thiserror::Error;
 
@@ -243,10 +243,10 @@ mod tests {
     use super::*;
     use burn::module::Module;
     use burn::tensor::Device;
+    use heedful_attention::contract::probe::Probe;
+    use heedful_attention::contract::visibility::Visibility;
+    use heedful_attention::description::AnyMechanism;
     use heedful_attention::mechanisms::dot_product::DotProductConfig;
-    use heedful_attention::probe::Probe;
-    use heedful_attention::registry::AnyMechanism;
-    use heedful_attention::visibility::Visibility;
     use heedful_random::RandomKey;
 
     use crate::block::{BlockConfig, Context};

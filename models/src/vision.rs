@@ -8,12 +8,12 @@ mod config;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::Tensor;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::training::Training;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, Losses, Positions};
-use heedful_attention::dropout::dropout;
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyAttention;
-use heedful_attention::training::Training;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::engine::dropout::dropout;
 use heedful_random::RandomKey;
 
 pub use self::config::VisionConfig;
@@ -141,8 +141,8 @@ mod tests {
     use super::*;
     use burn::optim::GradientsParams;
     use burn::tensor::{Device, TensorData};
-    use heedful_attention::conformance::subject::parameters;
-    use heedful_attention::init::Init;
+    use heedful_attention::contract::init::Init;
+    use heedful_attention::description::case::parameters;
 
     use crate::block::BlockConfig;
     use crate::layout::LayerAttention;

@@ -4,9 +4,11 @@
 mod own_mechanism;
 
 use burn::tensor::Device;
-use heedful_attention::error::ConfigError;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::{AnyMechanism, Card, Kind, Mechanism, RegistryError, register};
+use heedful_attention::contract::error::ConfigError;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{Card, Kind, Mechanism};
+use heedful_attention::registry::{RegistryError, register};
 use heedful_random::RandomKey;
 use own_mechanism::RecencyConfig;
 use serde::{Deserialize, Serialize};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::none::NoneConfig;
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
-use heedful_attention::registry::AnyMechanism;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::tensors::read::read;
 use heedful_models::block::{BlockConfig, Context, FeedForwardIn};
 use heedful_models::classifier::{Classifier, ClassifierConfig, Sentences};
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};

@@ -2,8 +2,8 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::tensors::read::read;
 use heedful_models::adaptive::AdaptiveConfig;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::ClassifierConfig;

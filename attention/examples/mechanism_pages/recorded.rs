@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 
 use super::root;
 

@@ -4,11 +4,12 @@ use burn::store::ModuleRecord;
 use heedful_random::RandomKey;
 
 use crate::conformance::Property;
-use crate::conformance::array::{Array, same};
 use crate::conformance::properties::Outcome;
-use crate::conformance::subject::{Case, Subject, parameters};
+use crate::conformance::subject::Subject;
 use crate::contract::Attention;
-use crate::probe::Probe;
+use crate::contract::probe::Probe;
+use crate::description::array::{Array, same};
+use crate::description::case::{Case, parameters};
 
 /// Whether `other` has the same parameters bit for bit, and the same outputs with and without dropout.
 fn is_the_same<A: Attention>(subject: &Subject<A>, other: &A) -> Outcome {

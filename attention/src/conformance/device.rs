@@ -31,7 +31,7 @@ pub fn test_device() -> Device {
             let opened = catch_unwind(|| {
                 let device: Device = device();
                 // The first tensor opens a device.
-                let _ = crate::read::read(burn::tensor::Tensor::<1>::zeros([1], &device));
+                let _ = crate::tensors::read::read(burn::tensor::Tensor::<1>::zeros([1], &device));
                 device
             });
             opened.unwrap_or_else(|_| match name {

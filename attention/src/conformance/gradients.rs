@@ -14,12 +14,13 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
 use heedful_random::RandomKey;
 
-use crate::conformance::array::{Array, finite, same};
 use crate::conformance::properties::Outcome;
-use crate::conformance::subject::{Case, Subject, coefficients};
+use crate::conformance::subject::{Subject, coefficients};
+use crate::contract::probe::Probe;
+use crate::contract::visibility::Visibility;
 use crate::contract::{Attention, AttentionInput};
-use crate::probe::Probe;
-use crate::visibility::Visibility;
+use crate::description::Case;
+use crate::description::array::{Array, finite, same};
 
 /// The first step, in units of directions with elements up to 1.5.
 const FIRST_STEP: f64 = 1.0 / 16.0;

@@ -7,16 +7,17 @@ use std::ops::Range;
 
 use heedful_random::RandomKey;
 
-use crate::abilities::Causality;
-use crate::conformance::array::{Array, finite, same};
 use crate::conformance::expected::expected_panic;
-use crate::conformance::subject::{Case, Subject, parameters};
+use crate::conformance::subject::Subject;
+use crate::contract::abilities::Causality;
+use crate::contract::engine::{Engine, Executed};
+use crate::contract::placement::Role;
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::Visibility;
 use crate::contract::{Attention, AttentionInput, Positions};
-use crate::engine::{Engine, Executed};
-use crate::placement::Role;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::visibility::Visibility;
+use crate::description::array::{Array, finite, same};
+use crate::description::case::{Case, parameters};
 
 /// How far sums in another order may be apart.
 const CLOSE: f64 = 1e-5;

@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::rc::Rc;
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Device, Gradients, Tensor};
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
 use heedful_random::RandomKey;
 
-use crate::abilities::Causality;
-use crate::conformance::array::Array;
+use crate::contract::abilities::Causality;
+use crate::contract::engine::Executed;
+use crate::contract::placement::{Placement, Role};
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput};
-use crate::engine::{Executed, Normaliser};
-use crate::logits::Logits;
-use crate::placement::{Placement, Role};
-use crate::probe::{Observation, Probe};
-use crate::registry::{AnyAttention, AnyMechanism};
-use crate::visibility::{Span, Visibility};
+use crate::description::AnyMechanism;
+use crate::description::array::Array;
+use crate::description::case::parameters;
+use crate::description::{AnyAttention, Case};
+use crate::engine::Normaliser;
+use crate::softmax_attention::logits::Logits;
 
 type Build<A> = dyn Fn(&Placement, &RandomKey, &Device) -> A;
 
@@ -48,17 +50,8 @@ pub struct Subject<A> {
     build: Rc<Build<A>>,
 }
 
-/// Queries and, for cross-attention, what they attend to.
-#[derive(Clone, Debug)]
-pub struct Case {
-    /// `[B, Q, C]`.
-    pub query: Array,
-    /// What is attended to, `[B, K, C]`; absent for self-attention.
-    pub memory: Option<Array>,
-}
-
 impl Subject<AnyAttention> {
-    /// The attention of a mechanism. It is also compared with the mechanism's [formula](crate::registry::Mechanism::formula), if there is one.
+    /// The attention of a mechanism. It is also compared with the mechanism's [formula](crate::description::Mechanism::formula), if there is one.
     ///
     /// What the mechanism says of itself need not be repeated. The fewest heads are those with which its options are valid. Of a softmax attention, a
     /// normaliser, a sink or a soft span whose weights do not sum to 1 make it [unnormalised](Self::unnormalised), and the
@@ -302,75 +295,6 @@ pub struct CaseGradients {
     pub memory: Option<Array>,
     /// By the path in the module.
     pub parameters: BTreeMap<String, Array>,
-}
-
-impl Case {
-    /// The case as input, everything visible.
-    pub fn input(&self, device: &Device) -> AttentionInput {
-        let input = AttentionInput::self_attention(self.query.tensor(device));
-        AttentionInput { memory: self.memory.as_ref().map(|memory| memory.tensor(device)), ..input }
-    }
-
-    /// Number of batch rows.
-    pub fn batch(&self) -> usize {
-        self.query.shape[0]
-    }
-
-    /// Number of queries.
-    pub fn length(&self) -> usize {
-        self.query.shape[1]
-    }
-
-    /// What is attended to.
-    pub fn attended(&mut self) -> &mut Array {
-        self.memory.as_mut().unwrap_or(&mut self.query)
-    }
-
-    /// How many keys there are.
-    pub fn keys(&self) -> usize {
-        self.memory.as_ref().unwrap_or(&self.query).shape[1]
-    }
-
-    /// The given batch rows.
-    pub fn select(&self, rows: &[usize]) -> Self {
-        Self { query: self.query.select(rows), memory: self.memory.as_ref().map(|memory| memory.select(rows)) }
-    }
-
-    /// The same memory, and only the given queries.
-    pub fn queries(&self, range: Range<usize>) -> Self {
-        Self { query: self.query.slice(range), memory: self.memory.clone() }
-    }
-}
-
-/// All float parameters of a module by their path, or the gradients of those that have one.
-pub fn parameters<M: Module>(module: &M, gradients: Option<&Gradients>) -> BTreeMap<String, Array> {
-    struct Collector<'a> {
-        path: Vec<String>,
-        gradients: Option<&'a Gradients>,
-        found: BTreeMap<String, Array>,
-    }
-    impl ModuleVisitor for Collector<'_> {
-        fn enter_module(&mut self, name: &str, _container_type: &str) {
-            self.path.push(name.to_owned());
-        }
-
-        fn exit_module(&mut self, _name: &str, _container_type: &str) {
-            self.path.pop();
-        }
-
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let values = match self.gradients {
-                Some(gradients) => param.val().grad(gradients),
-                None => Some(param.val()),
-            };
-            if let Some(values) = values {
-                self.found.insert(self.path.join("."), Array::read(values));
-            }
-        }
-    }
-    let mut collector = Collector { path: Vec::new(), gradients, found: BTreeMap::new() };
-    module.visit(&mut collector);
-    collector.found
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Checks of options.
 
-use crate::error::ConfigError;
-use crate::placement::Placement;
+use crate::contract::error::ConfigError;
+use crate::contract::placement::Placement;
 
 /// Checks options of one mechanism in its place. Errors name both.
 #[derive(Clone, Copy, Debug)]

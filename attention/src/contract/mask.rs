@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use burn::tensor::{Bool, Tensor};
 
 use crate::contract::Positions;
-use crate::visibility::Visibility;
+use crate::contract::visibility::Visibility;
 
 /// Which keys queries see in one call: the argument of [`AttentionLayer`](crate::layer::AttentionLayer).
 ///
@@ -160,7 +160,7 @@ impl Mask {
     ///
     /// # Example
     /// ```
-    /// # use heedful_attention::mask::Mask;
+    /// # use heedful_attention::contract::mask::Mask;
     /// assert_eq!(Mask::padding(&[3, 1], 4).lengths(2, 4), [3, 1]);
     /// assert_eq!(Mask::none().lengths(2, 4), [4, 4]);
     /// ```

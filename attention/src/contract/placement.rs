@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::SinkCache;
-use crate::visibility::Visibility;
+use crate::contract::visibility::Visibility;
 
 /// Role of an attention in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +142,7 @@ impl Placement {
     }
 
     /// The cache in which queries and keys have their positions, if these are not those in the sequence. Mechanisms that can have such positions say so in
-    /// [`Mechanism::positioning`](crate::registry::Mechanism::positioning); no other is placed in a cache.
+    /// [`Mechanism::positioning`](crate::description::Mechanism::positioning); no other is placed in a cache.
     pub const fn cache(&self) -> Option<SinkCache> {
         self.cache
     }

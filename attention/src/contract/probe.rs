@@ -5,7 +5,7 @@
 
 use burn::tensor::{Int, Tensor};
 
-use crate::engine::Executed;
+use crate::contract::engine::Executed;
 
 /// Something a mechanism or a model can show.
 #[derive(Clone, Debug)]

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 
+use crate::contract::engine::Engine;
+use crate::contract::visibility::Visibility;
 use crate::contract::{AttentionInput, Positions};
-use crate::engine::Engine;
-use crate::visibility::Visibility;
 
 /// What a state of stepwise decoding begins with.
 ///
 /// # Example
 /// ```
-/// use heedful_attention::progress::DecodingStart;
+/// use heedful_attention::contract::progress::DecodingStart;
 ///
 /// let start = DecodingStart::self_attention(2, 64).with_left_padding([0, 3]);
 /// assert_eq!((start.batch(), start.capacity()), (2, 64));

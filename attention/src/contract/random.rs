@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Distribution, Tensor};
 pub use heedful_random::RandomKey;
 
-use crate::read::read;
+use crate::tensors::read::read;
 
 /// The root of streams whose seed the device's own generator draws, as Burn's layers draw their weights. `Device::seed` makes it repeatable.
 pub fn drawn_key(device: &Device) -> RandomKey {

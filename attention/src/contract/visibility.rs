@@ -22,7 +22,7 @@ pub(crate) use self::tile_map::{Tile, TileLevels, TileMapBuilder, VISIBLE, Visib
 pub(crate) use self::given::selected;
 use self::given::{Derived, Given};
 pub(crate) use self::real::RowKeys;
-use crate::read::read;
+use crate::tensors::read::read;
 
 mod dense;
 mod given;
@@ -84,7 +84,7 @@ enum Rule {
 ///
 /// # Example
 /// ```
-/// use heedful_attention::visibility::Visibility;
+/// use heedful_attention::contract::visibility::Visibility;
 ///
 /// let decoder = Visibility::causal().and(Visibility::padding(vec![3, 2]));
 /// assert!(decoder.is_visible(0, 0, 2, 2));

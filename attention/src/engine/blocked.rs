@@ -11,8 +11,8 @@ use super::normaliser::SINKS;
 use super::program::for_each_row;
 use super::reference::dense_bias;
 use super::{AttentionProgram, Dropout, LogitTerms, Normaliser, Weighting, greatest_log_ratio, least_sum};
-use crate::dropout::dropout;
-use crate::visibility::{hidden_logit, least_visible_logit};
+use crate::contract::visibility::{hidden_logit, least_visible_logit};
+use crate::engine::dropout::dropout;
 
 /// Blocks of queries, and the keys that each of them meets.
 ///

@@ -5,7 +5,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, sigmoid};
 
-use crate::exponential::exp;
+use crate::engine::exponential::exp;
 
 /// The weight of a key as a function of its score; 0 for one that is hidden.
 #[derive(Clone, Copy, Debug, PartialEq)]

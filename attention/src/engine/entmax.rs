@@ -122,7 +122,7 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::read::read;
+    use crate::tensors::read::read;
 
     /// By halving, in 64 bits.
     fn exact(scores: &[f32], power: u32) -> f64 {

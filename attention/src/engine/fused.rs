@@ -34,9 +34,11 @@ use super::heads::repeat_heads;
 use super::normaliser::SINKS;
 use super::program::for_each_row;
 use super::recurrence::in_32_bits;
-use super::{AttentionProgram, Bias, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftCap, SoftSpan, Weighting};
-use crate::dropout::WeightDropout;
-use crate::visibility::least_visible_logit;
+use super::{AttentionProgram, Bias, Content, Kronecker, LogitTerms, Normaliser, SoftCap, SoftSpan, Weighting};
+use crate::contract::engine::Engine;
+use crate::contract::visibility::least_visible_logit;
+use crate::engine::dropout::WeightDropout;
+use crate::tensors::main_memory;
 
 /// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
 pub(crate) const FEWEST_QUERIES: usize = 16;
@@ -64,7 +66,7 @@ pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
 /// scattered rows together, where no scores go by distance.
 pub(crate) fn can_attend_in_parts(program: &AttentionProgram) -> bool {
     let Weighting::Scores(terms, _) = &program.weighting else { return false };
-    terms.relative.is_none() && has_kernels_in_main_memory(&program.values.device())
+    terms.relative.is_none() && main_memory::has_kernels(&program.values.device())
 }
 
 /// Whether a program is executed by kernels of a device, which skip tiles in which nothing is visible: patterns need no gathered blocks there.
@@ -78,17 +80,6 @@ pub(crate) fn has_kernels(program: &AttentionProgram) -> bool {
 /// Whether the device of these values has kernels for these logits, with soft spans or without, as numbers of their type.
 fn has_kernels_for(terms: &LogitTerms, has_spans: bool, values: &Tensor<4>) -> bool {
     terms.cap.is_none() && has_kernels_on_device(&values.device(), values.dtype(), terms, has_spans)
-}
-
-/// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
-pub(crate) fn has_kernels_in_main_memory(device: &Device) -> bool {
-    #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and its line with it")]
-    match device.clone().without_autodiff().as_dispatch() {
-        DispatchDevice::Flex(_) => true,
-        #[cfg(feature = "ndarray")]
-        DispatchDevice::NdArray(_) => true,
-        _ => false,
-    }
 }
 
 /// Whether a CubeCL device has what the kernels for it need, and numbers of this type.
@@ -135,7 +126,7 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
         return run(terms, None, values, plan);
     }
     let rows = terms.rows().max(soft_span.as_ref().map_or(1, |span| span.spans.dims()[0])).max(plan.distinct()[0]);
-    if rows == 1 && batch > 1 && plan.dropout.is_none() && has_kernels_in_main_memory(&values.device()) {
+    if rows == 1 && batch > 1 && plan.dropout.is_none() && main_memory::has_kernels(&values.device()) {
         // All batch rows have the same weights: they are those of one row, whose values are those of all, side by side.
         let values = values.swap_dims(0, 1).swap_dims(1, 2).reshape([1, shared, keys, batch * width]);
         let context = run(terms, soft_span, values, plan);

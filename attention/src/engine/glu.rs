@@ -9,7 +9,7 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::{Tensor, activation};
 
 use super::native::{self, Operands, Operation};
-use crate::main_memory::{contiguous, numbers, tensor};
+use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
 /// `a sigmoid(b)` of the halves `a` and `b` of the channels of `x`: `[B, N, 2 C]` to `[B, N, C]`.
 ///

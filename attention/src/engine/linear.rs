@@ -26,7 +26,7 @@ use crate::contract::Positions;
 pub use self::flex::SUMS;
 pub use self::operator::Products;
 use super::native::can_compute;
-use super::read::is_queued;
+use crate::tensors::read::is_queued;
 
 /// `x W` of `x` `[.., C]`, `[.., F]`: [`burn::tensor::module::linear`], with products of few rows that are faster where no gradient is tracked.
 ///

@@ -18,7 +18,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Device, Tensor};
 
 use self::operator::{List, NativeOperator};
-use super::fused::has_kernels_in_main_memory;
+use crate::tensors::main_memory;
 
 /// Most operands of an operation.
 const COUNT: usize = 4;
@@ -37,7 +37,7 @@ pub(super) trait Operation: Debug + Send + Sync + 'static {
 
 /// Whether kernels can compute on a device with operands of these types: 32-bit floats in main memory.
 pub(super) fn can_compute(device: &Device, types: impl IntoIterator<Item = Option<DType>>) -> bool {
-    has_kernels_in_main_memory(device) && types.into_iter().flatten().all(|dtype| dtype == DType::F32)
+    main_memory::has_kernels(device) && types.into_iter().flatten().all(|dtype| dtype == DType::F32)
 }
 
 /// The output of an operation, with its gradients where there is automatic differentiation.

@@ -8,7 +8,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use super::each::Each;
 use super::entmax;
 use super::softpick::differences;
-use crate::visibility::{Mask, least_visible_logit};
+use crate::contract::visibility::{Mask, least_visible_logit};
 
 /// How the scores `s` of the keys that a query sees become weights. A query that sees no key has no weights in any of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

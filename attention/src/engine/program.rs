@@ -8,7 +8,7 @@ use heedful_random::RandomKey;
 use super::each::Each;
 use super::heads::repeat_heads;
 use super::{GaussianWeights, Normaliser, SoftCap};
-use crate::visibility::Mask;
+use crate::contract::visibility::Mask;
 
 /// One attention, ready to be executed.
 ///
@@ -56,7 +56,7 @@ pub struct LogitTerms {
     /// `queries keys^T`.
     pub content: Option<Content>,
     /// Scores by distance, `queries keys^T` at [`relative_shift`]: keys are `[B|1, H|1, Q + K - 1, R]`, one for each signed distance `i - j` of a query at
-    /// position `i` from a key at `j`, in descending order: column `c` of a [`Span`](crate::visibility::Span) has the distance `query_start + queries - 1 -
+    /// position `i` from a key at `j`, in descending order: column `c` of a [`Span`](crate::contract::visibility::Span) has the distance `query_start + queries - 1 -
     /// key_start - c`. It is greatest between the last query and the first key, and negative for keys after the query. A score that depends on how far apart
     /// both are takes its absolute value.
     pub relative: Option<Content>,

@@ -71,7 +71,7 @@ pub(super) mod tests {
     use burn::tensor::{DType, Device, Tensor, TensorData};
     use heedful_random::RandomKey;
 
-    use crate::init::Init;
+    use crate::contract::init::Init;
 
     /// Normal numbers that the name decides.
     pub(in crate::engine) fn drawn<const D: usize>(name: &str, shape: [usize; D], device: &Device, dtype: DType) -> Tensor<D> {

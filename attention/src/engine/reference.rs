@@ -8,9 +8,9 @@ use super::program::for_each_row;
 use super::{
     AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Normaliser, Weighting, greatest_log_ratio, least_sum, relative_shift,
 };
-use crate::dropout::WeightDropout;
-use crate::probe::{Observation, Probe};
-use crate::visibility::{Mask, hidden_logit};
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::visibility::{Mask, hidden_logit};
+use crate::engine::dropout::WeightDropout;
 
 /// Executes a program and returns the context `[B, H, Q, D]`. The weights are shown to the probe before dropout.
 pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {

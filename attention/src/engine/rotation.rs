@@ -51,7 +51,7 @@ mod tests {
     use heedful_random::RandomKey;
 
     use super::*;
-    use crate::init::Init;
+    use crate::contract::init::Init;
 
     const LAYOUTS: [PairLayout; 2] = [PairLayout::Half, PairLayout::Interleaved];
 

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 use super::{Bias, LogitTerms};
-use crate::exponential::tanh;
+use crate::engine::exponential::tanh;
 
 /// A soft bound of logits: a sum of terms `s` becomes `c tanh(s / c)`, which lies between `-c` and `c` and is about `s` where that is small.
 #[derive(Clone, Debug)]

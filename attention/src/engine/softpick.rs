@@ -40,8 +40,8 @@ mod tests {
     use burn::tensor::{Device, Tensor};
 
     use super::*;
-    use crate::exponential::exp;
-    use crate::read::read;
+    use crate::engine::exponential::exp;
+    use crate::tensors::read::read;
 
     #[test]
     fn differences_keep_their_digits_at_all_sizes() {

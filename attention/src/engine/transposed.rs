@@ -19,7 +19,7 @@ mod tests {
 
     use super::*;
     use crate::conformance::test_device;
-    use crate::read::read;
+    use crate::tensors::read::read;
 
     fn drawn(shape: [usize; 4], device: &Device) -> Tensor<4> {
         let numbers = (1..=shape.iter().product()).map(|index| (index as f32 * 0.7).sin());

@@ -6,11 +6,11 @@ use burn::tensor::Tensor;
 
 use super::AttentionLayer;
 use crate::contract::Attention;
-use crate::mask::{Mask, Sizes};
-use crate::placement::Role;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::registry::AnyAttention;
+use crate::contract::mask::{Mask, Sizes};
+use crate::contract::placement::Role;
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::description::AnyAttention;
 
 /// What a layer remembers of the sequences that it decodes step by step, and where they stand. Of one layer, or of one place in which a shared layer is used.
 #[derive(Clone, Debug)]

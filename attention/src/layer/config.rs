@@ -10,10 +10,10 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::AttentionLayer;
-use crate::engine::Engine;
-use crate::error::ConfigError;
-use crate::placement::{Placement, Role};
-use crate::registry::AnyMechanism;
+use crate::contract::engine::Engine;
+use crate::contract::error::ConfigError;
+use crate::contract::placement::{Placement, Role};
+use crate::description::AnyMechanism;
 
 /// Configuration of an [`AttentionLayer`].
 ///
@@ -272,7 +272,7 @@ impl AttentionConfig {
         };
         let placement = self.placement()?;
         mechanism.validate(&placement)?;
-        let root = self.seed.map_or_else(|| crate::random::drawn_key(device), RandomKey::from_seed);
+        let root = self.seed.map_or_else(|| crate::contract::random::drawn_key(device), RandomKey::from_seed);
         let key = root.named("layer").numbered(self.layer as u64);
         let attention = mechanism.init(&placement, &key, device);
         Ok(AttentionLayer::from_attention(attention, &placement, &key.named("dropout")).with_engine(self.engine))

@@ -5,12 +5,12 @@ use burn::nn::attention::{MhaInput, MultiHeadAttentionConfig};
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 
 use super::*;
-use crate::error::ConfigError;
+use crate::contract::error::ConfigError;
+use crate::contract::visibility::{Span, Visibility};
+use crate::description::AnyMechanism;
 use crate::mechanisms::lsh::LshConfig;
 use crate::prelude::{LightweightConvConfig, LinformerConfig, SoftCapConfig};
-use crate::read::read;
-use crate::registry::AnyMechanism;
-use crate::visibility::{Span, Visibility};
+use crate::tensors::read::read;
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
@@ -39,7 +39,7 @@ fn config(mechanism: impl Into<Choice>) -> AttentionConfig {
 }
 
 fn random(shape: [usize; 3], name: &str) -> Tensor<3> {
-    let numbers = crate::init::Init::Normal(1.0);
+    let numbers = crate::contract::init::Init::Normal(1.0);
     numbers.tensor(shape, &RandomKey::from_seed(5).named(name), &device())
 }
 

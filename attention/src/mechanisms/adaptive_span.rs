@@ -2,7 +2,7 @@
 //!
 //! `weights_h[i, j] = m_z(x) e^s / sum_j m_z(x) e^s` over the logits `s` of another mechanism, where `m_z(x) = clamp((R + z - x) / R, 0, 1)` falls from 1 to 0
 //! on a ramp of width `R` behind the span `z = S z'`, and keys farther away than `S` are not seen at all. `z'` in `[0, 1]` is a parameter of each head (kept
-//! there by [`constraints`](crate::constraints) after every optimiser step), is predicted for each query as `σ(v · x_i + b)`, or is fixed. The loss `span`,
+//! there by [`constraints`](crate::registry::constraints) after every optimiser step), is predicted for each query as `σ(v · x_i + b)`, or is fixed. The loss `span`,
 //! `λ S mean(z')` for each layer, shortens it.
 //!
 //! Of carried memory and of the decoding state only what the layer's longest span reaches takes part.
@@ -26,17 +26,19 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::learned_relative::LearnedRelativeConfig;
-use crate::conformance::formula::{self, Formula, Query, distribution, softmax};
+use crate::contract::error::ConfigError;
+use crate::contract::init::{self, Init};
+use crate::contract::placement::Placement;
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Losses, Positions};
+use crate::description::AnyLogits;
+use crate::description::AnyMechanism;
+use crate::description::formula::{self, Formula, Query, distribution, softmax};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Idle, Kind, Mechanism};
 use crate::engine::{LogitTerms, Ramp, SoftSpan, transposed};
-use crate::error::ConfigError;
-use crate::init::{self, Init};
-use crate::logits::{LogitFacts, Logits, shared_in_order};
 use crate::mechanisms::default_sizes::quarter;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, AnyMechanism, Card, Idle, Kind, Mechanism};
-use crate::visibility::{Span, Visibility};
+use crate::softmax_attention::logits::{LogitFacts, Logits, shared_in_order};
 
 /// Where a span comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

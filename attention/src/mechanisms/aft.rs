@@ -24,19 +24,19 @@ use heedful_random::RandomKey;
 
 pub use self::config::{AftConfig, AftForm};
 use self::means::{HIDDEN, over_all, over_pairs, over_past};
-use crate::abilities::{Abilities, Causality};
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::engine::{Engine, Executed};
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
-use crate::dropout::dropout;
 use crate::engine::columns_from;
+use crate::engine::dropout::dropout;
+use crate::engine::heads::{merge_heads, split_heads};
+use crate::engine::linear::linear;
 use crate::engine::recurrence::{RecurrentState, in_32_bits};
-use crate::engine::{Engine, Executed};
-use crate::heads::{merge_heads, split_heads};
-use crate::linear::linear;
-use crate::logits::{rows_at, starts};
-use crate::memory::KeyValueState;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::visibility::{Span, Visibility};
+use crate::softmax_attention::logits::{rows_at, starts};
+use crate::softmax_attention::memory::KeyValueState;
 
 /// Attention without products of queries and keys.
 ///

@@ -19,19 +19,20 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::relative::distances;
-use crate::conformance::formula::{Formula, dot};
+use crate::contract::error::ConfigError;
+use crate::contract::init;
+use crate::contract::placement::Placement;
+use crate::contract::visibility::Span;
 use crate::contract::{Positions, SinkCache};
+use crate::description::AnyLogits;
+use crate::description::formula::{Formula, dot};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism, Positioning};
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
-use crate::error::ConfigError;
-use crate::heads::split_heads;
-use crate::init;
-use crate::linear::linear_at;
-use crate::logits::{LogitFacts, Logits};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
-use crate::sink_columns::SinkColumns;
-use crate::visibility::Span;
+use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::sink_columns::SinkColumns;
 
 /// Configuration of [`Alibi`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -207,11 +208,11 @@ mod tests {
     use burn::module::Param;
 
     use super::*;
+    use crate::contract::placement::Role;
+    use crate::contract::probe::{Observation, Probe};
     use crate::contract::{Attention, AttentionInput};
-    use crate::placement::Role;
-    use crate::probe::{Observation, Probe};
-    use crate::read::read;
-    use crate::registry::AnyMechanism;
+    use crate::description::AnyMechanism;
+    use crate::tensors::read::read;
 
     #[test]
     fn the_slopes_are_those_of_the_paper_for_any_number_of_heads() {

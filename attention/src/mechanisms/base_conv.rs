@@ -16,22 +16,23 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::abilities::{Abilities, Causality};
-use crate::conformance::formula::Formula;
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::error::ConfigError;
+use crate::contract::init::{self, Init};
+use crate::contract::placement::Placement;
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Mask, Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::dropout::dropout;
+use crate::description::AnyAttention;
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::engine::dropout::dropout;
+use crate::engine::linear::linear;
 use crate::engine::recurrence::RecurrentState;
 use crate::engine::transposed;
-use crate::error::ConfigError;
-use crate::init::{self, Init};
-use crate::linear::linear;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::recurrent_attention::factors;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
-use crate::visibility::{Mask, Span, Visibility};
+use crate::mechanisms::recurrent_attention::factors;
 
 /// Configuration of [`BaseConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

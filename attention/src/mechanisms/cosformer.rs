@@ -17,13 +17,14 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, distribution};
 use crate::contract::Positions;
+use crate::contract::placement::Placement;
+use crate::description::AnyAttention;
+use crate::description::formula::{Formula, distribution};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
 use crate::engine::recurrence::in_32_bits;
-use crate::feature_attention::{FeatureAttention, Features, Side};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::mechanisms::feature_attention::{FeatureAttention, Features, Side};
 
 /// Configuration of cosFormer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -10,17 +10,17 @@ use burn::tensor::activation::sigmoid;
 use burn::tensor::{Device, Tensor};
 use heedful_random::RandomKey;
 
-use crate::conformance::formula::{Formula, Query, sigmoid as plain_sigmoid, softplus as plain_softplus};
+use crate::contract::init;
+use crate::contract::placement::Placement;
+use crate::description::formula::{Formula, Query, sigmoid as plain_sigmoid, softplus as plain_softplus};
+use crate::engine::heads::{repeat_heads, split_heads};
+use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
-use crate::gated_norm::{self, GatedNorm, HeadNorm};
-use crate::heads::{repeat_heads, split_heads};
-use crate::init;
-use crate::linear::linear;
-use crate::placement::Placement;
-use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
-use crate::selective_decay::SelectiveDecay;
-use crate::short_convolution::{self, ShortConvolution};
+use crate::mechanisms::gated_norm::{self, GatedNorm, HeadNorm};
+use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
+use crate::mechanisms::selective_decay::SelectiveDecay;
+use crate::mechanisms::short_convolution::{self, ShortConvolution};
 
 /// What the released code adds to mean squares unless an option says otherwise.
 pub(super) const EPSILON: f64 = 1e-5;

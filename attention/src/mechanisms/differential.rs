@@ -21,15 +21,17 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, Query, dot, softmax};
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::contract::probe::{Observation, Probe};
 use crate::contract::{Losses, Pairs, Positions, SinkCache};
-use crate::error::ConfigError;
-use crate::init::Init;
-use crate::logits::{LogitFacts, Logits};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::probe::{Observation, Probe};
-use crate::registry::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+use crate::description::AnyMechanism;
+use crate::description::formula::{Formula, Query, dot, softmax};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{AnyAttention, AnyLogits};
+use crate::description::{Card, Kind, Mechanism};
+use crate::softmax_attention::logits::{LogitFacts, Logits};
 use crate::softmax_attention::{HeadCall, Heads, Latest, SoftmaxAttention, seen_pairs};
 
 /// What the norm adds to the mean square.
@@ -310,7 +312,7 @@ impl Heads for Differential {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::Role;
+    use crate::contract::placement::Role;
 
     fn refused(name: &str, place: Placement) -> String {
         name.parse::<AnyMechanism>().unwrap().validate(&place).unwrap_err().to_string()

@@ -14,18 +14,19 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::qk_norm::{HeadNorm, QkNorm, normalised};
-use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
+use crate::contract::error::ConfigError;
+use crate::contract::init;
+use crate::contract::placement::{Placement, Role};
+use crate::contract::visibility::Span;
+use crate::description::AnyLogits;
+use crate::description::formula::{Formula, dot};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism, Positioning};
 use crate::engine::LogitTerms;
-use crate::error::ConfigError;
-use crate::heads::split_heads;
-use crate::init;
-use crate::linear::linear_at;
-use crate::logits::{LogitFacts, Logits};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
-use crate::visibility::Span;
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear_at;
+use crate::softmax_attention::logits::{LogitFacts, Logits};
 
 /// Configuration of [`DotProduct`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

@@ -18,15 +18,18 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::Formula;
-use crate::error::ConfigError;
-use crate::heads::split_heads;
-use crate::init;
-use crate::kernel_attention::{self, EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
-use crate::linear::linear;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::contract::error::ConfigError;
+use crate::contract::init;
+use crate::contract::placement::Placement;
+use crate::description::AnyAttention;
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear;
+use crate::mechanisms::kernel_attention::{
+    self, EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
+};
 
 /// Configuration of [`DynamicConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

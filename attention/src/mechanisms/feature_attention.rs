@@ -12,18 +12,18 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use heedful_random::RandomKey;
 
-use crate::abilities::{Abilities, Causality};
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::engine::{Engine, Executed};
+use crate::contract::init;
+use crate::contract::placement::{Placement, Role};
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Mask, Span, Visibility, selected};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
-use crate::dropout::dropout;
+use crate::engine::dropout::dropout;
+use crate::engine::heads::{merge_heads, split_heads};
+use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits, weights_of_logits};
-use crate::engine::{Engine, Executed};
-use crate::heads::{merge_heads, split_heads};
-use crate::init;
-use crate::linear::linear;
-use crate::placement::{Placement, Role};
-use crate::probe::{Observation, Probe};
-use crate::progress::DecodingStart;
-use crate::visibility::{Mask, Span, Visibility, selected};
 
 use self::range::Logarithms;
 

@@ -20,16 +20,17 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::abilities::{Abilities, Causality};
-use crate::conformance::formula::{Formula, Query};
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::placement::Placement;
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::Span;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::dropout::dropout;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
-use crate::visibility::Span;
+use crate::description::AnyAttention;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::description::{Formula, Query};
+use crate::engine::dropout::dropout;
 
 /// Configuration of [`Fnet`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

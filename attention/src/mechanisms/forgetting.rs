@@ -22,18 +22,19 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{self, Formula, Query, dot};
 use crate::contract::Positions;
+use crate::contract::error::ConfigError;
+use crate::contract::init;
+use crate::contract::placement::{Placement, Role};
+use crate::contract::visibility::{Span, Visibility};
+use crate::description::AnyLogits;
+use crate::description::formula::{self, Formula, Query, dot};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::engine::heads::{repeat_heads, split_heads};
+use crate::engine::linear::{linear, linear_at};
 use crate::engine::{LogitTerms, transposed};
-use crate::error::ConfigError;
-use crate::heads::{repeat_heads, split_heads};
-use crate::init;
-use crate::linear::{linear, linear_at};
-use crate::logits::{LogitFacts, Logits};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::registry::{AnyLogits, Card, Kind, Mechanism};
-use crate::visibility::{Span, Visibility};
+use crate::softmax_attention::logits::{LogitFacts, Logits};
 
 /// What forget gates depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -307,10 +308,10 @@ mod tests {
     use burn::module::Param;
 
     use super::*;
+    use crate::contract::probe::{Observation, Probe};
     use crate::contract::{Attention, AttentionInput};
-    use crate::probe::{Observation, Probe};
-    use crate::read::read;
-    use crate::registry::AnyMechanism;
+    use crate::description::AnyMechanism;
+    use crate::tensors::read::read;
 
     fn numbers(x: Tensor<4>) -> Vec<f32> {
         read(x.cast(FloatDType::F32)).try_to_vec().unwrap()

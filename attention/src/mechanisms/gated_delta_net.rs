@@ -14,14 +14,15 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::Formula;
-use crate::delta_rule::{self, DeltaOptions, DeltaRule};
-use crate::error::ConfigError;
-use crate::gated_norm::HeadNorm;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::recurrent_attention::{RecurrentAttention, expanded};
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::contract::error::ConfigError;
+use crate::contract::placement::{Placement, Role};
+use crate::description::AnyAttention;
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::mechanisms::delta_rule::{self, DeltaOptions, DeltaRule};
+use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::recurrent_attention::{RecurrentAttention, expanded};
 
 /// Configuration of Gated DeltaNet, a [`DeltaRule`] with decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -10,14 +10,14 @@ use burn::tensor::{Device, Tensor};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Query, sigmoid};
 use crate::contract::Check;
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::description::formula::{Query, sigmoid};
+use crate::engine::heads::{merge_heads, split_heads};
+use crate::engine::linear::linear;
 use crate::engine::recurrence::in_32_bits;
 use crate::engine::row_norm::{RowNorm, Scale};
-use crate::error::ConfigError;
-use crate::heads::{merge_heads, split_heads};
-use crate::init::Init;
-use crate::linear::linear;
 
 /// How what a head reads is normalised over its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

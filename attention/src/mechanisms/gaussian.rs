@@ -26,23 +26,26 @@ use serde::{Deserialize, Serialize};
 
 pub use self::kernel::GaussianLogits;
 use self::kernel::Kernel;
-use crate::abilities::{Abilities, Causality};
-use crate::conformance::Formula;
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::engine::{Engine, Executed};
+use crate::contract::error::ConfigError;
+use crate::contract::init;
+use crate::contract::placement::{Placement, Role};
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
-use crate::dropout::dropout;
-use crate::engine::fused::{Part, has_kernels_in_main_memory};
-use crate::engine::{AttentionProgram, Dropout, Engine, Executed, GaussianShape, Weighting, fused, least_sum, reference};
-use crate::error::ConfigError;
-use crate::heads::{merge_heads, split_heads};
-use crate::init;
-use crate::linear::linear;
-use crate::memory::KeyValueState;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::registry::{AnyAttention, AnyLogits, Card, Kind, Mechanism};
-use crate::visibility::{Span, Visibility};
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{AnyAttention, AnyLogits};
+use crate::description::{Card, Kind, Mechanism};
+use crate::engine::dropout::dropout;
+use crate::engine::fused::Part;
+use crate::engine::heads::{merge_heads, split_heads};
+use crate::engine::linear::linear;
+use crate::engine::{AttentionProgram, Dropout, GaussianShape, Weighting, fused, least_sum, reference};
+use crate::softmax_attention::memory::KeyValueState;
+use crate::tensors::main_memory;
 
 /// Whether the weights of a row are divided by their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -282,7 +285,7 @@ impl Gaussian {
         };
         let is_dense = self.kernel.execution == Execution::Dense;
         // Without kernels that skip what is far, fused execution computes all weights.
-        let is_fused = fused::can_attend(&program, engine) && (is_dense || has_kernels_in_main_memory(&program.values.device()));
+        let is_fused = fused::can_attend(&program, engine) && (is_dense || main_memory::has_kernels(&program.values.device()));
         if probe.is_listening() && (is_fused || !is_dense) {
             // The matrix of weights is computed for a probe only, and does not change how the output is computed.
             reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);

@@ -16,25 +16,25 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::abilities::{Abilities, Causality};
-use crate::conformance::formula::{self, Formula, Query};
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::error::ConfigError;
+use crate::contract::init;
+use crate::contract::placement::{Placement, Role};
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Mask, Shown, Span, Visibility, hidden_logit, least_visible_logit};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::dropout::dropout;
-use crate::engine::fused::has_kernels_in_main_memory;
+use crate::description::formula::{self, Formula, Query};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::engine::dropout::dropout;
 use crate::engine::glu::glu;
+use crate::engine::heads::{merge_heads, split_heads};
+use crate::engine::linear::linear;
 use crate::engine::sliding::Sliding;
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
-use crate::error::ConfigError;
-use crate::heads::{merge_heads, split_heads};
-use crate::init;
-use crate::linear::linear;
 use crate::mechanisms::default_sizes::quarter;
-use crate::memory::KeyValueState;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::visibility::{Mask, Shown, Span, Visibility, hidden_logit, least_visible_logit};
+use crate::softmax_attention::memory::KeyValueState;
+use crate::tensors::main_memory;
 
 /// What lightweight and dynamic convolutions differ in from the released code.
 pub(super) const EVEN_KERNELS: &str =
@@ -235,7 +235,7 @@ impl<K: Kernel> KernelAttention<K> {
             // The softmax of one number is 1. With fusion, Burn 0.22.1 generates a kernel that does not compile for a reduction over one element.
             1 => logits * 0.0 + 1.0,
             // With positions before heads a predicted kernel is contiguous, so that the softmax and its gradient copy nothing.
-            _ if has_kernels_in_main_memory(&logits.device()) => softmax(logits.swap_dims(1, 2), 3).swap_dims(1, 2),
+            _ if main_memory::has_kernels(&logits.device()) => softmax(logits.swap_dims(1, 2), 3).swap_dims(1, 2),
             _ => softmax(logits, 3),
         }
     }
@@ -303,7 +303,7 @@ impl<K: Kernel> KernelAttention<K> {
         };
         let is_shown = |row: usize| queries.clone().all(|i| shown(row, i) == Shown::Everything);
         // Elsewhere weights are always multiplied here, which makes them a tensor of its own: with fusion, Burn 0.22.1 multiplies some views wrongly.
-        if has_kernels_in_main_memory(device) && !self.options.renormalise && (0..rows).all(is_shown) {
+        if main_memory::has_kernels(device) && !self.options.renormalise && (0..rows).all(is_shown) {
             return None;
         }
         let heads = if visibility.depends_on_head() { self.heads } else { 1 };

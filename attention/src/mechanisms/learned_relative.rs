@@ -16,18 +16,19 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::relative::distances;
-use crate::conformance::formula::{Formula, Query, dot};
 use crate::contract::Positions;
+use crate::contract::error::ConfigError;
+use crate::contract::init::{self, Init};
+use crate::contract::placement::Placement;
+use crate::contract::visibility::{Span, Visibility};
+use crate::description::AnyLogits;
+use crate::description::formula::{Formula, Query, dot};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
-use crate::error::ConfigError;
-use crate::heads::split_heads;
-use crate::init::{self, Init};
-use crate::linear::linear_at;
-use crate::logits::{LogitFacts, Logits};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism};
-use crate::visibility::{Span, Visibility};
+use crate::softmax_attention::logits::{LogitFacts, Logits};
 
 /// Configuration of [`LearnedRelative`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

@@ -15,13 +15,16 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::Formula;
-use crate::error::ConfigError;
-use crate::init::Init;
-use crate::kernel_attention::{self, EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::description::AnyAttention;
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::mechanisms::kernel_attention::{
+    self, EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
+};
 
 /// Configuration of [`LightweightConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

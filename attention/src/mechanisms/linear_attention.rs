@@ -15,14 +15,15 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, distribution, log_sum_of_products, softmax};
 use crate::contract::Positions;
+use crate::contract::placement::Placement;
+use crate::description::AnyAttention;
+use crate::description::formula::{Formula, distribution, log_sum_of_products, softmax};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
 use crate::engine::elu::elu_plus_one;
 use crate::engine::recurrence::in_32_bits;
-use crate::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::mechanisms::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
 
 /// What channels of queries and keys are mapped to, each by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

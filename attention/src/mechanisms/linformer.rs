@@ -26,24 +26,26 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::abilities::{Abilities, Causality};
-use crate::conformance::formula::Formula;
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::engine::{Engine, Executed};
+use crate::contract::error::ConfigError;
+use crate::contract::init;
+use crate::contract::placement::{Placement, Role};
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Span, Visibility, hidden_logit};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::description::AnyAttention;
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Idle, Kind, Mechanism};
 use crate::engine::fused::{self, Part};
-use crate::engine::{AttentionProgram, Dropout, Engine, Executed, LogitTerms, Weighting, reference};
-use crate::error::ConfigError;
-use crate::heads::{merge_heads, split_heads};
-use crate::init;
-use crate::linear::linear;
+use crate::engine::heads::{merge_heads, split_heads};
+use crate::engine::linear::linear;
+use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
 use crate::mechanisms::default_sizes::quarter;
-use crate::memory::KeyValueState;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::probe::{Observation, Probe};
-use crate::progress::DecodingStart;
-use crate::registry::{AnyAttention, Card, Idle, Kind, Mechanism};
-use crate::sequence_projection::{ProjectionInit, ProjectionKind, SequenceProjection, window_of};
-use crate::visibility::{Span, Visibility, hidden_logit};
+use crate::mechanisms::sequence_projection::{ProjectionInit, ProjectionKind, SequenceProjection, window_of};
+use crate::softmax_attention::memory::KeyValueState;
 
 /// Which projections of the sequence are one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,13 +15,15 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::Formula;
-use crate::error::ConfigError;
+use crate::contract::error::ConfigError;
+use crate::contract::placement::Placement;
+use crate::description::AnyLogits;
+use crate::description::AnyMechanism;
+use crate::description::Formula;
+use crate::description::restricted::{Execution, Restricted, validate_logits};
+use crate::description::{Card, Kind, Mechanism};
 use crate::mechanisms::default_sizes::near_square_root;
-use crate::pattern::Pattern;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
-use crate::restricted::{Execution, Restricted, validate_logits};
+use crate::softmax_attention::pattern::Pattern;
 
 /// Configuration of local attention in one dimension.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

@@ -38,17 +38,18 @@ use self::buckets::{Buckets, Hash};
 use self::chunks::Chunking;
 pub use self::config::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use super::shared_qk::{scaled, unit};
-use crate::abilities::{Abilities, Causality};
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::engine::{Engine, Executed};
+use crate::contract::init::Init;
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Mask, Span, Visibility, hidden_logit};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
-use crate::engine::{AttentionProgram, Dropout, Engine, Executed, LogitTerms, Weighting, fused, reference};
-use crate::heads::{merge_heads, split_heads};
-use crate::init::Init;
-use crate::linear::linear;
-use crate::memory::KeyValueState;
-use crate::probe::{Observation, Probe};
-use crate::progress::DecodingStart;
+use crate::engine::heads::{merge_heads, split_heads};
+use crate::engine::linear::linear;
+use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, fused, reference};
+use crate::softmax_attention::memory::KeyValueState;
 use crate::softmax_attention::tiled_or_dense;
-use crate::visibility::{Mask, Span, Visibility, hidden_logit};
 
 /// LSH attention.
 ///

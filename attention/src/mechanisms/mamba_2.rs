@@ -17,20 +17,21 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::conformance::formula::{Formula, Query, sigmoid, softplus};
+use crate::contract::error::ConfigError;
+use crate::contract::init::{self, Init};
+use crate::contract::placement::Placement;
+use crate::description::AnyAttention;
+use crate::description::formula::{Formula, Query, sigmoid, softplus};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::engine::heads::{merge_heads, repeat_heads, split_heads};
+use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
-use crate::error::ConfigError;
-use crate::gated_norm::HeadNorm;
-use crate::heads::{merge_heads, repeat_heads, split_heads};
-use crate::init::{self, Init};
-use crate::linear::linear;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
-use crate::selective_decay::SelectiveDecay;
-use crate::short_convolution::{self, ShortConvolution};
+use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
+use crate::mechanisms::selective_decay::SelectiveDecay;
+use crate::mechanisms::short_convolution::{self, ShortConvolution};
 
 /// What the authors' code adds to the mean square.
 const EPSILON: f64 = 1e-5;
@@ -338,7 +339,7 @@ mod tests {
     use burn::tensor::TensorData;
 
     use super::*;
-    use crate::placement::Role;
+    use crate::contract::placement::Role;
 
     #[test]
     fn heads_of_a_group_share_keys_and_queries_and_groups_do_not() {

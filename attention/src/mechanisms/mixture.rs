@@ -16,16 +16,18 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::synthesizer_random::SynthesizerRandomConfig;
-use crate::conformance::formula::{self, Formula};
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Losses, Positions};
+use crate::description::AnyLogits;
+use crate::description::AnyMechanism;
+use crate::description::formula::{self, Formula};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
 use crate::engine::LogitTerms;
-use crate::error::ConfigError;
-use crate::init::Init;
-use crate::logits::{LogitFacts, Logits, shared_in_order};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
-use crate::visibility::{Span, Visibility};
+use crate::softmax_attention::logits::{LogitFacts, Logits, shared_in_order};
 
 /// How the members of a mixture are weighted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

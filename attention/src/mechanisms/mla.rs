@@ -24,18 +24,18 @@ use heedful_random::RandomKey;
 
 pub use self::config::MlaConfig;
 use super::rotary::tables::Tables;
-use crate::abilities::{Abilities, Causality};
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::engine::heads::{merge_heads, split_heads};
+use crate::engine::linear::linear;
 use crate::engine::rotation::{PairLayout, rotated};
 use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
-use crate::heads::{merge_heads, split_heads};
-use crate::linear::linear;
-use crate::memory::KeyValueState;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::qk_norm::{HeadNorm, normalised};
+use crate::mechanisms::qk_norm::{HeadNorm, normalised};
+use crate::softmax_attention::memory::KeyValueState;
 use crate::softmax_attention::tiled_or_dense;
-use crate::visibility::{Span, Visibility};
 
 /// Attention to keys and values that are made of a latent.
 ///

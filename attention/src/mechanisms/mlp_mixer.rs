@@ -18,21 +18,22 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::abilities::{Abilities, Causality};
-use crate::conformance::formula::{Formula, Query};
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::Span;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::dropout::dropout;
+use crate::description::AnyAttention;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::description::{Formula, Query};
 use crate::engine::columns_from;
+use crate::engine::dropout::dropout;
 use crate::engine::gelu::{by_error_function, plain_gelu};
-use crate::error::ConfigError;
-use crate::init::Init;
-use crate::logits::{rows_at, starts};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
-use crate::visibility::Span;
+use crate::softmax_attention::logits::{rows_at, starts};
 
 /// Configuration of [`MlpMixer`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

@@ -12,14 +12,15 @@ use burn::tensor::{Device, Tensor};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::abilities::{Abilities, Causality};
-use crate::conformance::formula::{Formula, Query};
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::placement::Placement;
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism, Positioning};
+use crate::description::AnyAttention;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism, Positioning};
+use crate::description::{Formula, Query};
 
 /// Configuration of [`NoAttention`]. There is nothing to choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -21,21 +21,23 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{self, Formula};
+use crate::contract::error::ConfigError;
+use crate::contract::init::{self, Init};
+use crate::contract::placement::Placement;
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Losses, Positions, SinkCache};
+use crate::description::AnyLogits;
+use crate::description::AnyMechanism;
+use crate::description::formula::{self, Formula};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
-use crate::error::ConfigError;
-use crate::heads::split_heads;
-use crate::init::{self, Init};
-use crate::linear::linear;
-use crate::logits::{LogitFacts, Logits, shared_in_order};
-use crate::parameter_formula::ParameterFormula;
-use crate::pattern::Pattern;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
-use crate::visibility::{Span, Visibility};
+use crate::softmax_attention::logits::{LogitFacts, Logits, shared_in_order};
+use crate::softmax_attention::pattern::Pattern;
 
 /// What has a gate of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,16 +15,17 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, dot, log_sum_of_products, softmax};
 use crate::contract::Positions;
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::description::AnyAttention;
+use crate::description::formula::{Formula, dot, log_sum_of_products, softmax};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::engine::linear::projected;
 use crate::engine::recurrence::in_32_bits;
-use crate::error::ConfigError;
-use crate::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
-use crate::init::Init;
-use crate::linear::projected;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::mechanisms::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
 
 /// What is added to features that may all be 0.
 const FLOOR: f64 = 1e-3;
@@ -335,7 +336,7 @@ mod tests {
 
     #[test]
     fn wide_heads_do_not_overflow() {
-        let placement = Placement::new(crate::placement::Role::Encoder, 256, 1);
+        let placement = Placement::new(crate::contract::placement::Role::Encoder, 256, 1);
         let features = PerformerConfig::default().init(&placement, &RandomKey::from_seed(1), &Device::flex()).features;
         let directions: Vec<f32> = features.directions.value().narrow(0, 0, 1).into_data().try_to_vec().unwrap();
         // The element of which the exponent is the greatest there is: the direction itself.
@@ -346,7 +347,7 @@ mod tests {
 
     #[test]
     fn calls_with_a_key_draw_anew_where_they_are_to() {
-        let placement = Placement::new(crate::placement::Role::Encoder, 16, 2);
+        let placement = Placement::new(crate::contract::placement::Role::Encoder, 16, 2);
         let init = |directions| {
             let config = PerformerConfig::default().with_directions(directions);
             config.init(&placement, &RandomKey::from_seed(1), &Device::flex()).features

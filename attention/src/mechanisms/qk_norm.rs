@@ -12,12 +12,12 @@ use burn::tensor::{DType, Device, Tensor};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::Query;
 use crate::contract::Check;
-use crate::error::ConfigError;
-use crate::init::Init;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::description::Query;
+use crate::description::parameter_formula::ParameterFormula;
 
 /// How queries and keys are normalised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,8 +140,8 @@ mod tests {
     use burn::nn::{LayerNormConfig, RmsNormConfig};
 
     use super::*;
-    use crate::placement::Role;
-    use crate::read::read;
+    use crate::contract::placement::Role;
+    use crate::tensors::read::read;
 
     /// Two rows of two heads of width 3.
     fn heads(device: &Device) -> Tensor<3> {

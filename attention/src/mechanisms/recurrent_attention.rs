@@ -13,17 +13,17 @@ use burn::tensor::{Device, Tensor, TensorData};
 use heedful_random::RandomKey;
 
 pub(super) use self::formula::{PlainRecurrence, real};
-use crate::abilities::{Abilities, Causality};
+use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::engine::{Engine, Executed};
+use crate::contract::init;
+use crate::contract::placement::Placement;
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::dropout::dropout;
+use crate::engine::dropout::dropout;
+use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits};
-use crate::engine::{Engine, Executed};
-use crate::init;
-use crate::linear::linear;
-use crate::placement::Placement;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
-use crate::visibility::{Span, Visibility};
 
 /// Consecutive elements, and what a mechanism knows of their surroundings.
 #[derive(Debug)]

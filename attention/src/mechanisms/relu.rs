@@ -17,11 +17,13 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::Formula;
+use crate::contract::error::ConfigError;
+use crate::contract::placement::Placement;
+use crate::description::AnyLogits;
+use crate::description::AnyMechanism;
+use crate::description::Formula;
+use crate::description::{Card, Kind, Mechanism};
 use crate::engine::Normaliser;
-use crate::error::ConfigError;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 
 /// The name of the square.
 const SQUARED: &str = "relu-squared";

@@ -15,18 +15,19 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, Query};
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::{Placement, Role};
+use crate::description::AnyAttention;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::description::{Formula, Query};
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear;
 use crate::engine::recurrence::Recurrence;
 use crate::engine::rotation::{PairLayout, rotated};
-use crate::error::ConfigError;
-use crate::gated_norm::{self, GatedNorm, HeadNorm};
-use crate::heads::split_heads;
-use crate::init::Init;
-use crate::linear::linear;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::mechanisms::gated_norm::{self, GatedNorm, HeadNorm};
+use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 
 /// What the authors' code adds to mean squares.
 const EPSILON: f64 = 1e-6;

@@ -29,21 +29,22 @@ use serde::{Deserialize, Serialize};
 pub use self::scaling::RotaryScaling;
 use self::tables::Tables;
 use super::qk_norm::{HeadNorm, QkNorm, normalised};
-use crate::conformance::Formula;
+use crate::contract::error::ConfigError;
+use crate::contract::init;
+use crate::contract::placement::{Placement, Role};
+use crate::contract::visibility::Span;
 use crate::contract::{Positions, SinkCache};
+use crate::description::AnyLogits;
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism, Positioning};
 use crate::engine::LogitTerms;
+use crate::engine::heads::{repeat_heads, split_heads};
+use crate::engine::linear::linear_at;
 pub use crate::engine::rotation::PairLayout;
 use crate::engine::rotation::rotated;
-use crate::error::ConfigError;
-use crate::heads::{repeat_heads, split_heads};
-use crate::init;
-use crate::linear::linear_at;
-use crate::logits::{LogitFacts, Logits};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
-use crate::sink_columns::SinkColumns;
-use crate::visibility::Span;
+use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::sink_columns::SinkColumns;
 
 /// Configuration of [`Rotary`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -307,7 +308,7 @@ impl Logits for Rotary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::AnyMechanism;
+    use crate::description::AnyMechanism;
 
     fn refused(config: RotaryConfig, head_width: usize) -> String {
         let place = Placement::new(Role::Decoder, 8, 2).with_head_width(Some(head_width));

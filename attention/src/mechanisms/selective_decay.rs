@@ -7,11 +7,11 @@ use burn::tensor::{Device, Tensor, TensorData};
 use heedful_random::RandomKey;
 use rand::RngExt;
 
+use crate::contract::init;
+use crate::contract::placement::Placement;
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear;
 use crate::engine::recurrence::in_32_bits;
-use crate::heads::split_heads;
-use crate::init;
-use crate::linear::linear;
-use crate::placement::Placement;
 
 /// First step sizes of decays lie between these, evenly on a logarithmic scale.
 const STEPS: [f64; 2] = [1e-3, 0.1];
@@ -64,7 +64,7 @@ impl SelectiveDecay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::Role;
+    use crate::contract::placement::Role;
 
     #[test]
     fn first_decays_are_those_of_the_paper() {

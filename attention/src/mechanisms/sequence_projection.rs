@@ -6,10 +6,10 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
+use crate::contract::init::Init;
+use crate::contract::visibility::{Span, hidden_logit};
 use crate::engine::columns_from;
-use crate::init::Init;
-use crate::logits::starts;
-use crate::visibility::{Span, hidden_logit};
+use crate::softmax_attention::logits::starts;
 
 /// How positions become slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,18 +20,19 @@ use serde::{Deserialize, Serialize};
 
 use super::lsh::Scale;
 use super::relative::distances;
-use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
+use crate::contract::init;
+use crate::contract::placement::Placement;
+use crate::contract::visibility::Span;
+use crate::description::AnyLogits;
+use crate::description::formula::{Formula, dot};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism, Positioning};
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear;
 use crate::engine::row_norm::{self, RowNorm};
 use crate::engine::{Content, LogitTerms};
-use crate::heads::split_heads;
-use crate::init;
-use crate::linear::linear;
-use crate::logits::{LogitFacts, Logits};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
-use crate::visibility::Span;
+use crate::softmax_attention::logits::{LogitFacts, Logits};
 
 /// Configuration of [`SharedQk`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

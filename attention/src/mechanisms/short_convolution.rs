@@ -8,13 +8,13 @@ use burn::nn::Linear;
 use burn::tensor::{DType, Device, Tensor};
 use heedful_random::RandomKey;
 
-use crate::conformance::formula::{Query, sigmoid};
+use crate::contract::init::Init;
+use crate::description::formula::{Query, sigmoid};
 use crate::engine::convolution::Convolution;
-use crate::engine::fused::has_kernels_in_main_memory;
-use crate::heads::split_heads;
-use crate::init::Init;
-use crate::linear::linear;
-use crate::recurrent_attention::Stretch;
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear;
+use crate::mechanisms::recurrent_attention::Stretch;
+use crate::tensors::main_memory;
 
 /// A convolution of each channel with the latest elements, and a SiLU.
 #[derive(Module, Debug)]
@@ -54,7 +54,7 @@ impl ShortConvolution {
             end = channels.end;
             (x, channels, heads)
         });
-        if !(has_kernels_in_main_memory(&x.device()) && x.dtype() == DType::F32) {
+        if !(main_memory::has_kernels(&x.device()) && x.dtype() == DType::F32) {
             // One convolution of all channels: to copy parts takes less time than several times as many tensor operations.
             let all = Tensor::cat(parts.each_ref().map(|(x, ..)| x.clone()).into(), 2);
             let all = self.forward(all, stretch);
@@ -130,8 +130,8 @@ pub(super) fn projection(query: &Query, map: &str, head: usize, width: usize, fi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heads::merge_heads;
-    use crate::init;
+    use crate::contract::init;
+    use crate::engine::heads::merge_heads;
 
     /// `[1, N, 2]` from `start` on.
     fn numbers(start: usize, length: usize) -> Tensor<3> {

@@ -16,18 +16,19 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{self, Formula, Query};
+use crate::contract::error::ConfigError;
+use crate::contract::init;
+use crate::contract::placement::{Placement, Role};
+use crate::description::AnyAttention;
+use crate::description::formula::{self, Formula, Query};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
-use crate::error::ConfigError;
-use crate::gated_norm::{self, GatedNorm, HeadNorm};
-use crate::heads::split_heads;
-use crate::init;
-use crate::linear::linear;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, expanded, real};
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
-use crate::short_convolution::{self, ShortConvolution};
+use crate::mechanisms::gated_norm::{self, GatedNorm, HeadNorm};
+use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, expanded, real};
+use crate::mechanisms::short_convolution::{self, ShortConvolution};
 
 /// What the released code adds to mean squares.
 const EPSILON: f64 = 1e-5;

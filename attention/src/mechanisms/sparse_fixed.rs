@@ -23,14 +23,16 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::Formula;
-use crate::error::ConfigError;
+use crate::contract::error::ConfigError;
+use crate::contract::placement::{Placement, Role};
+use crate::description::AnyLogits;
+use crate::description::AnyMechanism;
+use crate::description::Formula;
+use crate::description::restricted::{Execution, Restricted, validate_logits};
+use crate::description::{Card, Kind, Mechanism};
 use crate::mechanisms::default_sizes::{near_root, quarter};
 use crate::mechanisms::sparse_strided::factors;
-use crate::pattern::{Factorised, Integration, Pattern, turn};
-use crate::placement::{Placement, Role};
-use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
-use crate::restricted::{Execution, Restricted, validate_logits};
+use crate::softmax_attention::pattern::{Factorised, Integration, Pattern, turn};
 
 /// Configuration of the fixed Sparse Transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -22,13 +22,15 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, Query};
-use crate::error::ConfigError;
+use crate::contract::error::ConfigError;
+use crate::contract::placement::{Placement, Role};
+use crate::description::AnyLogits;
+use crate::description::AnyMechanism;
+use crate::description::restricted::{Execution, Restricted, validate_logits};
+use crate::description::{Card, Kind, Mechanism};
+use crate::description::{Formula, Query};
 use crate::mechanisms::default_sizes::near_root;
-use crate::pattern::{Factorised, Integration, Pattern, turn};
-use crate::placement::{Placement, Role};
-use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
-use crate::restricted::{Execution, Restricted, validate_logits};
+use crate::softmax_attention::pattern::{Factorised, Integration, Pattern, turn};
 
 /// Configuration of the strided Sparse Transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -25,14 +25,16 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::Formula;
 use crate::contract::SinkCache;
-use crate::error::ConfigError;
+use crate::contract::error::ConfigError;
+use crate::contract::placement::{Placement, Role};
+use crate::description::AnyLogits;
+use crate::description::AnyMechanism;
+use crate::description::Formula;
+use crate::description::restricted::{Execution, Restricted, validate_logits};
+use crate::description::{Card, Kind, Mechanism, Positioning};
 use crate::mechanisms::default_sizes::quarter;
-use crate::pattern::Pattern;
-use crate::placement::{Placement, Role};
-use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, Positioning};
-use crate::restricted::{Execution, Restricted, validate_logits};
+use crate::softmax_attention::pattern::Pattern;
 
 /// Configuration of StreamingLLM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

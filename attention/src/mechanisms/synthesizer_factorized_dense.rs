@@ -16,18 +16,19 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
+use crate::contract::error::ConfigError;
+use crate::contract::init::{self, Init};
+use crate::contract::placement::Placement;
+use crate::contract::visibility::Span;
+use crate::description::AnyLogits;
+use crate::description::formula::{Formula, dot};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear;
 use crate::engine::{Kronecker, LogitTerms};
-use crate::error::ConfigError;
-use crate::heads::split_heads;
-use crate::init::{self, Init};
-use crate::linear::linear;
-use crate::logits::{LogitFacts, Logits, starts};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism};
-use crate::visibility::Span;
+use crate::softmax_attention::logits::{LogitFacts, Logits, starts};
 
 /// Configuration of [`SynthesizerFactorizedDense`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

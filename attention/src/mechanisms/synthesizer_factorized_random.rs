@@ -12,18 +12,19 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::contract::visibility::Span;
+use crate::description::AnyLogits;
+use crate::description::formula::{Formula, dot};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Idle, Kind, Mechanism};
 use crate::engine::LogitTerms;
-use crate::error::ConfigError;
-use crate::init::Init;
-use crate::logits::{LogitFacts, Logits, rows_at};
 use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, Card, Idle, Kind, Mechanism};
-use crate::visibility::Span;
+use crate::softmax_attention::logits::{LogitFacts, Logits, rows_at};
 
 /// Configuration of [`SynthesizerFactorizedRandom`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -15,16 +15,17 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::Formula;
 use crate::contract::Positions;
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::contract::visibility::Span;
+use crate::description::AnyLogits;
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
 use crate::engine::{LogitTerms, columns_from};
-use crate::error::ConfigError;
-use crate::init::Init;
-use crate::logits::{LogitFacts, Logits, rows_at, starts};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism};
-use crate::visibility::Span;
+use crate::softmax_attention::logits::{LogitFacts, Logits, rows_at, starts};
 
 /// Name of the random synthesizer that is not trained.
 const FIXED: &str = "synthesizer-random-fixed";

@@ -20,18 +20,19 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::relative::distances;
-use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::{Placement, Role};
+use crate::contract::visibility::Span;
+use crate::description::AnyLogits;
+use crate::description::formula::{Formula, dot};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
-use crate::error::ConfigError;
-use crate::heads::split_heads;
-use crate::init::Init;
-use crate::linear::linear_at;
-use crate::logits::{LogitFacts, Logits};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::registry::{AnyLogits, Card, Kind, Mechanism};
-use crate::visibility::Span;
+use crate::softmax_attention::logits::{LogitFacts, Logits};
 
 /// Configuration of [`T5Bias`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -250,7 +251,7 @@ impl Logits for T5Bias {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::AnyMechanism;
+    use crate::description::AnyMechanism;
 
     /// The first distance of each bucket.
     fn begins(buckets: Buckets, sign: i64) -> Vec<usize> {

@@ -21,17 +21,19 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::array::Array;
-use crate::conformance::formula::{self, Formula};
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::contract::probe::{Observation, Probe};
 use crate::contract::{Losses, Pairs, Positions, SinkCache};
+use crate::description::AnyMechanism;
+use crate::description::array::Array;
+use crate::description::formula::{self, Formula};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{AnyAttention, AnyLogits};
+use crate::description::{Card, Kind, Mechanism};
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
-use crate::error::ConfigError;
-use crate::init::Init;
-use crate::logits::{LogitFacts, Logits};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::probe::{Observation, Probe};
-use crate::registry::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+use crate::softmax_attention::logits::{LogitFacts, Logits};
 use crate::softmax_attention::{HeadCall, Heads, SoftmaxAttention};
 
 /// How the numbers begin by which heads mix.
@@ -283,7 +285,7 @@ impl Heads for TalkingHeads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::Role;
+    use crate::contract::placement::Role;
 
     #[test]
     fn what_mixes_nothing_or_is_no_single_softmax_is_refused() {

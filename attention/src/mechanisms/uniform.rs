@@ -12,14 +12,15 @@ use burn::tensor::{Device, Tensor};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::formula::Formula;
 use crate::contract::Positions;
+use crate::contract::placement::Placement;
+use crate::contract::visibility::Span;
+use crate::description::AnyLogits;
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism, Positioning};
 use crate::engine::LogitTerms;
-use crate::logits::{LogitFacts, Logits};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
-use crate::visibility::Span;
+use crate::softmax_attention::logits::{LogitFacts, Logits};
 
 /// Configuration of [`Uniform`]. There is nothing to choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

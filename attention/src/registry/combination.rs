@@ -1,10 +1,9 @@
 //! What can be combined with what, and where each mechanism can stand.
 //!
 //! The cards of mechanisms decide; nothing here lists them by name.
-
-use super::{AnyMechanism, Kind};
-use crate::error::ConfigError;
-use crate::placement::{Placement, Role};
+use crate::contract::error::ConfigError;
+use crate::contract::placement::{Placement, Role};
+use crate::description::{AnyMechanism, Kind};
 
 impl AnyMechanism {
     /// Of what stands behind an `@`, the mechanism whose logits it is over.
@@ -185,9 +184,9 @@ mod tests {
     use heedful_random::RandomKey;
 
     use super::*;
-    use crate::abilities::Causality;
     use crate::contract::Attention;
-    use crate::registry::Card;
+    use crate::contract::abilities::Causality;
+    use crate::description::Card;
 
     #[test]
     fn what_a_line_says_is_what_is_built() {

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{AnyMechanism, Kind, entries};
-use crate::error::ConfigError;
+use super::entries;
+use crate::contract::error::ConfigError;
+use crate::description::{AnyMechanism, Kind};
 
 impl AnyMechanism {
     /// Names of all families, as they stand in the field `name` of configurations.

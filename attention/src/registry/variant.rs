@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::AnyMechanism;
-use crate::error::ConfigError;
+use crate::contract::error::ConfigError;
+use crate::description::AnyMechanism;
 
 /// The field of a table that says which mechanism it is.
 const NAME: &str = "name";
@@ -21,11 +21,11 @@ impl AnyMechanism {
     ///
     /// ```
     /// use heedful_attention::mechanisms::linformer::LinformerConfig;
-    /// use heedful_attention::registry::AnyMechanism;
+    /// use heedful_attention::description::AnyMechanism;
     ///
     /// let linformer: AnyMechanism = "linformer{rank=16}".parse()?;
     /// assert_eq!(linformer.get::<LinformerConfig>().unwrap().rank, Some(16));
-    /// # Ok::<(), heedful_attention::error::ConfigError>(())
+    /// # Ok::<(), heedful_attention::contract::error::ConfigError>(())
     /// ```
     ///
     /// # Errors

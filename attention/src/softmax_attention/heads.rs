@@ -7,12 +7,12 @@ use burn::tensor::Tensor;
 use heedful_random::RandomKey;
 
 use super::{Weighing, seen_pairs};
+use crate::contract::engine::Engine;
+use crate::contract::init::Init;
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Losses, Pairs, Positions, SinkCache};
-use crate::engine::Engine;
-use crate::init::Init;
-use crate::logits::{LogitFacts, Logits};
-use crate::probe::{Observation, Probe};
-use crate::visibility::{Span, Visibility};
+use crate::softmax_attention::logits::{LogitFacts, Logits};
 
 /// What was seen at the latest call. Steps of training ask for the same again and again, and masks and tiles are kept with what they are of.
 pub(crate) type Latest = Arc<Mutex<Option<Visibility>>>;

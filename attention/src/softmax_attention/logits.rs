@@ -5,13 +5,13 @@ use std::sync::Arc;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Int, Tensor, TensorData};
 
+use crate::contract::init::Init;
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Losses, Positions, SinkCache};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
-use crate::init::Init;
-use crate::pattern::Pattern;
-use crate::visibility::{Span, Visibility};
+use crate::softmax_attention::pattern::Pattern;
 
 /// Scores of keys for queries, per head.
 ///
@@ -37,7 +37,7 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     }
 
     /// What is remembered of each position that may be attended to, `[B, G, K, R]` from `[B, K, C]` with the positions of these elements, in `G` heads of keys
-    /// ([`Placement::kv_heads`](crate::placement::Placement::kv_heads)). Keys that depend on their absolute position, such as rotated ones, are remembered as
+    /// ([`Placement::kv_heads`](crate::contract::placement::Placement::kv_heads)). Keys that depend on their absolute position, such as rotated ones, are remembered as
     /// they are here. Default: `None`, the scores do not depend on the content of keys.
     fn keys(&self, _memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
         None
@@ -49,7 +49,7 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     }
 
     /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys. `keys` is what [`keys`](Self::keys) returned, `[B, G, K, R]`, which terms may hold as it
-    /// is: heads of a group read one head. [`repeat_heads`](crate::heads::repeat_heads) copies it for each head where heads make something else of it.
+    /// is: heads of a group read one head. [`repeat_heads`](crate::engine::heads::repeat_heads) copies it for each head where heads make something else of it.
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
 
     /// Factors of what the heads give for queries `[B, Q, C]`, `[B, H, Q, D]`, or `[B, H, Q, 1]` of whole heads: gates between the sums of values and the output
@@ -136,7 +136,7 @@ pub(crate) fn shared_in_order<L: Logits>(own: Vec<L>, earlier: &[L]) -> Vec<L> {
 /// Facts about logits. By default they score the keys of their own sequence, of any length, from positions and queries alone.
 ///
 /// ```
-/// # use heedful_attention::logits::LogitFacts;
+/// # use heedful_attention::softmax_attention::logits::LogitFacts;
 /// let facts = LogitFacts::default().with_keys().with_max_length(512);
 /// assert!(facts.remembers_keys && !facts.cross_attention);
 /// ```

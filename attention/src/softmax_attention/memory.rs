@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use burn::tensor::Tensor;
 
+use crate::contract::progress::{DecodingStart, MemoryRows, Progress};
+use crate::contract::visibility::selected;
 use crate::contract::{AttentionInput, SinkCache};
-use crate::engine::fused::has_kernels_in_main_memory;
-use crate::progress::{DecodingStart, MemoryRows, Progress};
-use crate::visibility::selected;
+use crate::tensors::main_memory;
 
 /// State of the mechanisms that remember a value, and possibly a key, for each position.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl Remembered {
     fn followed_by(self, new: Tensor<4>, sinks: usize, reach: usize, capacity: usize) -> Self {
         // Where Burn 0.22.1 fuses operations, convolutions and banded Gaussians got wrong numbers after a step that assigned to the room in place, and right
         // ones where it was copied. What mechanisms with a limited reach keep is little enough to be copied.
-        let in_place = reach == usize::MAX || has_kernels_in_main_memory(&new.device());
+        let in_place = reach == usize::MAX || main_memory::has_kernels(&new.device());
         let Self { mut room, start: held_from, length: held } = self;
         let sinks = sinks.min(held);
         let kept = reach.min(held - sinks);
@@ -193,7 +193,7 @@ mod tests {
     use burn::backend::{DispatchKindConversion, DispatchTensor, Flex};
     use burn::tensor::{Device, TensorData};
 
-    use crate::visibility::Visibility;
+    use crate::contract::visibility::Visibility;
 
     fn numbers(x: Tensor<4>) -> Vec<f32> {
         x.into_data().try_to_vec().unwrap()
@@ -274,7 +274,7 @@ mod tests {
     /// Where the numbers of a tensor begin in main memory.
     fn address(numbers: &Tensor<4>) -> *const f32 {
         let tensor = <DispatchTensor as DispatchKindConversion<Flex>>::try_into_backend(numbers.clone().into_dispatch());
-        crate::main_memory::numbers(&tensor.expect("the tensor is one of flex").float()).as_ptr()
+        crate::tensors::main_memory::numbers(&tensor.expect("the tensor is one of flex").float()).as_ptr()
     }
 
     #[test]

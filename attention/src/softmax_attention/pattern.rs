@@ -2,7 +2,7 @@
 //! are ever scored.
 //!
 //! A pattern counts positions in the sequence without padding, and says nothing about the future: causality is the model's, and both hold together.
-//! [`Restricted`](crate::restricted::Restricted) puts a pattern over logits.
+//! [`Restricted`](crate::description::restricted::Restricted) puts a pattern over logits.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::grouping::Grouping;
 use crate::contract::Check;
-use crate::error::ConfigError;
+use crate::contract::error::ConfigError;
 
 mod grouping;
 
@@ -20,7 +20,7 @@ mod grouping;
 ///
 /// # Example
 /// ```
-/// use heedful_attention::pattern::Pattern;
+/// use heedful_attention::softmax_attention::pattern::Pattern;
 ///
 /// /// Every query sees the keys of its own colour on a chequered strip.
 /// #[derive(Debug)]

@@ -5,9 +5,9 @@
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
+use crate::contract::visibility::Span;
 use crate::contract::{Positions, SinkCache};
 use crate::engine::LogitTerms;
-use crate::visibility::Span;
 
 /// The sinks among the keys of a span, and where its queries stand before them.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl SinkColumns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::read;
+    use crate::tensors::read::read;
 
     const CACHE: SinkCache = SinkCache { sinks: 2, window: 3 };
 

@@ -1,8 +1,8 @@
 //! Slopes of the non-linearities that mechanisms and models are made of, against double precision on every backend.
 
 use burn::tensor::{Tensor, activation};
-use heedful_attention::gelu::gelu;
-use heedful_attention::read::read;
+use heedful_attention::engine::gelu::gelu;
+use heedful_attention::tensors::read::read;
 use libm::erf;
 
 use crate::backends::backends;

@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, AttentionInput};
+use heedful_attention::description::AnyLogits;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::restricted::{Execution, Restricted};
 use heedful_attention::engine::blocked::{Blocks, attend_blocks, attend_parts};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Normaliser, Ramp, SoftSpan, Weighting, reference};
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
-use heedful_attention::pattern::Pattern;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::{AnyLogits, AnyMechanism};
-use heedful_attention::restricted::{Execution, Restricted};
 use heedful_attention::softmax_attention::SoftmaxAttention;
-use heedful_attention::visibility::{Span, Visibility};
+use heedful_attention::softmax_attention::pattern::Pattern;
 use heedful_random::RandomKey;
 
 use crate::array::{Array, same};

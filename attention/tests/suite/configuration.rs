@@ -1,8 +1,12 @@
 //! Configurations: files, names, and what is refused.
 
+use heedful_attention::contract::error::ConfigError;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::error::ConfigError;
-use heedful_attention::kernel_attention::KernelSizes;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::Kind;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
 use heedful_attention::mechanisms::base_conv::BaseConvConfig;
@@ -10,6 +14,7 @@ use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::entmax::EntmaxConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::gmlp::GmlpConfig;
+use heedful_attention::mechanisms::kernel_attention::KernelSizes;
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::LinformerConfig;
@@ -25,10 +30,6 @@ use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::{AnyMechanism, Kind};
-use heedful_attention::visibility::Visibility;
 use heedful_random::RandomKey;
 
 use crate::array::{Array, finite};

@@ -2,11 +2,11 @@
 
 use heedful_attention::conformance::{Property, two_devices_agree};
 use heedful_attention::contract::Attention;
-use heedful_attention::engine::Engine;
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::mechanisms::lsh::LshConfig;
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::visibility::Visibility;
 
 use crate::array::Array;
 use crate::backends::{Backend, backends, flex};

@@ -2,8 +2,12 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::arithmetic::multiplications;
-use heedful_attention::conformance::PlainAttention;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Observation;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::PlainAttention;
+use heedful_attention::description::arithmetic::multiplications;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::mechanisms::aft::AftConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
@@ -17,11 +21,8 @@ use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::mechanisms::streaming_llm::StreamingLlmConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
-use heedful_attention::placement::{Placement, Role};
 use heedful_attention::prelude::*;
-use heedful_attention::probe::Observation;
-use heedful_attention::read::read;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
+use heedful_attention::tensors::read::read;
 
 use crate::backends::flex;
 use crate::subject::Subject;

@@ -1,6 +1,6 @@
 //! Every mechanism against the formula of its paper, in more shapes than the suite asks for.
 
-use heedful_attention::conformance::PlainAttention;
+use heedful_attention::description::PlainAttention;
 
 use crate::backends::flex;
 use crate::variants::variants;

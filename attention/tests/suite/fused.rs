@@ -5,16 +5,17 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::Subject;
 use heedful_attention::contract::AttentionInput;
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::{Span, Visibility};
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::{
-    AttentionProgram, Bias, Content, Dropout, Engine, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Normaliser, Ramp, SoftCap,
-    SoftSpan, Weighting, reference,
+    AttentionProgram, Bias, Content, Dropout, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Normaliser, Ramp, SoftCap, SoftSpan,
+    Weighting, reference,
 };
 use heedful_attention::mechanisms::cosformer::CosformerConfig;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyMechanism;
-use heedful_attention::visibility::{Span, Visibility};
 use heedful_random::RandomKey;
 
 use crate::array::{Array, finite, same};
@@ -362,7 +363,7 @@ fn long_rows_of_large_logits_stay_finite() {
 }
 
 /// All mechanisms as they are by default, at a length of several tiles.
-fn long_subjects(device: &Device) -> impl Iterator<Item = (String, Subject<heedful_attention::registry::AnyAttention>)> {
+fn long_subjects(device: &Device) -> impl Iterator<Item = (String, Subject<heedful_attention::description::AnyAttention>)> {
     let device = device.clone();
     AnyMechanism::all().into_iter().map(move |config| {
         let role = if config.can_be_causal() { Role::Decoder } else { Role::Encoder };

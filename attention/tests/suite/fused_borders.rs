@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::engine::fused::Part;
 use heedful_attention::engine::{AttentionProgram, LogitTerms, Weighting, fused, reference};
-use heedful_attention::probe::Probe;
-use heedful_attention::visibility::{Span, Visibility};
 
 use crate::array::{Array, same};
 use crate::backends::backends;

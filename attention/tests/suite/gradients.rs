@@ -1,13 +1,13 @@
 //! Gradients against central differences of the formula in double precision.
 
-use heedful_attention::conformance::PlainAttention;
-use heedful_attention::conformance::view::{View, views};
 use heedful_attention::contract::Attention;
+use heedful_attention::description::view::{View, views};
+use heedful_attention::description::{Case, PlainAttention};
 
 use crate::array::same;
 use crate::backends::{backends, flex};
 use crate::properties::Outcome;
-use crate::subject::{Case, Subject, coefficients};
+use crate::subject::{Subject, coefficients};
 use crate::variants::variants;
 
 /// Step of the differences: their error is about its square.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::engine::fused::{self, Order, Part};
+use heedful_attention::engine::heads::repeat_heads;
 use heedful_attention::engine::{AttentionProgram, Bias, Content, Dropout, LogitTerms, Normaliser, Ramp, SoftSpan, Weighting, reference};
-use heedful_attention::heads::repeat_heads;
-use heedful_attention::probe::Probe;
-use heedful_attention::visibility::{Span, Visibility};
 use heedful_random::RandomKey;
 
 use crate::array::{Array, same};

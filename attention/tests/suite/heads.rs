@@ -4,11 +4,11 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::Positions;
-use heedful_attention::logits::{LogitFacts, Logits};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
 use heedful_attention::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use heedful_attention::mechanisms::uniform::{Uniform, UniformConfig};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
+use heedful_attention::softmax_attention::logits::{LogitFacts, Logits};
 use heedful_attention::softmax_attention::{HeadCall, Heads, SoftmaxAttention};
 use heedful_random::RandomKey;
 

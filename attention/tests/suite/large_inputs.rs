@@ -3,24 +3,25 @@
 //! A logit of a thousand that is rounded to 32 bits moves weights more than one of 1. How far numbers may differ is therefore asked of the formula itself: by as
 //! much as its result moves when inputs and parameters are rounded in another way.
 
-use heedful_attention::conformance::PlainAttention;
-use heedful_attention::conformance::view::{View, views};
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::engine::Engine;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::PlainAttention;
+use heedful_attention::description::view::{View, views};
+use heedful_attention::description::{AnyAttention, Case};
 use heedful_attention::mechanisms::linear_attention::LinearAttentionConfig;
 use heedful_attention::mechanisms::performer::PerformerConfig;
 use heedful_attention::mechanisms::softpick::SoftpickConfig;
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::Visibility;
 use heedful_random::RandomKey;
 
 use crate::array::{Array, finite};
 use crate::backends::{backends, flex};
 use crate::properties::Outcome;
-use crate::subject::{Case, Subject, coefficients};
+use crate::subject::{Subject, coefficients};
 use crate::variants::{Variant, placement, variants};
 
 const FACTORS: [f64; 4] = [1.0, 30.0, 100.0, 300.0];

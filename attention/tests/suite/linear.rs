@@ -4,9 +4,9 @@ use burn::backend::Dispatch;
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
-use heedful_attention::init::{self, Init};
-use heedful_attention::linear::{Products, linear, projected};
-use heedful_attention::read::read;
+use heedful_attention::contract::init::{self, Init};
+use heedful_attention::engine::linear::{Products, linear, projected};
+use heedful_attention::tensors::read::read;
 use heedful_random::RandomKey;
 
 use crate::backends::backends;

@@ -18,12 +18,13 @@
 //! * [`span_ends`] is about gradients of spans where they have no derivative.
 //! * [`sabotage`] breaks an attention in one way after the other and shows that the property in question notices.
 
-use heedful_attention::conformance::{array, properties, subject};
+use heedful_attention::conformance::{properties, subject};
+use heedful_attention::description::array;
 
 /// The arm for the type of a mechanism's configuration.
 macro_rules! by_type {
     ($config:expr; $($name:pat_param in $type:ty => $arm:expr),*; else => $default:expr) => {{
-        let mechanism: &heedful_attention::registry::AnyMechanism = $config;
+        let mechanism: &heedful_attention::description::AnyMechanism = $config;
         $(if let Some($name) = mechanism.get::<$type>() { $arm } else)* { $default }
     }};
 }

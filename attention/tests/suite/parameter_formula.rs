@@ -2,6 +2,9 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::mechanisms::aft::AftConfig;
 use heedful_attention::mechanisms::base_conv::BaseConvConfig;
@@ -25,9 +28,6 @@ use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::mechanisms::t5_bias::T5BiasConfig;
-use heedful_attention::parameter_formula::ParameterCount;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::AnyMechanism;
 use heedful_random::RandomKey;
 
 use crate::variants::{parse, variants};

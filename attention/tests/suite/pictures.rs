@@ -1,6 +1,6 @@
 //! The pictures in the documentation are those of the mechanisms as they are.
 
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 
 // The test draws with the functions of the example that writes the pictures; the example's `main` is not called here.
 #[path = "../../examples/pictures.rs"]

@@ -1,7 +1,7 @@
 //! Numbers that were read stay as they were, whatever runs afterwards.
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 
 #[cfg(feature = "wgpu")]
 use crate::backends::wgpu;

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor};
+use heedful_attention::description::Kind;
 use heedful_attention::prelude::{AnyMechanism, AttentionConfig, Mask};
-use heedful_attention::registry::{Kind, letters, names_and_aliases};
+use heedful_attention::registry::{letters, names_and_aliases};
 
 // The test writes with the functions of the example that writes the pages; the example's `main` is not called here.
 #[path = "../../examples/mechanism_pages.rs"]

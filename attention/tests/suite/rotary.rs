@@ -4,12 +4,12 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::Positions;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::visibility::Span;
 use heedful_attention::engine::LogitTerms;
-use heedful_attention::logits::{LogitFacts, Logits};
 use heedful_attention::mechanisms::rotary::{Rotary, RotaryConfig};
-use heedful_attention::placement::{Placement, Role};
 use heedful_attention::softmax_attention::SoftmaxAttention;
-use heedful_attention::visibility::Span;
+use heedful_attention::softmax_attention::logits::{LogitFacts, Logits};
 use heedful_random::RandomKey;
 
 use crate::backends::flex;

@@ -8,9 +8,10 @@
 use std::sync::Arc;
 
 use burn::tensor::{Bool, Device, FloatDType, Tensor, TensorData};
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::engine::fused::{self, Part};
-use heedful_attention::engine::{AttentionProgram, Engine, LogitTerms, Normaliser, Weighting};
-use heedful_attention::visibility::{Span, Visibility};
+use heedful_attention::engine::{AttentionProgram, LogitTerms, Normaliser, Weighting};
 
 use crate::array::{Array, same};
 use crate::backends::flex;

@@ -4,20 +4,21 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, AttentionInput};
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::case::parameters;
 use heedful_attention::engine::blocked::{Blocks, attend_parts};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyMechanism;
-use heedful_attention::visibility::{Span, Visibility};
 use heedful_random::RandomKey;
 
 use crate::array::{Array, same};
 use crate::backends::{backends, flex};
-use crate::subject::{coefficients, parameters};
+use crate::subject::coefficients;
 use crate::variants::{parse, placement};
 
 const HEADS: usize = 2;

@@ -1,7 +1,10 @@
 //! The mechanisms and options that the suite runs through.
 
-use heedful_attention::gated_norm::HeadNorm;
-use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::Kind;
+use heedful_attention::description::restricted::Execution;
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
 use heedful_attention::mechanisms::base_conv::BaseConvConfig;
@@ -13,9 +16,11 @@ use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::fnet::FnetConfig;
 use heedful_attention::mechanisms::forgetting::{ForgetGate, ForgettingConfig};
 use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
+use heedful_attention::mechanisms::gated_norm::HeadNorm;
 use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::gla::GlaConfig;
 use heedful_attention::mechanisms::gmlp::GmlpConfig;
+use heedful_attention::mechanisms::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
@@ -30,10 +35,12 @@ use heedful_attention::mechanisms::mla::MlaConfig;
 use heedful_attention::mechanisms::mlp_mixer::MlpMixerConfig;
 use heedful_attention::mechanisms::output_gate::{GateForm, OutputGateConfig};
 use heedful_attention::mechanisms::performer::{Directions, PerformerConfig, RandomFeatureKind};
+use heedful_attention::mechanisms::qk_norm::QkNorm;
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::relu::ReluConfig;
 use heedful_attention::mechanisms::retnet::RetnetConfig;
 use heedful_attention::mechanisms::rotary::{PairLayout, RotaryConfig, RotaryScaling};
+use heedful_attention::mechanisms::sequence_projection::{ProjectionInit, ProjectionKind};
 use heedful_attention::mechanisms::shared_qk::SharedQkConfig;
 use heedful_attention::mechanisms::shaw::ShawConfig;
 use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
@@ -49,12 +56,7 @@ use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFact
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::mechanisms::t5_bias::T5BiasConfig;
 use heedful_attention::mechanisms::talking_heads::{MixingInit, TalkingHeadsConfig};
-use heedful_attention::pattern::Integration;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::qk_norm::QkNorm;
-use heedful_attention::registry::{AnyAttention, AnyMechanism, Kind};
-use heedful_attention::restricted::Execution;
-use heedful_attention::sequence_projection::{ProjectionInit, ProjectionKind};
+use heedful_attention::softmax_attention::pattern::Integration;
 
 use crate::backends::Backend;
 use crate::subject::Subject;

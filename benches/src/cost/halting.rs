@@ -9,7 +9,7 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use clap::Args;
-use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_host::exit::ProgramError;
 use heedful_host::rounds::{Series, in_turn};
 use heedful_models::block::BlockConfig;

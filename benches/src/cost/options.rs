@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use heedful_attention::error::ConfigError;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::error::ConfigError;
+use heedful_attention::description::AnyMechanism;
 use heedful_backends::Backend;
 use heedful_host::exit::ProgramError;
 use heedful_host::names::listed;

@@ -4,11 +4,12 @@ use std::fmt;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use clap::ValueEnum;
-use heedful_attention::arithmetic;
-use heedful_attention::engine::Engine;
-use heedful_attention::error::ConfigError;
-use heedful_attention::placement::Role;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::error::ConfigError;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::arithmetic;
 use heedful_models::precision::Precision;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@ mod layers;
 mod models;
 mod packages;
 
-use heedful_attention::engine::Engine;
+use heedful_attention::contract::engine::Engine;
 use heedful_host::exit::ProgramError;
 use serde_json::Value;
 

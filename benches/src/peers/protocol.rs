@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
 use burn::tensor::Device;
-use heedful_attention::unit_variant::without_options;
+use heedful_attention::contract::unit_variant::without_options;
 use heedful_host::allocator::return_freed_memory;
 use heedful_host::threads::among_workers;
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use burn::tensor::Device;
-use heedful_attention::engine::Engine;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::description::AnyMechanism;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

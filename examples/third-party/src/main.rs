@@ -6,11 +6,11 @@ mod layer_time;
 
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, DeviceKind, Int, Tensor};
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::conformance::Subject;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::random::RandomKey;
 use heedful_models::block::BlockConfig;
 use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::loss::cross_entropy;

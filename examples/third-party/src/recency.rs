@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::activation::softplus;
 use burn::tensor::{Device, Tensor, TensorData};
-use heedful_attention::conformance::Formula;
+use heedful_attention::description::Formula;
 use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 

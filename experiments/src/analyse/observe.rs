@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use heedful_attention::heads::merge_heads;
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::read::read;
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::engine::heads::merge_heads;
+use heedful_attention::tensors::read::read;
 use heedful_backends::Backend;
 use heedful_backends::device_failure::guarded;
 use heedful_runs::run_folder::RunFolder;

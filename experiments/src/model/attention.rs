@@ -1,6 +1,6 @@
 //! What is compared: the mechanisms of a model under one name.
 
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use heedful_models::layout::AttentionLayout;
 
 /// An attention under the name that was asked for.

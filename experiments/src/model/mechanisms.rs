@@ -4,12 +4,14 @@ use std::fmt;
 
 use burn::module::{ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::abilities::Abilities;
 use heedful_attention::contract::Attention;
-use heedful_attention::error::ConfigError;
+use heedful_attention::contract::abilities::Abilities;
+use heedful_attention::contract::error::ConfigError;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::Mechanism;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::{self, AnyMechanism, Mechanism};
+use heedful_attention::registry;
 use heedful_random::RandomKey;
 use heedful_runs::markup::columns;
 use serde::de::value::MapAccessDeserializer;

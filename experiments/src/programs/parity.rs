@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::session::error::{Completion, ExperimentError, print_line};
 use crate::tools::parity::{self, ParityConfig};
 use clap::Args;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use heedful_runs::settings::Assignment;
 
 const EXAMPLES: &str = "\

@@ -27,7 +27,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use burn::tensor::Device;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use heedful_backends::device_failure::guarded;
 use heedful_backends::{Backend, memory_bytes};
 use heedful_host::allocator::keep_freed_memory;

@@ -12,10 +12,10 @@ mod activations;
 #[cfg(all(test, target_os = "linux"))]
 mod measured;
 
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
-use heedful_attention::parameter_formula::ParameterCount;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::AnyMechanism;
 use heedful_backends::Backend;
 use heedful_host::machine::available_memory;
 use heedful_models::position::PositionConfig;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
-use heedful_attention::read::read;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::tensors::read::read;
 
 /// What the module is called that has the members.
 const MIXTURE: &str = "Struct:Mixture";

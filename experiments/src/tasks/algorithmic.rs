@@ -8,8 +8,8 @@ mod models;
 mod scoring;
 
 use burn::tensor::Device;
+use heedful_attention::contract::probe::Probe;
 use heedful_attention::mechanisms::lsh::LshConfig;
-use heedful_attention::probe::Probe;
 use heedful_data::exercise::{Exercise, ExerciseTask, Exercises};
 use heedful_data::tokenise::{END, Tokeniser, TokeniserConfig};
 use heedful_data::{babi, generate, list_ops};

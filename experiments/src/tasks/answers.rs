@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::tensors::read::read;
 use heedful_data::tokenise::PAD;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::glue::{Example, GlueData, GlueTask, Label};
 use heedful_data::tokenise::Tokeniser;

@@ -13,7 +13,7 @@ mod task;
 mod trivial;
 
 use burn::tensor::Device;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::images::ImageShape;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::images::{self, Images};

@@ -14,7 +14,7 @@ mod task;
 mod trivial;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::text::TextCorpus;
 use heedful_data::tokenise::{END, Tokeniser};
@@ -396,7 +396,7 @@ fn row(tokens: &[u32], model: &LanguageModel) -> Tensor<2, Int> {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::probe::Observation;
+    use heedful_attention::contract::probe::Observation;
 
     use super::*;
     use crate::model::ModelSettings;

@@ -8,8 +8,8 @@ mod config;
 mod task;
 
 use burn::tensor::Device;
-use heedful_attention::placement::Role;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::description::AnyMechanism;
 use heedful_data::generate::vectors::{VectorSequence, VectorTask};
 use heedful_host::checksum::sha256_hex;
 use heedful_metrics::MetricColumn;
@@ -174,7 +174,7 @@ impl Experiment for Ponder {
 #[cfg(test)]
 mod tests {
     use burn::module::Module;
-    use heedful_attention::probe::Probe;
+    use heedful_attention::contract::probe::Probe;
     use heedful_host::interrupt::Interrupt;
     use heedful_models::recurrent::CellKind;
 

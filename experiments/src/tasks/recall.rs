@@ -8,8 +8,8 @@ mod rebuilding;
 mod task;
 
 use burn::tensor::Device;
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::description::AnyMechanism;
 use heedful_data::generate::sequences::{Purpose, ScoredSequence, SequenceTask};
 use heedful_host::checksum::sha256_hex;
 use heedful_host::interrupt::Interrupt;

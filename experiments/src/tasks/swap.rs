@@ -13,7 +13,7 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_host::checksum::sha256_hex;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::MetricColumn;

@@ -6,7 +6,7 @@
 mod config;
 
 use burn::tensor::Device;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::glue::{Example, Label, Target};
 use heedful_data::labelled::{LabelledText, LabelledTexts};

@@ -9,7 +9,7 @@ mod trivial;
 use std::path::Path;
 
 use burn::tensor::Device;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::parallel::Pair;
 use heedful_data::text_pairs::TextPairs;

@@ -7,7 +7,7 @@ use std::fmt;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_data::tokenise::{BEGIN, END, PAD, Tokeniser};
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{LikelihoodTotal, TextUnit};

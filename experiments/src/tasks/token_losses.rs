@@ -2,7 +2,7 @@
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 
 /// Tokens whose logits exist at once.
 pub(crate) const CHUNK: usize = 512;

@@ -6,7 +6,7 @@ mod trivial;
 mod words;
 
 use burn::tensor::Device;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::parallel::{Pair, ParallelCorpus};
 use heedful_data::synonyms;

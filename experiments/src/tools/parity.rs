@@ -21,7 +21,7 @@ mod validation;
 
 use std::path::Path;
 
-use heedful_attention::registry::Card;
+use heedful_attention::description::Card;
 use heedful_backends::Backend;
 use heedful_backends::device_failure::guarded;
 use heedful_runs::markup::columns;

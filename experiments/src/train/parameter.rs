@@ -1,6 +1,6 @@
 //! The parameters of a model as a list of named tensors: identities that survive the process, counts, and a check for finite values.
 
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::optim::ModuleOptimizer;
 use burn::store::burn_pack::{Bytes, Reader, Tensor as PackedTensor, Writer};
 use burn::tensor::TensorData;
-use heedful_attention::constraints;
+use heedful_attention::registry::constraints;
 use heedful_models::weights::{self, Match};
 
 use super::checkpoint::{Checkpoint, CheckpointError};

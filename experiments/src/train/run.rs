@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use burn::module::Module;
 use burn::optim::ModuleOptimizer;
-use heedful_attention::constraints;
-use heedful_attention::read::is_queued;
+use heedful_attention::registry::constraints;
+use heedful_attention::tensors::read::is_queued;
 use heedful_host::machine::OtherPrograms;
 use heedful_models::precision::Precision;
 

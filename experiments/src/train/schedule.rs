@@ -4,7 +4,7 @@
 
 use std::f64::consts::PI;
 
-use heedful_attention::unit_variant::without_options;
+use heedful_attention::contract::unit_variant::without_options;
 use serde::{Deserialize, Serialize};
 
 use super::configuration_error::{ConfigurationError, ensure};

@@ -3,8 +3,8 @@
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use heedful_attention::constraints;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::registry::constraints;
 use heedful_models::precision::{Precision, cast};
 use heedful_random::RandomKey;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::TensorData;
-use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_metrics::{ItemScore, ItemTable};
 use heedful_random::RandomKey;
 
@@ -159,7 +159,7 @@ pub trait Task {
     }
 
     /// Called after each optimiser step, for what only this task asks of the weights. The constraints that mechanisms state (ranges, ties) are met before it: the
-    /// trainer has called [`constraints::apply`](heedful_attention::constraints::apply) and [`constraints::tie`](heedful_attention::constraints::tie).
+    /// trainer has called [`constraints::apply`](heedful_attention::registry::constraints::apply) and [`constraints::tie`](heedful_attention::registry::constraints::tie).
     /// The parameters keep their identities. Default: nothing.
     fn after_step(&self, model: Self::Model) -> Self::Model {
         model

@@ -1,7 +1,7 @@
 //! Configuration of adaptive input vectors and the adaptive softmax.
 
 use burn::tensor::Device;
-use heedful_attention::init;
+use heedful_attention::contract::init;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use burn::nn::{Embedding, Linear};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::module::linear;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 
 use super::Tail;
 use crate::embedding::TokenEmbedding;

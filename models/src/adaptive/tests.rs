@@ -4,8 +4,8 @@ use burn::module::Param;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, TensorData};
 use heedful_attention::contract::Positions;
-use heedful_attention::init::Init;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::init::Init;
+use heedful_attention::contract::probe::Probe;
 use heedful_random::RandomKey;
 use safetensors::SafeTensors;
 

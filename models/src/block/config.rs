@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use heedful_attention::contract::Attention;
-use heedful_attention::placement::{Placement, Role};
+use heedful_attention::contract::placement::{Placement, Role};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use burn::tensor::{Int, Tensor, TensorData};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput, Losses, Positions};
-use heedful_attention::probe::Probe;
-use heedful_attention::visibility::Visibility;
 use heedful_random::RandomKey;
 
 use super::{Block, BlockState, Context, Hidden, Sublayer};
@@ -189,10 +189,11 @@ mod tests {
     use std::sync::Mutex;
 
     use burn::tensor::Device;
-    use heedful_attention::init::Init;
-    use heedful_attention::placement::Role;
-    use heedful_attention::progress::DecodingStart;
-    use heedful_attention::registry::{AnyAttention, AnyMechanism};
+    use heedful_attention::contract::init::Init;
+    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::progress::DecodingStart;
+    use heedful_attention::description::AnyAttention;
+    use heedful_attention::description::AnyMechanism;
 
     use super::*;
     use crate::block::{BlockConfig, Parallel};
@@ -212,7 +213,7 @@ mod tests {
     impl Attention for Counting {
         type State = <AnyAttention as Attention>::State;
 
-        fn abilities(&self) -> heedful_attention::abilities::Abilities {
+        fn abilities(&self) -> heedful_attention::contract::abilities::Abilities {
             self.inner.abilities()
         }
 

@@ -3,9 +3,9 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use heedful_attention::contract::Attention;
-use heedful_attention::init;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::training::Training;
+use heedful_attention::contract::init;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::training::Training;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

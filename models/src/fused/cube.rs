@@ -13,7 +13,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::calculate_cube_count_elemwise;
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
-use heedful_attention::linear::Products;
+use heedful_attention::engine::linear::Products;
 
 use super::composed;
 use super::operator::FusedLayers;

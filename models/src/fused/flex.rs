@@ -2,7 +2,7 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use heedful_attention::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
+use heedful_attention::tensors::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
 
 use super::operator::FusedLayers;
 use super::slices::{self, Logits};

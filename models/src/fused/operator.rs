@@ -3,14 +3,14 @@
 
 use burn::backend::backend_extension;
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use heedful_attention::linear::Products;
+use heedful_attention::engine::linear::Products;
 
 #[cfg(feature = "cube")]
 use ::burn::tensor::DType;
 #[cfg(feature = "cube")]
 use burn_fusion::custom::TensorSpec;
 #[cfg(feature = "cube")]
-use heedful_attention::extension as burn;
+use heedful_attention::engine::extension as burn;
 
 use super::composed;
 

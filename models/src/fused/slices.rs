@@ -2,7 +2,7 @@
 //!
 //! Sums over rows are those of blocks of rows, added up in order, so that they do not depend on who computes what.
 
-use heedful_attention::exponential::{exponentials, largest, sum_of_exponentials};
+use heedful_attention::engine::exponential::{exponentials, largest, sum_of_exponentials};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 

@@ -184,7 +184,7 @@ impl Sentence {
 mod tests {
     use super::*;
     use burn::tensor::{Device, Int, Tensor};
-    use heedful_attention::probe::Probe;
+    use heedful_attention::contract::probe::Probe;
     use heedful_random::RandomKey;
 
     use crate::block::BlockConfig;

@@ -110,7 +110,7 @@ pub fn generate<D: StepDecoder>(decoder: &D, state: D::State, prompts: Tensor<2,
     match strategy {
         Strategy::Greedy => greedy(decoder, state, prompts, rules.clone()),
         Strategy::Sample(sampling) => {
-            let key = seed.map_or_else(|| heedful_attention::random::drawn_key(&decoder.device()), RandomKey::from_seed);
+            let key = seed.map_or_else(|| heedful_attention::contract::random::drawn_key(&decoder.device()), RandomKey::from_seed);
             let keys: Vec<RandomKey> = (0..rows as u64).map(|row| key.numbered(row)).collect();
             sample(decoder, state, prompts, rules.clone(), sampling, &keys)
         }
@@ -125,7 +125,7 @@ pub fn generate<D: StepDecoder>(decoder: &D, state: D::State, prompts: Tensor<2,
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::mask::Mask;
+    use heedful_attention::contract::mask::Mask;
 
     use crate::generation::left_padded;
     use crate::language_model::{LanguageModel, LanguageModelConfig};

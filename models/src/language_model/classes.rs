@@ -5,8 +5,8 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Attention;
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyAttention;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::description::AnyAttention;
 use heedful_random::RandomKey;
 
 use super::LanguageModel;
@@ -101,7 +101,7 @@ impl<A: Attention> StepDecoder for OfClasses<'_, A> {
 mod tests {
     use burn::module::Module;
     use burn::optim::GradientsParams;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::description::AnyMechanism;
 
     use super::super::LanguageModelConfig;
     use super::*;

@@ -1,10 +1,12 @@
 //! What can be given for an attention in code: names, configurations, and lists of them.
 
 use burn::tensor::Device;
-use heedful_attention::error::ConfigError;
+use heedful_attention::contract::error::ConfigError;
+use heedful_attention::contract::placement::Placement;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{Card, Kind, Mechanism};
 use heedful_attention::layer::Choice;
-use heedful_attention::placement::Placement;
-use heedful_attention::registry::{AnyAttention, AnyMechanism, Card, Kind, Mechanism};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -169,9 +171,9 @@ impl Mechanism for Unknown {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heedful_attention::contract::placement::Role;
     use heedful_attention::mechanisms::dot_product::DotProductConfig;
     use heedful_attention::mechanisms::relative::RelativeConfig;
-    use heedful_attention::placement::Role;
 
     fn layers<F>(attention: impl IntoLayers<F>) -> LayerAttention {
         attention.into_layers()

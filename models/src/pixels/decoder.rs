@@ -8,12 +8,12 @@ mod config;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, Positions};
-use heedful_attention::dropout::dropout;
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
-use heedful_attention::registry::AnyAttention;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::engine::dropout::dropout;
+use heedful_attention::tensors::read::read;
 use heedful_random::RandomKey;
 
 pub use self::config::PixelDecoderConfig;
@@ -141,8 +141,8 @@ fn intensities(values: &[u8], batch: usize, device: &Device) -> Tensor<3, Int> {
 #[cfg(test)]
 mod tests {
     use burn::optim::GradientsParams;
-    use heedful_attention::conformance::subject::parameters;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::description::AnyMechanism;
+    use heedful_attention::description::case::parameters;
 
     use super::*;
     use crate::block::BlockConfig;

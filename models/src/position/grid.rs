@@ -12,7 +12,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::init::Init;
+use heedful_attention::contract::init::Init;
 use heedful_attention::mechanisms::local_2d::BlockRaster;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! BERT: `BertForSequenceClassification`, the encoder of other classes, and the masked-LM head of `BertForMaskedLM` and `BertForPreTraining`.
 
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use serde_json::json;
 
 use super::error::PretrainedError;

@@ -1,6 +1,6 @@
 //! GPT-2: `GPT2LMHeadModel`.
 
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use serde_json::json;
 
 use super::error::PretrainedError;

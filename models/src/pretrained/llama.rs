@@ -1,8 +1,8 @@
 //! Llama, Mistral and Qwen-3: `LlamaForCausalLM`, `MistralForCausalLM` and `Qwen3ForCausalLM`.
 
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::qk_norm::QkNorm;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
-use heedful_attention::registry::AnyMechanism;
 use serde_json::{Value, json};
 
 use super::error::PretrainedError;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 
 use super::Pretrained;
 use super::error::PretrainedError;

@@ -1,6 +1,6 @@
 //! The Vision Transformer: `ViTForImageClassification`, and the encoder of other classes.
 
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 
 use super::error::PretrainedError;
 use super::fields::Fields;

@@ -2,10 +2,10 @@
 
 use burn::tensor::Device;
 use heedful_attention::contract::Attention;
-use heedful_attention::init;
+use heedful_attention::contract::init;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::training::Training;
 use heedful_attention::layer::Choice;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::training::Training;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -134,7 +134,7 @@ impl Seq2SeqConfig {
     }
 
     /// Sets the cross-attention of all layers of the decoder: a name, a configuration or an
-    /// [`AnyMechanism`](heedful_attention::registry::AnyMechanism) (default: dot-product). A [`CrossLayout`] in [`attention`](Self::attention) says more.
+    /// [`AnyMechanism`](heedful_attention::description::AnyMechanism) (default: dot-product). A [`CrossLayout`] in [`attention`](Self::attention) says more.
     pub fn with_cross_attention(mut self, attention: impl Into<Choice>) -> Self {
         self.attention.cross = CrossLayout::All(resolved(attention).into());
         self

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_random::RandomKey;
 
 use super::*;

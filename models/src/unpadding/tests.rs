@@ -2,11 +2,11 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients};
-use heedful_attention::init::Init;
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyMechanism;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::contract::init::Init;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyMechanism;
 use heedful_random::RandomKey;
 
 use super::*;

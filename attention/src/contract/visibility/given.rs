@@ -9,7 +9,7 @@ use burn::tensor::kind::Basic;
 use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
 
 use super::{Mask, Rule, Span, Visibility, hidden_logit};
-use crate::read::read;
+use crate::tensors::read::read;
 
 /// Booleans in a tensor, `true` = visible.
 #[derive(Clone)]

@@ -15,7 +15,7 @@ use burn::backend::{Autodiff, Backend, TensorData, TensorMetadata, backend_exten
 
 use super::WeightDropout;
 #[cfg(feature = "cube")]
-use crate::extension as burn;
+use crate::engine::extension as burn;
 
 /// What decides on each element of a tensor.
 #[derive(Clone, Copy, Debug)]

@@ -17,9 +17,9 @@ use self::rows::Given;
 use self::terms::Terms;
 use super::operands::{Operand, Operands};
 use super::plan::Plan;
-use crate::dropout::{Draws, DropoutOperator};
+use crate::contract::visibility::TILE;
+use crate::engine::dropout::{Draws, DropoutOperator};
 use crate::engine::greatest_log_ratio;
-use crate::visibility::TILE;
 
 /// Queries that meet the keys at once.
 const CHUNK: usize = 2 * TILE;

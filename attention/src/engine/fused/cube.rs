@@ -40,8 +40,8 @@ use self::products::{ACROSS, SHARED, SWEEP, down};
 use super::operands::{Operand, Operands};
 use super::operator::FusedAttention;
 use super::plan::Plan;
+use crate::contract::visibility::TILE;
 use crate::engine::LogitTerms;
-use crate::visibility::TILE;
 
 /// Log-sum-exp of queries that see no key: weights that are recomputed from it are 0.
 const UNSEEN: f32 = 1.0e30;

@@ -8,8 +8,8 @@ use super::operands::{Operand, Operands};
 use super::operator::FusedAttention;
 use super::plan::Plan;
 use super::slices::{self, Context, Given, Inputs, Planes, Rows, Sizes};
-use crate::heads::group_of;
-use crate::main_memory::{contiguous, numbers, tensor};
+use crate::engine::heads::group_of;
+use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
 impl FusedAttention for Flex {
     fn fused_forward(operands: Operands<Self>, plan: Plan) -> (FlexTensor, FlexTensor) {

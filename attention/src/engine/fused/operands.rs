@@ -5,7 +5,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, ExtensionType, TensorMetadata};
 
 #[cfg(feature = "cube")]
-use crate::extension as burn;
+use crate::engine::extension as burn;
 
 /// A tensor that there may be.
 #[derive(Clone, Debug, ExtensionType)]

@@ -11,12 +11,12 @@ use super::operands::{BIAS, COUNT, Operands, SINK};
 #[cfg(feature = "cube")]
 use super::operands::{OperandMetadata, OperandsMetadata};
 use super::plan::Plan;
-use crate::dropout::DropoutOperator;
+use crate::engine::dropout::DropoutOperator;
 use crate::engine::normaliser::{cast, sink_gradient, sunk};
 use crate::engine::recomputed::{Gradient, recomputed};
 
 #[cfg(feature = "cube")]
-use crate::extension as burn;
+use crate::engine::extension as burn;
 #[cfg(feature = "cube")]
 use burn_fusion::custom::TensorSpec;
 

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::dropout::WeightDropout;
+use crate::contract::visibility::TileMap;
+use crate::engine::dropout::WeightDropout;
 use crate::engine::{GaussianWeights, Normaliser, Ramp};
-use crate::visibility::TileMap;
 
 /// What an attention hides and drops.
 #[derive(Clone, Debug)]

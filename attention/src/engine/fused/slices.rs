@@ -19,7 +19,7 @@ pub(super) use self::backward::{Given, backward};
 pub(super) use self::forward::{Context, forward};
 use self::kernel::Matrix;
 use super::plan::{Order, Plan};
-use crate::visibility::{TILE, TileMap, VisiblePairs};
+use crate::contract::visibility::{TILE, TileMap, VisiblePairs};
 
 /// Sizes of one attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

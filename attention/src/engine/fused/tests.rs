@@ -5,9 +5,9 @@ use heedful_random::RandomKey;
 
 use super::*;
 use crate::contract::Positions;
+use crate::contract::visibility::{Span, TILE, Visibility};
 use crate::engine::Dropout;
 use crate::engine::recomputed::tests::{difference, drawn};
-use crate::visibility::{Span, TILE, Visibility};
 
 const LENGTH: usize = 150;
 const HEADS: usize = 2;

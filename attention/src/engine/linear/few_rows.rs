@@ -293,8 +293,8 @@ mod tests {
 
     use super::super::flex;
     use super::*;
+    use crate::contract::init::Init;
     use crate::engine::recomputed::tests::assert_same_for_any_number_of_threads;
-    use crate::init::Init;
 
     fn drawn(name: &str, count: usize) -> Vec<f32> {
         Init::Normal(1.0).values(count, &RandomKey::from_seed(7).named(name))

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::few_rows;
 use super::operator::Products;
 use super::{Rows, composed};
-use crate::main_memory::tensor;
+use crate::tensors::main_memory::tensor;
 
 /// Multiplications for which several threads are faster than one.
 const PARALLEL: usize = 192 * 192 * 192;

@@ -12,9 +12,9 @@ use burn::backend::{Autodiff, Backend, TensorMetadata, backend_extension};
 use burn_fusion::custom::TensorSpec;
 
 use super::{Rows, composed};
-use crate::engine::recomputed::{Gradient, recomputed};
 #[cfg(feature = "cube")]
-use crate::extension as burn;
+use crate::engine::extension as burn;
+use crate::engine::recomputed::{Gradient, recomputed};
 
 /// Products of matrices.
 #[backend_extension(

@@ -9,10 +9,10 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, ExtensionType, Flex, backend_extension};
 
 use super::{COUNT, Operands, Operation};
+#[cfg(feature = "cube")]
+use crate::engine::extension as burn;
 use crate::engine::fused::Operand;
 use crate::engine::recomputed::{Gradient, recomputed};
-#[cfg(feature = "cube")]
-use crate::extension as burn;
 
 /// [`Operands`] on one backend, or their gradients, as they pass from one backend to another.
 #[derive(Clone, Debug, ExtensionType)]

@@ -22,8 +22,8 @@ use burn::tensor::{DType, Tensor};
 
 use self::operator::{LinearRecurrence, Operands};
 use super::{Recurrence, RecurrentOutput};
-use crate::engine::fused::has_kernels_in_main_memory;
 use crate::engine::fused::slices::Rows;
+use crate::tensors::main_memory;
 
 #[cfg(feature = "cube")]
 impl LinearRecurrence for burn_cubecl::CubeBackend {}
@@ -76,7 +76,7 @@ impl Recurrence {
     pub(super) fn is_native(&self, state: Option<&Tensor<4>>) -> bool {
         let Self { queries, keys, values, log_decay, strengths, .. } = self;
         let mut all = [queries, keys, values].into_iter().chain(log_decay).chain(strengths).chain(state);
-        has_kernels_in_main_memory(&keys.device()) && all.all(|x| x.dtype() == DType::F32)
+        main_memory::has_kernels(&keys.device()) && all.all(|x| x.dtype() == DType::F32)
     }
 
     /// Execution of a recurrence of which [`is_native`](Self::is_native) holds, from a state `[B, H, R, D]`, with a column of sums if it is normalised, or from

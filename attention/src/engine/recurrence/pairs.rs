@@ -6,9 +6,9 @@ use burn::tensor::activation::softmax;
 use super::chunks::products;
 use super::inverse::inverse_of_unit_lower;
 use super::{Recurrence, without_zero};
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::visibility::Mask;
 use crate::engine::transposed;
-use crate::probe::{Observation, Probe};
-use crate::visibility::Mask;
 
 impl Recurrence {
     /// All pairs at once, from nothing: `w[i, j] = sum_r q[i, r] k[j, r] exp(g[j + 1, r] + .. + g[i, r])` for `j <= i` and where the mask shows `j`, divided by

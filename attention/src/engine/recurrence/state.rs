@@ -4,8 +4,8 @@ use burn::tensor::Tensor;
 
 use super::{Recurrence, RecurrentOutput};
 use crate::contract::AttentionInput;
-use crate::progress::{DecodingStart, MemoryRows, Progress};
-use crate::visibility::selected;
+use crate::contract::progress::{DecodingStart, MemoryRows, Progress};
+use crate::contract::visibility::selected;
 
 /// State of stepwise decoding of the mechanisms that are recurrences: as large after any number of positions.
 #[derive(Clone, Debug)]

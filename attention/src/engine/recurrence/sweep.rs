@@ -50,8 +50,8 @@ mod tests {
     use super::super::Recurrence;
     use super::*;
     use crate::conformance::test_device;
-    use crate::engine::read::read;
     use crate::engine::recomputed::tests::{difference, drawn};
+    use crate::tensors::read::read;
 
     /// Contexts, the last state, and the gradients of all inputs of a recurrence in chunks of 16 positions.
     fn found(device: &Device, [length, width, value]: [usize; 3], channels: usize, strength: f64) -> Vec<Vec<f64>> {

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::operator::Rotations;
 use super::{PairLayout, composed};
-use crate::main_memory::{contiguous, numbers, numbers_mut, owned};
+use crate::tensors::main_memory::{contiguous, numbers, numbers_mut, owned};
 
 /// Numbers that one thread turns at least: fewer take less time than to wake another.
 const FEWEST: usize = 16_384;

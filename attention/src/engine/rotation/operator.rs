@@ -10,7 +10,7 @@ use burn::backend::{Autodiff, Backend, backend_extension};
 
 use super::{PairLayout, composed};
 #[cfg(feature = "cube")]
-use crate::extension as burn;
+use crate::engine::extension as burn;
 
 /// Rotations of pairs of channels.
 #[backend_extension(

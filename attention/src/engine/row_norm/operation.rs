@@ -6,7 +6,7 @@ use super::Scale;
 use super::kernel::{Inputs, Sizes, backward, forward};
 use crate::engine::fused::flex::{by_heads, rows, shape, with_whole_rows};
 use crate::engine::native::{Operands, Operation};
-use crate::main_memory::{contiguous, numbers, tensor};
+use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
 /// Of rows `[B, H, N, D]`, a gain `[D]`, and gates `[B, H, N, D]`: letters of [`RowNorm`](super::RowNorm).
 #[derive(Debug)]

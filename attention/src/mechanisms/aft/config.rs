@@ -6,13 +6,14 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::Aft;
-use crate::conformance::formula::{self, Formula, Query, dot, softmax};
-use crate::error::ConfigError;
-use crate::init::{self, Init};
+use crate::contract::error::ConfigError;
+use crate::contract::init::{self, Init};
+use crate::contract::placement::{Placement, Role};
+use crate::description::AnyAttention;
+use crate::description::formula::{self, Formula, Query, dot, softmax};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Idle, Kind, Mechanism};
 use crate::mechanisms::default_sizes::quarter;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::registry::{AnyAttention, Card, Idle, Kind, Mechanism};
 
 /// Names of the forms that are not the default.
 const LOCAL: &str = "aft-local";

@@ -7,7 +7,7 @@
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
-use crate::visibility::{Mask, hidden_logit, least_visible_logit};
+use crate::contract::visibility::{Mask, hidden_logit, least_visible_logit};
 
 /// The score of a hidden key.
 pub(super) const HIDDEN: f32 = hidden_logit(DType::F32);
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use burn::tensor::Device;
 
-    use crate::conformance::array::{Array, same};
+    use crate::description::array::{Array, same};
 
     /// Softmax by plain loops over the keys that `sees` shows.
     fn plain(keys: &Array, values: &Array, biases: Option<&Array>, sees: impl Fn(usize, usize) -> bool) -> Array {

@@ -13,7 +13,7 @@
 use burn::tensor::{Tensor, TensorData};
 
 use crate::engine::recurrence::Recurrence;
-use crate::read::read;
+use crate::tensors::read::read;
 
 /// Stands for the logarithm of a feature of no key.
 const NONE: f32 = -1e30;

@@ -3,8 +3,8 @@
 use std::f64::consts::PI;
 
 use super::{Execution, GaussianConfig, Normalisation};
-use crate::conformance::formula::{Formula, Query, distribution};
-use crate::placement::Role;
+use crate::contract::placement::Role;
+use crate::description::formula::{Formula, Query, distribution};
 
 /// The densities as weights; over them as scores, their logarithms.
 pub(super) fn of(config: &GaussianConfig) -> Formula<'_> {

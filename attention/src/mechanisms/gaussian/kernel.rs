@@ -5,9 +5,9 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::{Execution, Normalisation};
 use crate::contract::Positions;
+use crate::contract::visibility::Span;
 use crate::engine::{GaussianShape, GaussianWeights, LogitTerms};
-use crate::logits::{LogitFacts, Logits};
-use crate::visibility::Span;
+use crate::softmax_attention::logits::{LogitFacts, Logits};
 
 /// The closed form of the weights.
 #[derive(Clone, Debug)]

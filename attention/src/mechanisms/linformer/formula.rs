@@ -1,9 +1,9 @@
 //! Wang et al. 2020, in double precision: `softmax(q (E K)^T / sqrt(D)) (F V)`, one slot at a time.
 
 use super::{LinformerConfig, Sharing};
-use crate::conformance::array::Array;
-use crate::conformance::formula::{Formula, Query, dot, softmax};
-use crate::sequence_projection::ProjectionKind;
+use crate::description::array::Array;
+use crate::description::formula::{Formula, Query, dot, softmax};
+use crate::mechanisms::sequence_projection::ProjectionKind;
 
 pub(super) fn of(config: &LinformerConfig) -> Formula<'_> {
     Formula::default().head(move |query| {

@@ -8,8 +8,8 @@ use heedful_random::RandomKey;
 
 use super::Hashing;
 use crate::contract::Positions;
-use crate::init::Init;
-use crate::read::read;
+use crate::contract::init::Init;
+use crate::tensors::read::read;
 
 /// The hash `argmax([x R; -x R])` of Andoni et al. 2015, or two of them.
 #[derive(Clone, Debug)]

@@ -9,12 +9,12 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::Buckets;
-use crate::dropout::dropout;
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::visibility::{Span, TILE, TileLevels, TileMapBuilder, Visibility, hidden_logit};
 use crate::engine::Dropout;
+use crate::engine::dropout::dropout;
 use crate::engine::fused::{Order, Part};
-use crate::probe::{Observation, Probe};
-use crate::read::read;
-use crate::visibility::{Span, TILE, TileLevels, TileMapBuilder, Visibility, hidden_logit};
+use crate::tensors::read::read;
 
 /// Most meetings of a pair that can be told by a byte.
 pub(super) const MOST_MEETINGS: usize = 255;

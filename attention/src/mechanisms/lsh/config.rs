@@ -10,13 +10,14 @@ use super::Lsh;
 use super::buckets::{Directions, Hash};
 use super::chunks::Chunking;
 use super::formula;
-use crate::conformance::Formula;
-use crate::error::ConfigError;
-use crate::init::{self, Init};
+use crate::contract::error::ConfigError;
+use crate::contract::init::{self, Init};
+use crate::contract::placement::{Placement, Role};
+use crate::description::AnyAttention;
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Idle, Kind, Mechanism};
 use crate::mechanisms::default_sizes::quarter;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::registry::{AnyAttention, Card, Idle, Kind, Mechanism};
 
 /// Number of buckets of a round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,16 +21,16 @@ use self::main_memory::Plane;
 use self::operator::ArrangementOperator;
 use super::Call;
 use super::chunks::Chunking;
-use crate::dropout::dropout;
-use crate::engine::fused::has_kernels_in_main_memory;
-use crate::engine::{Dropout, Engine};
-use crate::probe::{Observation, Probe};
-use crate::read::read;
-use crate::visibility::{RowKeys, least_visible_logit};
+use crate::contract::engine::Engine;
+use crate::contract::probe::{Observation, Probe};
+use crate::contract::visibility::{RowKeys, least_visible_logit};
+use crate::engine::Dropout;
+use crate::engine::dropout::dropout;
+use crate::tensors::read::read;
 
 /// Whether a call is executed here: on an accelerator, unless it asks for the [reference](Engine::Reference).
 pub(super) fn can_attend(call: &Call) -> bool {
-    call.engine != Engine::Reference && !has_kernels_in_main_memory(&call.values.device())
+    call.engine != Engine::Reference && !crate::tensors::main_memory::has_kernels(&call.values.device())
 }
 
 /// What is visible in a call, where the device can read it.

@@ -3,9 +3,9 @@
 use heedful_random::RandomKey;
 
 use super::{BucketCount, Hashing, LshConfig, Scale};
-use crate::conformance::formula::{Formula, Query, distribution, dot};
-use crate::init::Init;
-use crate::placement::Role;
+use crate::contract::init::Init;
+use crate::contract::placement::Role;
+use crate::description::formula::{Formula, Query, distribution, dot};
 
 pub(super) fn of(config: &LshConfig) -> Formula<'_> {
     Formula::default().weights(|query| weights(config, query))

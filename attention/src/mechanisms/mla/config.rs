@@ -6,15 +6,16 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::Mla;
-use crate::conformance::formula::{Formula, Query, dot, softmax};
-use crate::error::ConfigError;
-use crate::init;
+use crate::contract::error::ConfigError;
+use crate::contract::init;
+use crate::contract::placement::{Placement, Role};
+use crate::description::AnyAttention;
+use crate::description::formula::{Formula, Query, dot, softmax};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::description::{Card, Kind, Mechanism};
+use crate::mechanisms::qk_norm::QkNorm;
 use crate::mechanisms::rotary::tables::Tables;
 use crate::mechanisms::rotary::{RotaryScaling, formula};
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-use crate::qk_norm::QkNorm;
-use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// What the released code adds to mean squares.
 const EPSILON: f64 = 1e-6;

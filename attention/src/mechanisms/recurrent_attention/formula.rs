@@ -1,6 +1,6 @@
 //! Recurrences in double precision, pair by pair.
 
-use crate::conformance::formula::{Query, dot};
+use crate::description::formula::{Query, dot};
 
 /// Which elements are real, if each element of the row sees the real ones up to itself in all heads; otherwise all are taken to be.
 pub(in crate::mechanisms) fn real(query: &Query) -> Vec<bool> {

@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use super::{PairLayout, RotaryConfig, RotaryScaling};
-use crate::conformance::formula::{Formula, dot};
+use crate::description::formula::{Formula, dot};
 
 /// Su et al. 2021, section 3.2: `(R_m q) (R_n k)`.
 pub(super) fn of(config: &RotaryConfig) -> Formula<'_> {

@@ -5,8 +5,8 @@ use std::f64::consts::{PI, TAU};
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Check;
-use crate::error::ConfigError;
-use crate::unit_variant::without_options;
+use crate::contract::error::ConfigError;
+use crate::contract::unit_variant::without_options;
 
 /// How angles change for sequences that are longer than those of training. Options have their names in `rope_parameters` of Hugging Face, where `kind` is
 /// `rope_type`. A factor of 1 changes nothing.

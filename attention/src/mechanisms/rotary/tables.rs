@@ -95,7 +95,7 @@ impl fmt::Debug for Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::read;
+    use crate::tensors::read::read;
 
     fn rows(tables: &Tables, positions: Range<usize>) -> [Vec<f32>; 2] {
         tables.of(positions, &Device::flex(), DType::F32).map(|table| read(table).try_to_vec().unwrap())

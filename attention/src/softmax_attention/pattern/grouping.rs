@@ -6,9 +6,9 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::Pattern;
 use crate::contract::Positions;
+use crate::contract::visibility::{Span, TILE, TileLevels, TileMapBuilder, VISIBLE, Visibility, hidden_logit};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::{Order, Part};
-use crate::visibility::{Span, TILE, TileLevels, TileMapBuilder, VISIBLE, Visibility, hidden_logit};
 
 /// The queries of a block and the keys that at least one of them sees, as indices in a span.
 #[derive(Clone, Debug)]

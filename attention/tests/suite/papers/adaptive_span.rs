@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::logits::Logits;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::restricted::{Execution, Restricted};
+use heedful_attention::description::{AnyAttention, AnyState};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::mixture::MixtureWeights;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandom;
-use heedful_attention::memory::KeyValueState;
-use heedful_attention::pattern::Pattern;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::{AnyAttention, AnyMechanism, AnyState};
-use heedful_attention::restricted::{Execution, Restricted};
 use heedful_attention::softmax_attention::SoftmaxAttention;
-use heedful_attention::visibility::{Span, Visibility};
+use heedful_attention::softmax_attention::logits::Logits;
+use heedful_attention::softmax_attention::memory::KeyValueState;
+use heedful_attention::softmax_attention::pattern::Pattern;
 use heedful_random::RandomKey;
 
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
@@ -179,7 +180,7 @@ fn without_its_own_position_the_first_token_sees_nothing_and_no_token_itself() {
     let input = AttentionInput::self_attention(x.tensor(&device)).visibility(Visibility::causal());
     // A large loss: a division by a tiny sum would make its gradient infinite.
     let gradients = (attention.forward(input, &mut Probe::off()).context * 1e6).sum().backward();
-    let gradients = crate::subject::parameters(&attention, Some(&gradients));
+    let gradients = heedful_attention::description::case::parameters(&attention, Some(&gradients));
     for (path, gradient) in gradients {
         assert!(gradient.values.iter().all(|value| value.is_finite()), "{path}: {:?}", gradient.values);
     }
@@ -270,7 +271,7 @@ fn the_penalty_is_lambda_times_the_mean_span_of_the_layer() {
     let [(name, loss)] = output.losses.iter().collect::<Vec<_>>()[..] else { panic!("there is one loss") };
     assert_eq!(*name, "span");
     assert_same("loss", &Array::read(loss.clone()).values, &[1e-3 * 40.0 * 0.25], 1e-8);
-    let gradients = crate::subject::parameters(&attention, Some(&loss.backward()));
+    let gradients = heedful_attention::description::case::parameters(&attention, Some(&loss.backward()));
     assert_eq!(gradients.len(), 1, "the penalty moves spans only");
     // λ S / M
     assert_same("gradient", &gradients["Softmax.logits.AdaptiveSpan.span"].values, &[1e-3 * 40.0 / 2.0; 2], 1e-8);

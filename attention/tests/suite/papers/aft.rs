@@ -1,12 +1,12 @@
 //! Attention Free Transformer: Zhai et al. 2021.
 
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
 use heedful_attention::mechanisms::aft::{Aft, AftConfig, AftForm};
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::AnyAttention;
-use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, identity, init, linear, parameter, self_attention};
 use crate::array::Array;

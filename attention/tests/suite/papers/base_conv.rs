@@ -3,11 +3,11 @@
 use burn::module::Param;
 use burn::tensor::Tensor;
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::description::AnyAttention;
 use heedful_attention::mechanisms::base_conv::{BaseConv, BaseConvConfig};
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::AnyAttention;
 
 use super::{assert_same, context, identity, init, linear, parameter, self_attention};
 use crate::array::Array;

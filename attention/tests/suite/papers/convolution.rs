@@ -1,14 +1,15 @@
 //! Lightweight and dynamic convolutions: Wu et al. 2019.
 
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::kernel_attention::{Execution, KernelAttention, KernelSizes};
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::dynamic_conv::{DynamicConv, DynamicConvConfig};
+use heedful_attention::mechanisms::kernel_attention::{Execution, KernelAttention, KernelSizes};
 use heedful_attention::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig};
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, identity, init, linear, parameter, self_attention, weights};
 use crate::array::Array;

@@ -2,15 +2,15 @@
 
 use burn::tensor::{Tensor, TensorData};
 use heedful_attention::contract::Attention;
-use heedful_attention::delta_rule::DeltaRule;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::engine::recurrence::{Recurrence, RecurrentState};
-use heedful_attention::gated_norm::HeadNorm;
 use heedful_attention::mechanisms::delta_net::DeltaNetConfig;
+use heedful_attention::mechanisms::delta_rule::DeltaRule;
 use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::recurrent_attention::RecurrentAttention;
+use heedful_attention::mechanisms::gated_norm::HeadNorm;
+use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 
 use super::{assert_same, context, init, parameter, self_attention};
 use crate::array::Array;

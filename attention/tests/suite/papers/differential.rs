@@ -3,10 +3,11 @@
 use burn::tensor::Tensor;
 use heedful_attention::conformance::Subject;
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::differential::{Differential, DifferentialConfig, lambda_init};
-use heedful_attention::placement::Role;
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_random::RandomKey;
 

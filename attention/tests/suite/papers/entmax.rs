@@ -1,8 +1,8 @@
 //! Sparse weights: sparsemax (Martins and Astudillo 2016) and entmax (Peters, Niculae and Martins 2019).
 
+use heedful_attention::contract::probe::Probe;
 use heedful_attention::engine::{AttentionProgram, LogitTerms, Normaliser, Weighting, reference};
 use heedful_attention::mechanisms::entmax::EntmaxConfig;
-use heedful_attention::probe::Probe;
 
 use super::assert_same;
 use super::rectified::weights_of;

@@ -1,8 +1,8 @@
 //! FNet: Lee-Thorp et al. 2021.
 
+use heedful_attention::contract::placement::Role;
+use heedful_attention::description::AnyAttention;
 use heedful_attention::mechanisms::fnet::FnetConfig;
-use heedful_attention::placement::Role;
-use heedful_attention::registry::AnyAttention;
 
 use super::{assert_same, context, init, self_attention};
 use crate::array::Array;

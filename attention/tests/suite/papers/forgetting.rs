@@ -1,11 +1,12 @@
 //! The Forgetting Transformer: Lin et al. 2025.
 
 use burn::nn::Linear;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::alibi::{Alibi, AlibiConfig};
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::forgetting::{ForgetGate, Forgetting, ForgettingConfig};
-use heedful_attention::placement::Role;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
 
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
 use crate::array::Array;

@@ -1,14 +1,15 @@
 //! Hard-coded Gaussian attention: You et al. 2020.
 
 use burn::module::Module;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, cross_attention, init, self_attention, weights};
 use crate::array::Array;
-use crate::subject::parameters;
+use heedful_attention::description::case::parameters;
 
 fn place(role: Role, heads: usize) -> Placement {
     Placement::new(role, 3 * heads, heads).with_max_length(64)

@@ -1,8 +1,8 @@
 //! Soft caps of scores: Gemma Team 2024, section 2.
 
+use heedful_attention::contract::placement::Role;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
-use heedful_attention::placement::Role;
-use heedful_attention::registry::AnyMechanism;
 
 use super::{assert_same, context, init, self_attention, weights};
 use crate::array::Array;

@@ -1,9 +1,9 @@
 //! Gated linear attention: Yang et al. 2024.
 
-use heedful_attention::gated_norm::HeadNorm;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::mechanisms::gated_norm::HeadNorm;
 use heedful_attention::mechanisms::gla::{GatedLinear, GlaConfig};
-use heedful_attention::placement::Role;
-use heedful_attention::recurrent_attention::RecurrentAttention;
+use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 
 use super::retnet::response;
 use super::{assert_same, identity, init, linear, parameter};

@@ -1,11 +1,11 @@
 //! Local attention in one and two dimensions: Parmar et al. 2018.
 
 use heedful_attention::contract::AttentionInput;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::local_2d::BlockRaster;
-use heedful_attention::pattern::Pattern;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::AnyMechanism;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::softmax_attention::pattern::Pattern;
 
 use super::{assert_same, context, init, self_attention, weights};
 use crate::array::Array;

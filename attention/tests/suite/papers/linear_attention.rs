@@ -1,13 +1,13 @@
 //! Linear attention: Katharopoulos et al. 2020.
 
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
 use heedful_attention::engine::recurrence::RecurrentState;
 use heedful_attention::mechanisms::linear_attention::LinearAttentionConfig;
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::AnyAttention;
-use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, cross_attention, init, self_attention, weights};
 use crate::array::Array;

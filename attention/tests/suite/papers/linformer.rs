@@ -3,16 +3,17 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::module::Module;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, Positions};
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Sharing};
-use heedful_attention::placement::Role;
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::read::read;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::sequence_projection::ProjectionKind;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::mechanisms::sequence_projection::ProjectionKind;
+use heedful_attention::tensors::read::read;
 use heedful_random::RandomKey;
 
 use super::{assert_same, context, cross_attention, identity, init, parameter, self_attention, softmax};

@@ -1,13 +1,13 @@
 //! Multi-head latent attention: DeepSeek-AI 2024.
 
 use heedful_attention::contract::Attention;
-use heedful_attention::engine::{Engine, Executed};
+use heedful_attention::contract::engine::{Engine, Executed};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::mla::{Mla, MlaConfig};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, identity, init, linear, self_attention, softmax};
 use crate::array::Array;

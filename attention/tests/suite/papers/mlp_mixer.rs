@@ -1,10 +1,11 @@
 //! MLP-Mixer: Tolstikhin et al. 2021.
 
 use heedful_attention::conformance::Property;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::mlp_mixer::{MlpMixer, MlpMixerConfig};
-use heedful_attention::placement::Role;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, init, parameter, self_attention};
 use crate::array::Array;

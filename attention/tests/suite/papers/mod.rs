@@ -39,10 +39,11 @@ mod transformer_xl;
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
+use heedful_attention::contract::placement::Placement;
+use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::placement::Placement;
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::registry::{AnyAttention, AnyLogits, AnyMechanism};
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyLogits};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_random::RandomKey;
 

@@ -1,8 +1,8 @@
 //! No attention: the ablation of the sublayer.
 
 use heedful_attention::conformance::Subject;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyMechanism;
 
 use super::{context, init, self_attention};
 use crate::array::Array;

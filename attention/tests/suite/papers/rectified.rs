@@ -1,10 +1,10 @@
 //! Rectified weights: softpick (Zuhri, Fuadi and Aji 2025) and ReLU attention (Wortsman, Lee, Gilmer and Kornblith 2023).
 
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::relu::ReluConfig;
 use heedful_attention::mechanisms::softpick::SoftpickConfig;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandom;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::AnyMechanism;
 
 use super::{assert_same, init, parameter, self_attention, weights};
 use crate::array::{Array, finite};

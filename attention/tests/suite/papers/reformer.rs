@@ -2,15 +2,17 @@
 
 use burn::module::{Module, RunningState};
 use burn::tensor::Tensor;
-use heedful_attention::conformance::{PlainAttention, Property};
+use heedful_attention::conformance::Property;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::PlainAttention;
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, LshConfig, Rotations, Scale};
 use heedful_attention::mechanisms::shared_qk::{SharedQk, SharedQkConfig};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::Visibility;
 use heedful_random::RandomKey;
 
 use super::{assert_same, context, identity, linear, self_attention, softmax, weights};

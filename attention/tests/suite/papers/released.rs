@@ -3,17 +3,18 @@
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Attention;
-use heedful_attention::delta_rule::DeltaRule;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::mechanisms::delta_rule::DeltaRule;
 use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
 use heedful_attention::mechanisms::mamba_2::{MambaTwoConfig, StateSpace};
 use heedful_attention::mechanisms::mla::{Mla, MlaConfig};
+use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 use heedful_attention::mechanisms::rotary::{Rotary, RotaryConfig, RotaryScaling};
 use heedful_attention::mechanisms::streaming_llm::StreamingLlmConfig;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::recurrent_attention::RecurrentAttention;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
 
 use super::{assert_same, context, init, linear, parameter, self_attention, weights};
 use crate::array::Array;

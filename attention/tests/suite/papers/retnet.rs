@@ -1,13 +1,13 @@
 //! Retention: Sun et al. 2023.
 
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::engine::recurrence::RecurrentState;
-use heedful_attention::gated_norm::HeadNorm;
+use heedful_attention::mechanisms::gated_norm::HeadNorm;
+use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 use heedful_attention::mechanisms::retnet::{Retention, RetnetConfig};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::recurrent_attention::RecurrentAttention;
 
 use super::{assert_same, context, identity, init, linear, self_attention};
 use crate::array::Array;

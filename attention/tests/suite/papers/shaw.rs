@@ -1,10 +1,11 @@
 //! Relative position representations: Shaw, Uszkoreit and Vaswani 2018.
 
 use burn::module::Module;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::shaw::{Shaw, ShawConfig};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
 
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
 use crate::array::Array;

@@ -1,10 +1,11 @@
 //! Softmaxes with one more key: Miller 2023, and the learned sinks of gpt-oss (OpenAI 2025).
 
-use heedful_attention::conformance::subject::parameters;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::case::parameters;
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::Visibility;
 use heedful_random::RandomKey;
 
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};

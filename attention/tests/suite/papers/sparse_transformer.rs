@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::sparse_fixed::{OwnBlock, SparseFixedConfig, Summaries, SummariesWithin};
 use heedful_attention::mechanisms::sparse_strided::{Column, NearColumn, Neighbourhood, SparseStridedConfig};
-use heedful_attention::pattern::{Factorised, Integration, Pattern};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::AnyMechanism;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::softmax_attention::pattern::{Factorised, Integration, Pattern};
 
 use super::image_transformer::{check_hints, equal};
 use super::{assert_same, context, init, self_attention};

@@ -2,16 +2,17 @@
 
 use burn::tensor::Tensor;
 use heedful_attention::contract::Attention;
-use heedful_attention::engine::Engine;
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::restricted::{Execution, Restricted};
 use heedful_attention::mechanisms::alibi::{Alibi, slopes};
 use heedful_attention::mechanisms::rotary::Rotary;
 use heedful_attention::mechanisms::streaming_llm::{StreamingLlmConfig, StreamingPositions};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::restricted::{Execution, Restricted};
-use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, identity, init, linear, self_attention, softmax, weights};
 use crate::array::Array;

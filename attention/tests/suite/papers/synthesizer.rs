@@ -4,25 +4,26 @@ use std::collections::BTreeSet;
 
 use burn::module::Module;
 use burn::optim::{GradientsParams, SgdConfig};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, Positions};
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::engine::reference::logits;
-use heedful_attention::logits::Logits;
 use heedful_attention::mechanisms::mixture::{Mixture, MixtureWeights};
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDense;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::{SynthesizerFactorizedDense, SynthesizerFactorizedDenseConfig};
 use heedful_attention::mechanisms::synthesizer_factorized_random::{SynthesizerFactorizedRandom, SynthesizerFactorizedRandomConfig};
 use heedful_attention::mechanisms::synthesizer_random::{SynthesizerRandom, SynthesizerRandomConfig};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::{Span, Visibility};
+use heedful_attention::softmax_attention::logits::Logits;
 use heedful_random::RandomKey;
 
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::subject::parameters;
 use crate::variants::{mixture, parse, placement};
+use heedful_attention::description::case::parameters;
 
 fn place() -> Placement {
     placement(Role::Encoder, 2)

@@ -3,13 +3,14 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use heedful_attention::contract::Positions;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::visibility::Span;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::engine::reference::logits;
-use heedful_attention::logits::Logits;
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::t5_bias::{T5Bias, T5BiasConfig};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::Span;
+use heedful_attention::softmax_attention::logits::Logits;
 
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
 use crate::array::Array;

@@ -1,8 +1,9 @@
 //! Talking-heads attention: Shazeer et al. 2020.
 
+use heedful_attention::contract::placement::Role;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::talking_heads::{MixingInit, TalkingHeads, TalkingHeadsConfig};
-use heedful_attention::placement::Role;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_random::RandomKey;
 
@@ -16,7 +17,7 @@ fn inner(attention: &mut AnyAttention) -> &mut SoftmaxAttention<TalkingHeads> {
 }
 
 /// The attention of the same scores and projections whose heads do not talk.
-fn silent(attention: &mut AnyAttention, heads: usize) -> SoftmaxAttention<heedful_attention::registry::AnyLogits> {
+fn silent(attention: &mut AnyAttention, heads: usize) -> SoftmaxAttention<heedful_attention::description::AnyLogits> {
     let (place, talking) = (placement(Role::Decoder, heads), inner(attention));
     let mut plain = SoftmaxAttention::new(talking.logits.scores.clone(), &place, &RandomKey::from_seed(2), &flex().device);
     (plain.value, plain.output) = (talking.value.clone(), talking.output.clone());

@@ -1,17 +1,18 @@
 //! Transformer-XL: Dai et al. 2019.
 
 use burn::module::Module;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::engine::reference::logits;
 use heedful_attention::engine::relative_shift;
-use heedful_attention::logits::Logits;
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::relative::{Relative, RelativeConfig};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_attention::visibility::{Span, Visibility};
+use heedful_attention::softmax_attention::logits::Logits;
 use heedful_random::RandomKey;
 
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};

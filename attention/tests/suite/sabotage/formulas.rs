@@ -1,13 +1,16 @@
 //! A sound mechanism that states its formula wrongly in one way each: the property that compares them has to notice.
 
 use burn::tensor::Device;
-use heedful_attention::conformance::formula::{distribution, dot, softmax};
-use heedful_attention::conformance::{Formula, Property, Query, Subject};
+use heedful_attention::conformance::{Property, Subject};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::formula::{distribution, dot, softmax};
+use heedful_attention::description::{AnyAttention, AnyLogits};
+use heedful_attention::description::{Card, Mechanism};
+use heedful_attention::description::{Formula, Query};
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::mixture::MixtureConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::{AnyAttention, AnyLogits, AnyMechanism, Card, Mechanism};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{DType, Device};
-use heedful_attention::arithmetic::{Multiplications, multiplications};
-use heedful_attention::engine::Engine;
-use heedful_attention::linear::SUMS;
-use heedful_attention::recurrent_attention::Stretch;
-use heedful_attention::registry::AnyMechanism;
-use heedful_attention::short_convolution::ShortConvolution;
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::arithmetic::{Multiplications, multiplications};
+use heedful_attention::engine::linear::SUMS;
+use heedful_attention::mechanisms::recurrent_attention::Stretch;
+use heedful_attention::mechanisms::short_convolution::ShortConvolution;
 use heedful_models::error::ConfigError;
 use heedful_models::precision::Precision;
 use heedful_random::RandomKey;

@@ -4,15 +4,15 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::arithmetic::multiplications;
+use heedful_attention::contract::init::Init;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::visibility::{Span, Visibility};
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::arithmetic::multiplications;
 use heedful_attention::engine::fused::{GROUPS, Part, attend};
 use heedful_attention::engine::recurrence::Recurrence;
 use heedful_attention::engine::{AttentionProgram, Content, LogitTerms, Weighting};
-use heedful_attention::init::Init;
 use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
-use heedful_attention::placement::Role;
-use heedful_attention::registry::AnyMechanism;
-use heedful_attention::visibility::{Span, Visibility};
 use heedful_models::error::ConfigError;
 use heedful_random::RandomKey;
 
@@ -148,7 +148,7 @@ pub(super) fn relative(sizes: Sizes, device: &Device) -> Result<[Candidate; 2], 
     }))
 }
 
-/// The chunks of a recurrence, whose heads are computed side by side; backward by the rule of [`heedful_attention::arithmetic`].
+/// The chunks of a recurrence, whose heads are computed side by side; backward by the rule of [`heedful_attention::description::arithmetic`].
 fn chunks<const K: usize>(
     mechanism: &str,
     sizes: Sizes,

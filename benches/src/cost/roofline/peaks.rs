@@ -4,8 +4,8 @@ use std::hint::black_box;
 
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::init::{self, Init};
-use heedful_attention::linear::linear;
+use heedful_attention::contract::init::{self, Init};
+use heedful_attention::engine::linear::linear;
 use heedful_random::RandomKey;
 use rayon::prelude::*;
 

@@ -1,6 +1,6 @@
 //! Comparisons of single layers.
 
-use heedful_attention::engine::Engine;
+use heedful_attention::contract::engine::Engine;
 use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 
@@ -216,9 +216,9 @@ impl DropoutOptions {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::arithmetic::multiplications;
-    use heedful_attention::placement::Role;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::contract::placement::Role;
+    use heedful_attention::description::AnyMechanism;
+    use heedful_attention::description::arithmetic::multiplications;
     use heedful_random::RandomKey;
     use serde::Deserialize;
 

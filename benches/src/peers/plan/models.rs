@@ -1,7 +1,7 @@
 //! Comparisons of models.
 
-use heedful_attention::engine::Engine;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::description::AnyMechanism;
 use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Comparisons of layers with those of packages, and with what is written in plain operations of PyTorch.
 
-use heedful_attention::engine::Engine;
+use heedful_attention::contract::engine::Engine;
 use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::mask::Mask;
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
+use heedful_attention::contract::mask::Mask;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::tensors::read::read;
 use heedful_models::classifier::Sentences;
 use heedful_models::pretrained::Pretrained;
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
 //! Attentions by name: mechanisms, layouts, and lists and tables of mechanisms, with options behind them.
 
-use heedful_attention::error::ConfigError;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::error::ConfigError;
+use heedful_attention::description::AnyMechanism;
 use heedful_host::names::unknown;
 use heedful_models::layout::AttentionLayout;
 use serde::Deserialize;
@@ -159,11 +159,11 @@ fn compact(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use heedful_attention::contract::placement::Role;
     use heedful_attention::mechanisms::gaussian::GaussianConfig;
     use heedful_attention::mechanisms::linformer::LinformerConfig;
     use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
     use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
-    use heedful_attention::placement::Role;
     use heedful_runs::settings::{Assignment, Settings};
 
     use super::*;

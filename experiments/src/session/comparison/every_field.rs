@@ -11,7 +11,7 @@ mod presets;
 mod trial;
 mod variety;
 
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 
 use self::variety::Variety;
 

@@ -10,9 +10,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
-use heedful_attention::logits::Logits;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::{AnyLogits, AnyMechanism, Kind};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyLogits;
+use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::Kind;
+use heedful_attention::softmax_attention::logits::Logits;
 use heedful_random::RandomKey;
 use serde_json::{Map, Value, json};
 

@@ -1,6 +1,6 @@
 //! The configuration of an experiment.
 
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use heedful_runs::settings::{Configuration, MECHANISMS, Problem, Setting};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::placement::Role;
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::description::AnyMechanism;
 use heedful_data::tokenise::Tokeniser;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::MetricColumn;

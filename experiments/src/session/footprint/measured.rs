@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use heedful_random::RandomKey;
 use peak_alloc::PeakAlloc;
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
+use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::mechanisms::lsh::Lsh;
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 use heedful_data::tokenise::Tokeniser;
 use heedful_models::language_model::LanguageModel;
 use heedful_random::RandomKey;
@@ -69,8 +69,8 @@ pub(super) fn with_rounds(model: &LanguageModel, rounds: usize) -> Option<Langua
 mod tests {
     use super::*;
     use burn::tensor::{Device, Int, Tensor, TensorData};
+    use heedful_attention::description::AnyMechanism;
     use heedful_attention::mechanisms::lsh::LshConfig;
-    use heedful_attention::registry::AnyMechanism;
 
     use crate::model::ModelSettings;
 

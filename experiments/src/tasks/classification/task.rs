@@ -2,8 +2,8 @@
 
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::tensors::read::read;
 use heedful_data::glue::{Label, Target};
 use heedful_data::tokenise::PAD;
 use heedful_host::interrupt::Interrupt;

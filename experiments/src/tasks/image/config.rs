@@ -1,11 +1,11 @@
 //! Configuration of the experiments.
 
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::{BlockRaster, LocalTwoDConfig};
 use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
-use heedful_attention::registry::AnyMechanism;
 use heedful_data::generate::Sizes;
 use heedful_data::generate::images::ImageShape;
 use heedful_data::images::{Images, Reductions};

@@ -1,8 +1,8 @@
 //! Images pixel by pixel, each with a mixture of logistics (Image Transformer, section 3.1 and 5.1).
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::tensors::read::read;
 use heedful_data::generate::images::ImageShape;
 use heedful_data::images::{ImageSet, Images};
 use heedful_host::interrupt::Interrupt;

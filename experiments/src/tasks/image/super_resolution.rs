@@ -4,8 +4,8 @@ use std::f64::consts::LN_2;
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Losses;
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::description::AnyMechanism;
 use heedful_data::images::png::{self, Layout};
 use heedful_data::images::{ImageSet, Images};
 use heedful_host::interrupt::Interrupt;

@@ -3,8 +3,8 @@
 use std::f64::consts::LN_2;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_attention::contract::probe::Probe;
 use heedful_attention::mechanisms::local_2d::BlockRaster;
-use heedful_attention::probe::Probe;
 use heedful_data::images::png::{self, Layout};
 use heedful_data::images::{ImageSet, Images};
 use heedful_host::interrupt::Interrupt;

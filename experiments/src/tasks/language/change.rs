@@ -4,7 +4,7 @@
 //! of the two, and a model the mean of its heads.
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_random::RandomKey;

@@ -80,8 +80,8 @@ impl PositionLosses {
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Device, TensorData};
-    use heedful_attention::init::Init;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::contract::init::Init;
+    use heedful_attention::description::AnyMechanism;
     use heedful_random::RandomKey;
     use heedful_runs::run_folder::RunFolder;
 

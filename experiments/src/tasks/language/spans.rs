@@ -1,10 +1,10 @@
 //! How far back the heads of a trained model look, where they learn it.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::arithmetic::Multiplications;
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::description::arithmetic::Multiplications;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::language_model::LanguageModel;
 
@@ -114,7 +114,7 @@ pub(super) fn columns() -> [MetricColumn; 4] {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::description::AnyMechanism;
     use heedful_random::RandomKey;
 
     use super::*;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::tensors::read::read;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, LikelihoodTotal, TextUnit};
 use heedful_models::language_model::LanguageModel;

@@ -4,8 +4,8 @@
 //! other with nothing, so that a whole stretch is read at once just as it was played: no state of one episode is seen in another.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::tensors::read::read;
 use heedful_models::actor_critic::{Decision, Experience};
 use heedful_models::policy::{Policy, PolicyState};
 use heedful_random::RandomKey;

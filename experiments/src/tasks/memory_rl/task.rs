@@ -5,7 +5,7 @@
 
 use burn::module::Module;
 use burn::tensor::TensorData;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_host::interrupt::Interrupt;
 use heedful_models::policy::{Policy, PolicyState};
 use heedful_random::RandomKey;
@@ -200,7 +200,7 @@ impl Task for MemoryTask<'_> {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::registry::AnyMechanism;
+    use heedful_attention::description::AnyMechanism;
 
     use crate::model::ModelSettings;
     use crate::session::experiment::{Attention, Experiment};
@@ -233,7 +233,7 @@ mod tests {
         let mut policy = model.init(&RandomKey::from_seed(1), device);
         let [width, actions] = policy.heads.policy.weight.dims();
         policy.heads.policy.weight =
-            heedful_attention::init::Init::Normal(0.5).parameter([width, actions], &RandomKey::from_seed(2), device);
+            heedful_attention::contract::init::Init::Normal(0.5).parameter([width, actions], &RandomKey::from_seed(2), device);
         policy
     }
 

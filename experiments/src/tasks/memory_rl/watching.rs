@@ -67,7 +67,7 @@ pub(super) fn watch(
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use heedful_attention::probe::{Observation, Probe};
+    use heedful_attention::contract::probe::{Observation, Probe};
     use heedful_models::gate::{GateConfig, GateKind};
     use heedful_models::policy::Core;
     use heedful_models::position::PositionConfig;

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::read::read;
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::tensors::read::read;
 use heedful_data::generate::vectors::{VectorSequence, padded};
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};

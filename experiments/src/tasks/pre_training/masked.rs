@@ -1,8 +1,8 @@
 //! Finding hidden tokens.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::tensors::read::read;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::block::Hidden;

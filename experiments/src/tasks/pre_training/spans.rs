@@ -1,7 +1,7 @@
 //! Filling gaps.
 
 use burn::tensor::Device;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};

@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::base_conv::BaseConvConfig;
-use heedful_attention::registry::AnyMechanism;
 use heedful_data::generate::sequences::{MqarConfig, ParityConfig, SequenceTask};
 use heedful_models::block::FeedForwardIn;
 use heedful_models::language_model::LanguageModelConfig;

@@ -3,7 +3,7 @@
 use burn::optim::GradientsParams;
 use burn::tensor::Device;
 use clap::Args;
-use heedful_attention::probe::Probe;
+use heedful_attention::contract::probe::Probe;
 use heedful_host::allocator::return_freed_memory;
 use heedful_host::machine::{peak_memory_bytes, reset_peak_memory};
 use heedful_host::rounds::{Series, in_turn};

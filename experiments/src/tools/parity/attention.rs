@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
-use heedful_attention::engine::Engine;
+use heedful_attention::description::AnyAttention;
 use heedful_attention::mechanisms::lsh::Lsh;
-use heedful_attention::placement::Role;
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::progress::DecodingStart;
-use heedful_attention::registry::AnyAttention;
-use heedful_attention::visibility::Visibility;
 
 use super::config::ParityConfig;
 use super::inputs::{Input, Inputs};

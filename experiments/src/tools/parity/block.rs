@@ -1,10 +1,10 @@
 //! A block, a stack of blocks, and a stack that reads segments.
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::AnyAttention;
-use heedful_attention::visibility::Visibility;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::description::AnyAttention;
 use heedful_models::block::{Block, Context};
 use heedful_models::segment::SegmentMemory;
 use heedful_models::stack::{Stack, StackConfig};

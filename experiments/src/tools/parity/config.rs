@@ -1,9 +1,10 @@
 //! What is run: the content of `mechanism.toml`.
 
 use burn::tensor::Device;
-use heedful_attention::engine::Engine;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_models::block::{BlockConfig, FeedForwardIn, Parallel};
 use heedful_models::depth::{DepthConfig, SharedConfig};
 use heedful_models::feed_forward::Activation;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::TensorData;
-use heedful_attention::init::Init;
+use heedful_attention::contract::init::Init;
 use heedful_random::RandomKey;
 
 use super::tensor_file::{Size, Sizes, TensorFile, TensorFileError};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor, TensorData};
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 
 /// A parameter of a mechanism.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,8 +129,9 @@ pub(super) fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Vec<(St
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Bool, Device, Int};
-    use heedful_attention::placement::{Placement, Role};
-    use heedful_attention::registry::{AnyAttention, AnyMechanism};
+    use heedful_attention::contract::placement::{Placement, Role};
+    use heedful_attention::description::AnyAttention;
+    use heedful_attention::description::AnyMechanism;
     use heedful_random::RandomKey;
 
     use super::*;

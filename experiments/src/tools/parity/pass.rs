@@ -6,9 +6,9 @@ use burn::module::Module;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Bool, Device, Gradients, Tensor, TensorData};
 use heedful_attention::contract::Losses;
-use heedful_attention::engine::{Engine, Executed};
-use heedful_attention::probe::{Observation, Probe};
-use heedful_attention::read::read;
+use heedful_attention::contract::engine::{Engine, Executed};
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::tensors::read::read;
 
 use super::inputs::{Input, Inputs};
 use super::parameters;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::{Device, TensorData};
-use heedful_attention::engine::Engine;
+use heedful_attention::contract::engine::Engine;
 use heedful_random::RandomKey;
 
 use super::inputs::{Input, Inputs};

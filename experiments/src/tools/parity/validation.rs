@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use heedful_attention::abilities::Causality;
 use heedful_attention::contract::Attention;
-use heedful_attention::engine::Engine;
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::contract::abilities::Causality;
+use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::description::AnyMechanism;
 use heedful_models::block::BlockConfig;
 use heedful_models::depth::{DepthConfig, SharedConfig};
 use heedful_models::error::ConfigError;
@@ -92,7 +92,7 @@ impl ParityConfig {
         let attention = |field: &'static str, config: &AnyMechanism, placement: Placement| {
             config.validate(&placement).map_err(|error| {
                 let of_sizes = match error {
-                    heedful_attention::error::ConfigError::Option {
+                    heedful_attention::contract::error::ConfigError::Option {
                         option: option @ ("heads" | "kv_heads" | "head_width" | "qkv_bias" | "output_bias"),
                         ..
                     } => option,

@@ -10,7 +10,7 @@ use std::ops::Range;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use heedful_attention::read::read;
+use heedful_attention::tensors::read::read;
 
 use super::{RankError, Ranks, Topic};
 

@@ -1,9 +1,10 @@
 //! Parameters that several layers share: linformer with one projection for all layers.
 
-use heedful_attention::constraints;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Sharing};
-use heedful_attention::probe::Probe;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
+use heedful_attention::registry::constraints;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 

@@ -3,7 +3,7 @@
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::DType;
-use heedful_attention::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
+use heedful_attention::tensors::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
 
 use super::operator::ParameterUpdate;
 use super::{AdamStep, composed, slices};

@@ -5,7 +5,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
 
 #[cfg(feature = "cube")]
-use heedful_attention::extension as burn;
+use heedful_attention::engine::extension as burn;
 
 use super::{AdamStep, composed};
 

@@ -5,8 +5,8 @@ use burn::backend::flex::FlexTensor;
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::{AdamConfig, AdamWConfig};
 use burn::tensor::TensorData;
-use heedful_attention::init::Init;
-use heedful_attention::read::read;
+use heedful_attention::contract::init::Init;
+use heedful_attention::tensors::read::read;
 use heedful_random::RandomKey;
 
 use super::*;

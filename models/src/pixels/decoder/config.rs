@@ -2,8 +2,8 @@
 
 use burn::tensor::Device;
 use heedful_attention::contract::Attention;
-use heedful_attention::init;
-use heedful_attention::placement::{Placement, Role};
+use heedful_attention::contract::init;
+use heedful_attention::contract::placement::{Placement, Role};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

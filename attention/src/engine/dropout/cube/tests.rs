@@ -5,8 +5,8 @@ use heedful_random::RandomKey;
 
 use super::*;
 use crate::conformance::test_device as adapter;
-use crate::dropout::{WeightDropout, dropout_from, keep_mask};
-use crate::read::read;
+use crate::engine::dropout::{WeightDropout, dropout_from, keep_mask};
+use crate::tensors::read::read;
 
 const PROBABILITIES: [f64; 4] = [1.0 / 65536.0, 0.1, 0.5, 0.999];
 

@@ -9,7 +9,7 @@ use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
 use heedful_random::{FACTORS, GOLDEN};
 
-use crate::dropout::WeightDropout;
+use crate::engine::dropout::WeightDropout;
 
 /// Units of a cube.
 const UNITS: usize = 256;
@@ -53,7 +53,7 @@ fn drop_weights<F: Float>(
     }
 }
 
-/// Two words for each row of weights of the queries from `first` on, `[B, H, Q, 2]`: those of [`RowDropout`](crate::dropout::RowDropout).
+/// Two words for each row of weights of the queries from `first` on, `[B, H, Q, 2]`: those of [`RowDropout`](crate::engine::dropout::RowDropout).
 pub(crate) fn draw_words(dropout: &WeightDropout, [batch, heads, queries]: [usize; 3], first: usize, place: &CubeTensor) -> CubeTensor {
     let shape = Shape::new([batch, heads, queries, 2]);
     let words = empty_device_contiguous_dtype(place.client.clone(), place.device.clone(), shape, DType::U32);
@@ -125,7 +125,7 @@ fn product(z: Wide, #[comptime] factor: u64) -> Wide {
     Wide { low: z.low * low, high: z.low.mul_hi(low.runtime()) + z.low * high + z.high * low }
 }
 
-/// Dropout of the weights, as [`crate::dropout::RowDropout`] has it.
+/// Dropout of the weights, as [`crate::engine::dropout::RowDropout`] has it.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Dropout {
     /// Drawn numbers below it drop a weight, of 2^16.

@@ -11,8 +11,8 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape, TensorData};
 
 use super::part as slice;
+use crate::contract::visibility::{TILE, TileMap, VisiblePairs, hidden_logit};
 use crate::engine::fused::plan::{Part, distinct};
-use crate::visibility::{TILE, TileMap, VisiblePairs, hidden_logit};
 
 /// Those of all devices, of at most 256 MiB: a mask has a number for each pair.
 pub(super) static MASKS: Masks = Masks::new(256 << 20);

@@ -6,7 +6,7 @@ use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
 
 use super::{Attention, Sums, is_positive};
-use crate::dropout::DropoutOperator;
+use crate::engine::dropout::DropoutOperator;
 use crate::engine::softpick::differences;
 use crate::engine::{Normaliser, entmax};
 

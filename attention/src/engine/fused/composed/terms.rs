@@ -11,10 +11,10 @@ use burn::tensor::{DType, FloatDType, IntDType, Shape, TensorData};
 
 use super::masks::{MASKS, Strip};
 use super::{is_positive, part};
+use crate::contract::visibility::hidden_logit;
 use crate::engine::fused::plan::Part;
 use crate::engine::gaussians::LEAST_EXPONENT;
 use crate::engine::{GaussianWeights, Ramp};
-use crate::visibility::hidden_logit;
 
 /// Deviations from a centre beyond which nothing has a weight: the square is finite, and half of it far beyond the least exponent.
 const FARTHEST_DEVIATION: f32 = 100.0;

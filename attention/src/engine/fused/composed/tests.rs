@@ -10,10 +10,10 @@ use burn::tensor::TensorData;
 
 use super::*;
 pub(super) use crate::conformance::cube_test_device as adapter;
+use crate::contract::visibility::{Span, TileMap, Visibility, least_visible_logit};
 use crate::engine::fused::operator::FusedAttention;
 use crate::engine::fused::plan::Part;
 use crate::engine::{GaussianShape, GaussianWeights, Normaliser, Ramp};
-use crate::visibility::{Span, TileMap, Visibility, least_visible_logit};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;

@@ -13,8 +13,8 @@ use super::products::{
 };
 use super::terms::{Pair, add_terms, are_beyond, height, key_of, limited, pair_of_keys, pair_of_queries, query_of, span_of};
 use super::weights::{Place, hide, hide_by_key, list_of, place, row_number};
-use crate::dropout::cube::weights::{draws_of, factor};
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
+use crate::engine::dropout::cube::weights::{draws_of, factor};
 
 /// Products of context and gradient, for each query.
 #[cube(launch)]

@@ -12,7 +12,7 @@ use super::products::{
     COLUMNS, Four, Room, add_product_of_tile, add_products_of_rows, number_at, own_column, own_row, rows_of, write_tile,
 };
 use super::terms::Pair;
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
 
 /// How far the first key of a tile is from that of the first query, in the rows of the table.
 const MIDDLE: usize = TILE - 1;

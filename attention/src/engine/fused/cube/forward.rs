@@ -11,8 +11,8 @@ use super::products::{
 use super::terms::{add_terms, are_beyond, limit, pair_of_queries};
 use super::weights::{hide, list_of, place, row_number};
 use super::{Form, UNSEEN};
-use crate::dropout::cube::weights::{draws_of, factor};
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
+use crate::engine::dropout::cube::weights::{draws_of, factor};
 
 /// A cube computes `value_block` columns of the context of a tile of queries.
 #[cube(launch)]

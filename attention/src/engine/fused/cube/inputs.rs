@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::terms::Ends;
 use super::weights::Lists;
-use crate::dropout::cube::weights::Dropout;
+use crate::engine::dropout::cube::weights::Dropout;
 
 /// What logits, weights and contexts are computed from.
 ///

@@ -9,7 +9,7 @@ use super::inputs::{Inputs, Reverse};
 use super::products::{COLUMNS, Room, number_at, write_tile};
 use super::terms::{Pair, are_beyond, at_most, key_of, pair_of_queries, query_of};
 use super::weights::{list_of, place};
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
 
 /// The places of two numbers in the rows of a query.
 #[derive(CubeType)]

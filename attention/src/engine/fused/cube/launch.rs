@@ -17,12 +17,12 @@ use super::products::{ACROSS, SWEEP, down};
 use super::terms::EndsLaunch;
 use super::tiles::{DeviceTiles, integers, none};
 use super::weights::ListsLaunch;
-use crate::dropout::WeightDropout;
-use crate::dropout::cube::weights::{DropoutLaunch, draw_words};
+use crate::contract::visibility::TILE;
+use crate::engine::dropout::WeightDropout;
+use crate::engine::dropout::cube::weights::{DropoutLaunch, draw_words};
 use crate::engine::fused::operands::Operands;
 use crate::engine::fused::plan::Plan;
 use crate::engine::{LogitTerms, Ramp, greatest_log_ratio};
-use crate::visibility::TILE;
 
 /// Width of what stands for queries and keys that there are not: rows of it are read in fours.
 const STAND_IN: usize = 4;

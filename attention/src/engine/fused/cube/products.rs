@@ -5,7 +5,7 @@
 
 use cubecl::prelude::*;
 
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
 
 /// Columns of a tile that a unit computes: fours that lie `4 * ACROSS` apart.
 pub(super) const COLUMNS: usize = 8;

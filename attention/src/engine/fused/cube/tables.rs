@@ -11,7 +11,7 @@ use super::inputs::{Inputs, Reverse};
 use super::products::{COLUMNS, Four, Room, add_product_of_tile, fours_of, own_column, own_row, reduce_rows, rows_of, write_rows};
 use super::terms::{are_beyond, at_most, pair_of_queries, scale_of};
 use super::weights::{Place, found_in, list_among, list_of};
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
 
 /// A cube computes a tile of the gradient of a bias, `[B|1, H|1, Q, K]`. `of_scale` `[B|1, H|1, Q, key tiles]` is that of its scale, by query and tile.
 #[cube(launch)]

@@ -16,7 +16,7 @@ use cubecl::prelude::*;
 
 use self::fragments::{PLANES, room};
 use super::Launch;
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
 
 /// Most columns of queries, keys and values: the sums of a plane have to fit into registers.
 const WIDEST: usize = 128;

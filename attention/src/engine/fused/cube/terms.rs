@@ -8,7 +8,7 @@ use super::inputs::Inputs;
 use super::kronecker::add_kronecker;
 use super::products::{COLUMNS, LOWEST, Room, own_column, own_row};
 use super::weights::Place;
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
 
 /// Tiles of queries and of keys, in a head of a row of the batch.
 #[derive(CubeType)]

@@ -11,10 +11,10 @@ use rand_chacha::ChaCha8Rng;
 use super::tiles::DeviceTiles;
 use super::*;
 use crate::conformance::cube_test_device as adapter;
-use crate::dropout::WeightDropout;
+use crate::contract::visibility::{Span, TileMap, Visibility, least_visible_logit};
+use crate::engine::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
 use crate::engine::{Normaliser, Ramp};
-use crate::visibility::{Span, TileMap, Visibility, least_visible_logit};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;

@@ -8,7 +8,7 @@ use burn::tensor::{Element, TensorData};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 
-use crate::visibility::{TILE, Tile, TileMap, VisiblePairs};
+use crate::contract::visibility::{TILE, Tile, TileMap, VisiblePairs};
 
 /// A [`TileMap`] on a device.
 #[derive(Clone, Debug)]

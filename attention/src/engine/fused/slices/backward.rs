@@ -13,9 +13,9 @@ use super::kernel::padded;
 use super::terms::{BiasOfPlanes, TermGradients, TermsOfPlane};
 use super::thresholds::means;
 use super::{Inputs, Places, Planes, Rows, Sizes, rows_of_planes};
+use crate::contract::visibility::TILE;
 use crate::engine::Normaliser;
 use crate::engine::fused::plan::Part;
-use crate::visibility::TILE;
 
 /// What the forward pass gave, and the gradient of the context.
 #[derive(Clone, Copy)]

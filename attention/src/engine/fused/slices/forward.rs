@@ -9,10 +9,10 @@ use super::scores::Scores;
 use super::terms::{At, Scratch};
 use super::thresholds::{Above, thresholds};
 use super::{Inputs, Places, Sizes, of_plane, rows_of_planes};
-use crate::dropout::WeightDropout;
+use crate::contract::visibility::TILE;
 use crate::engine::Normaliser;
-use crate::exponential::{exp, exponentials, largest, picked};
-use crate::visibility::TILE;
+use crate::engine::dropout::WeightDropout;
+use crate::engine::exponential::{exp, exponentials, largest, picked};
 
 /// Context and log-sum-exp, which is infinite where no key is visible within the span, and 0 where rows are not divided by their sum; of an entmax, the threshold.
 pub(in super::super) struct Context {

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 use pulp::Simd;
 
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
 
 /// A matrix whose rows lie `stride` numbers apart.
 #[derive(Clone, Copy)]

@@ -8,8 +8,8 @@ use super::kernel::{Aligned, Matrix, Sparsity, product};
 use super::packed::Packed;
 use super::terms::{At, Scratch, Terms};
 use super::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
+use crate::contract::visibility::{TILE, Tile, VisiblePairs};
 use crate::engine::fused::plan::Part;
-use crate::visibility::{TILE, Tile, VisiblePairs};
 
 /// What makes the logits of one batch row and head in one part.
 pub(super) struct Scores<'a> {

@@ -9,10 +9,10 @@ pub(super) use self::bias::{BiasOfGroup, BiasOfPlanes};
 pub(super) use self::gradients::{TermGradients, TermsOfPlane};
 use super::kernel::{Aligned, Matrix, Sparsity, product, transposed_tiles, widened, widened_tiles};
 use super::{Inputs, Places, Planes, Sizes, of_plane};
+use crate::contract::visibility::TILE;
 use crate::engine::fused::plan::Cap;
 use crate::engine::soft_cap::bound;
 use crate::engine::{GaussianWeights, Ramp};
-use crate::visibility::TILE;
 
 /// The terms of one batch row and head in one part.
 pub(super) struct Terms<'a> {

@@ -10,9 +10,9 @@ use super::packed::Packed;
 use super::scores::Scores;
 use super::terms::{At, Scratch};
 use super::{Inputs, Sizes, of_plane, rows_of_planes};
+use crate::contract::visibility::TILE;
 use crate::engine::entmax::{power_and_slope, threshold};
-use crate::exponential::largest;
-use crate::visibility::TILE;
+use crate::engine::exponential::largest;
 
 /// The weights of keys: their scores are divided by the power, and what exceeds the threshold of the query is raised to the power.
 #[derive(Clone, Copy)]

@@ -11,8 +11,8 @@ use pulp::Simd;
 
 use super::products::{add_multiplied, add_products, dot, dot_of_three, matrix, multiply, times, transpose};
 use super::{CHUNK, Sizes};
+use crate::engine::exponential::exp;
 use crate::engine::fused::slices::kernel::{Aligned, Matrix, Sparsity, Transposed, padded};
-use crate::exponential::exp;
 
 /// Logarithms below it are taken for it: the decay is 0 in either case, and sums with others keep their digits.
 const LEAST: f32 = -1000.0;

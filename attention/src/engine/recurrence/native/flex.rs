@@ -12,7 +12,7 @@ use super::{CHUNK, Inputs, Sizes};
 use crate::engine::fused::Operand;
 use crate::engine::fused::flex::{self, by_heads, shape, with_whole_rows};
 use crate::engine::fused::slices::Rows;
-use crate::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
+use crate::tensors::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
 
 impl LinearRecurrence for Flex {
     fn recurrence_forward(operands: Operands<Self>, normalised: bool, keeps_states: bool) -> (FlexTensor, FlexTensor) {

@@ -5,10 +5,10 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, ExtensionType, backend_extension};
 
+#[cfg(feature = "cube")]
+use crate::engine::extension as burn;
 use crate::engine::fused::Operand;
 use crate::engine::recomputed::{Gradient, recomputed};
-#[cfg(feature = "cube")]
-use crate::extension as burn;
 
 /// What a recurrence is computed from, on one backend; the same for their gradients. Letters are those of [`Recurrence`](super::Recurrence).
 #[derive(Clone, Debug, ExtensionType)]

@@ -8,9 +8,9 @@ use burn::backend::{Autodiff, Backend, TensorMetadata, backend_extension};
 #[cfg(feature = "cube")]
 use burn_fusion::custom::TensorSpec;
 
-use crate::engine::recomputed::{Gradient, recomputed};
 #[cfg(feature = "cube")]
-use crate::extension as burn;
+use crate::engine::extension as burn;
+use crate::engine::recomputed::{Gradient, recomputed};
 
 /// States of the delta rule. Backends without a kernel have them composed of tensor operations, and nothing here is called.
 ///

@@ -26,8 +26,8 @@ use self::rows::{return_rows, take_rows};
 use self::sorting::{GivenLaunch, bias_of_pairs, meet, sort};
 use super::form::{Form, Rows};
 use super::operator::ArrangementOperator;
+use crate::contract::visibility::{hidden_logit, least_visible_logit};
 use crate::mechanisms::lsh::chunks::self_penalty;
-use crate::visibility::{hidden_logit, least_visible_logit};
 
 /// Units of a cube.
 const UNITS: usize = 64;

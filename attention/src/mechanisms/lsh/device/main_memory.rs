@@ -5,8 +5,8 @@ use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{Shape, TensorData, try_read_sync};
 
 use super::form::{Form, Rows};
+use crate::contract::visibility::{hidden_logit, least_visible_logit};
 use crate::mechanisms::lsh::chunks::self_penalty;
-use crate::visibility::{hidden_logit, least_visible_logit};
 
 fn integers<B: Backend>(x: IntTensor<B>) -> Vec<i32> {
     try_read_sync(B::int_into_data(x)).expect("a device in main memory answers at once").expect("integers can be read").iter().collect()

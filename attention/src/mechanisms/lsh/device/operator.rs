@@ -11,7 +11,7 @@ use burn::backend::{Autodiff, AutodiffBackend, Backend, backend_extension};
 use super::form::{Form, Rows};
 use super::main_memory;
 #[cfg(feature = "cube")]
-use crate::extension as burn;
+use crate::engine::extension as burn;
 
 /// Sorting by bucket, and what follows from it. The bodies here compute in main memory: they are what the kernels are compared with.
 #[backend_extension(

@@ -8,12 +8,12 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::conformance::{cube_test_device, test_device};
+use crate::contract::mask::Mask;
+use crate::contract::placement::{Placement, Role};
+use crate::contract::visibility::{Span, Visibility, hidden_logit};
 use crate::contract::{Attention, AttentionInput};
-use crate::mask::Mask;
 use crate::mechanisms::lsh::buckets::Buckets;
 use crate::mechanisms::lsh::{BucketCount, Lsh, LshConfig, unit};
-use crate::placement::{Placement, Role};
-use crate::visibility::{Span, Visibility, hidden_logit};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;

@@ -1,6 +1,6 @@
 //! Extreme values are refused before the first step, or runs end with them.
 
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::description::AnyMechanism;
 use heedful_runs::settings::MECHANISMS;
 use toml::Value;
 

@@ -1,8 +1,8 @@
 //! Training and scoring.
 
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
-use heedful_attention::probe::Probe;
-use heedful_attention::read::read;
+use heedful_attention::contract::probe::Probe;
+use heedful_attention::tensors::read::read;
 use heedful_data::images::{ImageSet, Images};
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, ItemTable};

@@ -5,9 +5,9 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::*;
+use crate::contract::visibility::{Span, TileLevels, TileMapBuilder, VISIBLE, Visibility};
 use crate::engine::fused::composed::tests::{adapter, numbers};
 use crate::engine::fused::plan::Order;
-use crate::visibility::{Span, TileLevels, TileMapBuilder, VISIBLE, Visibility};
 
 const HEADS: usize = 2;
 /// Bytes of a mask of [`SPAN`], in whole tiles.

@@ -11,8 +11,8 @@ use super::forward::hide;
 use super::fragments::{
     Eight, Two, add_product_of_weights, add_products_of_rows, copy_tile, eights, fetch, own_column, own_row, put, share, write_rows,
 };
-use crate::dropout::cube::weights::{Dropout, draws_of, factor};
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
+use crate::engine::dropout::cube::weights::{Dropout, draws_of, factor};
 
 /// Columns of a tile that are met at a time.
 const HALF: usize = TILE / 2;

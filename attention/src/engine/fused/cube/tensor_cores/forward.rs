@@ -10,8 +10,8 @@ use super::Wide;
 use super::fragments::{
     Eight, Two, add_product_of_weights, add_products_of_rows, copy_tile, eights, fetch, own_column, own_row, put, share, write_rows,
 };
-use crate::dropout::cube::weights::{Dropout, draws_of, factor};
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
+use crate::engine::dropout::cube::weights::{Dropout, draws_of, factor};
 
 /// Fragments of the logits of a plane's rows for a tile of keys.
 const FRAGMENTS: usize = TILE / 8;

@@ -7,7 +7,7 @@ use cubecl::cmma::{MatrixIdent, MmaDefinition};
 use cubecl::prelude::*;
 
 use super::super::products::Rows;
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
 
 /// Planes of a cube.
 pub(super) const PLANES: usize = 4;

@@ -10,11 +10,11 @@ use super::super::terms::{At, BiasOfGroup, BiasOfPlanes, End, Scratch, TermGradi
 use super::super::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
 use super::Given;
 use super::weights::{pick, weigh, weigh_above, weigh_each};
-use crate::dropout::WeightDropout;
+use crate::contract::visibility::{TILE, Tile};
+use crate::engine::dropout::WeightDropout;
+use crate::engine::exponential::exp;
 use crate::engine::fused::plan::Part;
 use crate::engine::{Normaliser, greatest_log_ratio};
-use crate::exponential::exp;
-use crate::visibility::{TILE, Tile};
 
 /// What the backward pass reads of one batch row and head, by place in one part.
 pub(super) struct PlaneSide<'a> {

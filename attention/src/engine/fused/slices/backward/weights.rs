@@ -2,12 +2,12 @@
 
 use super::super::terms::{At, Terms};
 use super::group::PlaneSide;
-use crate::dropout::WeightDropout;
+use crate::contract::visibility::TILE;
+use crate::engine::dropout::WeightDropout;
 use crate::engine::each::Each;
 use crate::engine::entmax::power_and_slope;
+use crate::engine::exponential::exp;
 use crate::engine::softpick::difference;
-use crate::exponential::exp;
-use crate::visibility::TILE;
 
 /// [`weigh`] where each key is weighed by itself.
 #[inline(always)]

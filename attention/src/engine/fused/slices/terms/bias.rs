@@ -2,7 +2,7 @@
 
 use super::super::Places;
 use super::{At, Bias, Terms};
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
 
 /// The gradient of a bias that planes share.
 pub(in super::super) struct BiasOfPlanes<'a> {

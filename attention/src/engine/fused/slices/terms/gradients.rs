@@ -5,7 +5,7 @@ use pulp::Simd;
 use super::super::kernel::{Matrix, Sparsity, Transposed, add_product, padded};
 use super::super::{Sizes, of_plane};
 use super::{At, STRIP, Scratch, Terms, first_column};
-use crate::visibility::TILE;
+use crate::contract::visibility::TILE;
 
 /// Where the gradients of the terms of one batch row and head go.
 pub(in super::super) struct TermsOfPlane<'a> {

@@ -5,8 +5,9 @@
 
 use std::fmt;
 
-use crate::placement::Placement;
-use crate::registry::{AnyMechanism, Kind};
+use crate::contract::placement::Placement;
+use crate::description::AnyMechanism;
+use crate::description::Kind;
 
 /// Numbers of parameters of one attention, as sums of terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,23 +1,18 @@
 //! A mechanism of any type, with its options.
 
 use std::any::Any;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use burn::tensor::Device;
 use heedful_random::RandomKey;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
-use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Idle, Mechanism, Positioning};
-use crate::conformance::Formula;
-use crate::error::ConfigError;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
-
-/// The field of a table that says which mechanism it is.
-const NAME: &str = "name";
+use super::{AnyAttention, AnyLogits, Card, Idle, Mechanism, Positioning};
+use crate::contract::error::ConfigError;
+use crate::contract::placement::{Placement, Role};
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
 
 /// Which mechanism, and its options: a table with the key `name`, e.g. `{ name = "synthesizer-random", trainable = false }`.
 ///
@@ -25,13 +20,13 @@ const NAME: &str = "name";
 ///
 /// ```
 /// use heedful_attention::mechanisms::linformer::LinformerConfig;
-/// use heedful_attention::registry::AnyMechanism;
+/// use heedful_attention::description::AnyMechanism;
 ///
 /// let by_name: AnyMechanism = "synthesizer-random+dot-product".parse()?;
 /// let typed = AnyMechanism::from(LinformerConfig::default().with_rank(32));
 /// assert_eq!(typed.name(), "linformer");
 /// assert_eq!(typed.get::<LinformerConfig>().unwrap().rank, Some(32));
-/// # Ok::<(), heedful_attention::error::ConfigError>(())
+/// # Ok::<(), heedful_attention::contract::error::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct AnyMechanism(Arc<dyn ErasedMechanism>);
@@ -200,12 +195,6 @@ impl<M: Mechanism> From<M> for AnyMechanism {
     }
 }
 
-impl Default for AnyMechanism {
-    fn default() -> Self {
-        (BUILT_IN[0].default)()
-    }
-}
-
 impl PartialEq for AnyMechanism {
     fn eq(&self, other: &Self) -> bool {
         self.0.equals(other.0.config())
@@ -237,11 +226,11 @@ impl AnyMechanism {
     ///
     /// ```
     /// use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
-    /// use heedful_attention::registry::AnyMechanism;
+    /// use heedful_attention::description::AnyMechanism;
     ///
     /// let by_default: AnyMechanism = "sliding-window".parse()?;
     /// assert_eq!(by_default.resolved(64), SlidingWindowConfig::default().with_window(16).into());
-    /// # Ok::<(), heedful_attention::error::ConfigError>(())
+    /// # Ok::<(), heedful_attention::contract::error::ConfigError>(())
     /// ```
     pub fn resolved(&self, max_length: usize) -> Self {
         self.0.resolved(max_length)
@@ -298,7 +287,7 @@ impl AnyMechanism {
         self.0.projections_have_biases()
     }
 
-    pub(super) fn validate_options(&self, placement: &Placement) -> Result<(), ConfigError> {
+    pub(crate) fn validate_options(&self, placement: &Placement) -> Result<(), ConfigError> {
         self.0.validate(placement)
     }
 
@@ -376,17 +365,6 @@ impl AnyMechanism {
         self.0.without_effect(option, role)
     }
 
-    /// Reads the options of a family: what stands in its table beside `name`.
-    ///
-    /// Unlike [`Deserialize`], which may have to read a whole table before it knows the family, this hands each option to the format's own deserialiser, so
-    /// that an error can say where the option stands.
-    ///
-    /// # Errors
-    /// An unknown family or option, or a value of the wrong type.
-    pub fn deserialize_options<'de, D: Deserializer<'de>>(family: &str, options: D) -> Result<Self, D::Error> {
-        super::deserialize(family, options)
-    }
-
     /// Writes the options: the table without `name`.
     ///
     /// # Errors
@@ -405,40 +383,5 @@ impl Serialize for AnyMechanism {
             options: &'a dyn erased_serde::Serialize,
         }
         Table { name: self.family(), options: self.0.options() }.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for AnyMechanism {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Table;
-        impl<'de> Visitor<'de> for Table {
-            type Value = AnyMechanism;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a table with the name of an attention and its options")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AnyMechanism, A::Error> {
-                let mut options = serde_json::Map::new();
-                while let Some(key) = map.next_key::<String>()? {
-                    if key != NAME {
-                        options.insert(key, map.next_value()?);
-                        continue;
-                    }
-                    let family: String = map.next_value()?;
-                    if options.is_empty() {
-                        return AnyMechanism::deserialize_options(&family, MapAccessDeserializer::new(map));
-                    }
-                    while let Some((key, value)) = map.next_entry()? {
-                        options.insert(key, value);
-                    }
-                    let options = serde_json::Value::Object(options).into_deserializer();
-                    return AnyMechanism::deserialize_options(&family, options).map_err(A::Error::custom);
-                }
-                let keys: Vec<_> = options.keys().map(|key| format!("`{key}`")).collect();
-                Err(A::Error::custom(format!("the table of an attention has the key `{NAME}`; this one has {}", keys.join(", "))))
-            }
-        }
-        deserializer.deserialize_map(Table)
     }
 }

@@ -10,17 +10,18 @@ use burn::tensor::{DType, Device, Tensor};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
+use crate::contract::error::ConfigError;
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Losses, Positions, SinkCache};
+use crate::description::AnyLogits;
+use crate::description::AnyMechanism;
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
-use crate::error::ConfigError;
-use crate::init::Init;
-use crate::logits::{LogitFacts, Logits, shared_in_order};
-use crate::pattern::{Grouping, Pattern};
-use crate::placement::Placement;
-use crate::registry::{AnyLogits, AnyMechanism};
-use crate::visibility::{Span, Visibility};
+use crate::softmax_attention::logits::{LogitFacts, Logits, shared_in_order};
+use crate::softmax_attention::pattern::{Grouping, Pattern};
 
 /// How a pattern is executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

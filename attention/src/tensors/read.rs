@@ -3,7 +3,7 @@
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::fused::has_kernels_in_main_memory;
+use super::main_memory;
 
 /// The numbers that a tensor holds now.
 ///
@@ -23,5 +23,5 @@ pub fn read<const D: usize, K: Basic>(x: Tensor<D, K>) -> TensorData {
 
 /// Whether operations on a device are queued: the host goes on while they run, and waits for all of them where it reads a number.
 pub fn is_queued(device: &Device) -> bool {
-    !has_kernels_in_main_memory(device)
+    !main_memory::has_kernels(device)
 }

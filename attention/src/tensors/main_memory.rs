@@ -1,7 +1,8 @@
 //! The tensors of flex as slices of numbers, for kernels: flex keeps them in main memory.
 
+use burn::backend::DispatchDevice;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{Shape, TensorData};
+use burn::tensor::{Device, Shape, TensorData};
 
 /// The tensor without gaps between its numbers.
 pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
@@ -38,6 +39,17 @@ pub fn numbers_mut(tensor: &mut FlexTensor) -> &mut [f32] {
 /// If they are not as many as the shape has elements.
 pub fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(numbers, shape.into()))
+}
+
+/// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
+pub(crate) fn has_kernels(device: &Device) -> bool {
+    #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and its line with it")]
+    match device.clone().without_autodiff().as_dispatch() {
+        DispatchDevice::Flex(_) => true,
+        #[cfg(feature = "ndarray")]
+        DispatchDevice::NdArray(_) => true,
+        _ => false,
+    }
 }
 
 #[cfg(test)]

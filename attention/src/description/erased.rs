@@ -8,18 +8,18 @@ use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault
 use burn::tensor::{Device, Tensor};
 
 use super::module::{ErasedModule, Slot};
-use crate::abilities::Abilities;
+use crate::contract::abilities::Abilities;
+use crate::contract::init::Init;
+use crate::contract::probe::Probe;
+use crate::contract::progress::DecodingStart;
+use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Pairs, Positions, SinkCache};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
-use crate::init::Init;
-use crate::logits::{LogitFacts, Logits};
-use crate::pattern::Pattern;
-use crate::probe::Probe;
-use crate::progress::DecodingStart;
 use crate::softmax_attention::SoftmaxAttention;
-use crate::visibility::{Span, Visibility};
+use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::pattern::Pattern;
 
 /// Writes [`Module`] for a type with a `variant`, which stands in the paths of its parameters, and an `inner` module.
 macro_rules! erased_module {

@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{AnyAttention, AnyLogits, AnyMechanism};
-use crate::conformance::Formula;
-use crate::error::ConfigError;
-use crate::parameter_formula::ParameterFormula;
-use crate::placement::{Placement, Role};
+use crate::contract::error::ConfigError;
+use crate::contract::placement::{Placement, Role};
+use crate::description::Formula;
+use crate::description::parameter_formula::ParameterFormula;
 use crate::softmax_attention::SoftmaxAttention;
 
 /// A configuration of a mechanism, and with it everything that the toolkit knows about the mechanism.

@@ -1,10 +1,10 @@
 //! What is visible in a case, once as the crate's value and once as a plain function.
 
-use crate::abilities::Causality;
-use crate::conformance::subject::Case;
+use crate::contract::abilities::Causality;
+use crate::contract::placement::Role;
+use crate::contract::visibility::Visibility;
 use crate::contract::{Attention, AttentionInput, Positions};
-use crate::placement::Role;
-use crate::visibility::Visibility;
+use crate::description::Case;
 
 /// Whether (batch row, head, query, key) is visible.
 type Visible = dyn Fn(usize, usize, usize, usize) -> bool;

@@ -11,7 +11,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
 use crate::contract::Attention;
-use crate::placement::{Placement, Role};
+use crate::contract::placement::{Placement, Role};
 
 pub use crate::contract::Pairs;
 
@@ -111,8 +111,8 @@ mod tests {
     use burn::tensor::Device;
     use heedful_random::RandomKey;
 
+    use crate::description::AnyMechanism;
     use crate::mechanisms::lsh::{Lsh, LshConfig};
-    use crate::registry::AnyMechanism;
 
     const LENGTH: usize = 256;
     const WIDTH: f64 = 16.0;

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use heedful_random::RandomKey;
 use rand::RngExt;
 
-use crate::read::read;
+use crate::tensors::read::read;
 
 /// An array of any rank, row-major.
 #[derive(Clone, Debug, PartialEq)]

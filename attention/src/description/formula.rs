@@ -1,11 +1,11 @@
 //! The formula of a mechanism, for one query of one head, in double precision.
 //!
-//! A mechanism says it in [`Mechanism::formula`](crate::registry::Mechanism::formula) by closures over a [`Query`]: plain loops over numbers, as the paper's
+//! A mechanism says it in [`Mechanism::formula`](crate::description::Mechanism::formula) by closures over a [`Query`]: plain loops over numbers, as the paper's
 //! section has them. They call nothing of the engine and no tensor operation, and no code by which the mechanism itself is computed; otherwise an error would
 //! stand on both sides of the comparison. [`PlainAttention`] has the values of parameters and puts the shared part around them.
 //!
 //! ```
-//! use heedful_attention::conformance::formula::{Formula, dot};
+//! use heedful_attention::description::formula::{Formula, dot};
 //!
 //! /// Vaswani et al. 2017, section 3.2.1.
 //! fn formula() -> Formula<'static> {
@@ -18,12 +18,12 @@
 
 use std::fmt;
 
-use crate::conformance::array::Array;
-use crate::conformance::plain::PlainAttention;
-use crate::conformance::subject::Case;
-use crate::conformance::view::View;
-use crate::placement::Placement;
-use crate::registry::AnyMechanism;
+use crate::contract::placement::Placement;
+use crate::description::AnyMechanism;
+use crate::description::Case;
+use crate::description::PlainAttention;
+use crate::description::array::Array;
+use crate::description::view::View;
 
 /// A function of a query.
 type OfQuery<'a, T> = Box<dyn Fn(&Query) -> T + 'a>;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 /// #[derive(Debug, Deserialize)]
 /// #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 /// enum Schedule {
-///     #[serde(deserialize_with = "heedful_attention::unit_variant::without_options")]
+///     #[serde(deserialize_with = "heedful_attention::contract::unit_variant::without_options")]
 ///     Constant,
 ///     Linear { warmup: u64 },
 /// }

@@ -1,0 +1,22 @@
+//! What the toolkit knows of a mechanism: the trait that its configuration implements, its card, type erasure, counts of operations and parameters, and the formula of
+//! its paper in double precision.
+
+mod any;
+pub mod arithmetic;
+pub mod array;
+pub mod case;
+mod erased;
+pub mod formula;
+mod mechanism;
+mod module;
+pub mod parameter_formula;
+mod plain;
+pub mod restricted;
+pub mod view;
+
+pub use self::any::AnyMechanism;
+pub use self::case::Case;
+pub use self::erased::{AnyAttention, AnyLogits, AnyState};
+pub use self::formula::{Formula, Query};
+pub use self::mechanism::{Card, Idle, Kind, Mechanism, Positioning};
+pub use self::plain::PlainAttention;

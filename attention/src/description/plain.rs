@@ -1,0 +1,81 @@
+//! An attention as plain loops over double-precision numbers, one query and key at a time.
+//!
+//! Nothing here uses the engine, the value of a visibility or a tensor operation; only the values of parameters are read from a module.
+
+use std::collections::BTreeMap;
+
+use burn::module::Module;
+
+use crate::contract::placement::Placement;
+use crate::description::AnyMechanism;
+use crate::description::Query;
+use crate::description::array::Array;
+use crate::description::case::{Case, parameters};
+use crate::description::view::View;
+
+/// A mechanism that gives its [formula](crate::description::Mechanism::formula), together with the values of its parameters.
+#[derive(Clone, Debug)]
+pub struct PlainAttention {
+    pub(super) mechanism: AnyMechanism,
+    pub(crate) placement: Placement,
+    /// By the path in the module that they were read from.
+    pub parameters: BTreeMap<String, Array>,
+    /// Begins the paths of the attention's parameters.
+    root: String,
+}
+
+impl PlainAttention {
+    /// Reads the parameters of a module that holds the attention: that with the first map called `output`, or without such
+    /// a map the part that is named as the mechanism.
+    ///
+    /// # Panics
+    /// If the mechanism gives no formula.
+    pub fn read<M: Module>(mechanism: &AnyMechanism, placement: Placement, module: &M) -> Self {
+        assert!(mechanism.has_formula(), "{mechanism} gives no formula");
+        let parameters = parameters(module, None);
+        let roots = parameters.keys().filter_map(|path| path.strip_suffix("output.weight"));
+        let named = format!("{}.", mechanism.card().variant);
+        let of_name = || parameters.keys().find_map(|path| Some(path[..path.find(&named)? + named.len()].to_owned()));
+        let root = roots.min_by_key(|root| root.len()).map(str::to_owned).or_else(of_name).unwrap_or_default();
+        Self { mechanism: mechanism.clone(), placement, parameters, root }
+    }
+
+    pub(super) fn find(&self, path: &str) -> Option<&Array> {
+        self.parameters.get(&format!("{}{path}", self.root))
+    }
+
+    pub(super) fn parameter(&self, path: &str) -> &Array {
+        self.find(path).unwrap_or_else(|| panic!("no parameter {}{path} among {:?}", self.root, self.parameters.keys()))
+    }
+
+    /// Context `[B, Q, C]` and weights `[B, H, Q, K]`, if there are weights of keys.
+    pub fn forward(&self, case: &Case, view: &View) -> (Array, Option<Array>) {
+        let Placement { heads, d_model, .. } = self.placement;
+        let (batch, queries) = (case.batch(), case.length());
+        let mut context = Array { shape: vec![batch, queries, d_model], values: vec![0.0; batch * queries * d_model] };
+        let shape = vec![batch, heads, queries, case.keys()];
+        let mut shown = Array { values: vec![0.0; shape.iter().product()], shape };
+        let mut has_weights = true;
+        let (output, bias) = (self.find("output.weight"), self.find("output.bias"));
+        for (b, i) in (0..batch).flat_map(|b| (0..queries).map(move |i| (b, i))) {
+            let mut concatenated = Vec::new();
+            for h in 0..heads {
+                let (head, weights) = Query::new(self, case, view, [b, h, i]).attend();
+                concatenated.extend(head);
+                match weights {
+                    Some(weights) => shown.row_mut(&[b, h, i]).copy_from_slice(&weights),
+                    None => has_weights = false,
+                }
+            }
+            let Some(output) = output else {
+                context.row_mut(&[b, i]).copy_from_slice(&concatenated);
+                continue;
+            };
+            for (c, out) in context.row_mut(&[b, i]).iter_mut().enumerate() {
+                *out = concatenated.iter().enumerate().map(|(r, z)| z * output.at(&[r, c])).sum();
+                *out += bias.map_or(0.0, |bias| bias.at(&[c]));
+            }
+        }
+        (context, has_weights.then_some(shown))
+    }
+}
