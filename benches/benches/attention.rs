@@ -12,7 +12,7 @@ use heedful_backends::Backend;
 use heedful_benches::cost::point::{Layer, Pass, Work};
 use heedful_benches::workload::Sizes;
 use heedful_host::allocator::keep_freed_memory;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 
 const LENGTHS: [usize; 2] = [256, 1024];
 const PASSES: [Pass; 2] = [Pass::Forward, Pass::Training];

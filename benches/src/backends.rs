@@ -12,7 +12,7 @@ use heedful_host::exit::ProgramError;
 use heedful_host::machine::Machine;
 use heedful_host::provenance::Provenance;
 use heedful_host::whole_files::write_atomically;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 use indicatif::ProgressBar;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::{AnyAttention, AnyState};
-use heedful_models::precision::{Precision, cast};
+use heedful_models::kernels::precision::{Precision, cast};
 use heedful_random::RandomKey;
 
 use crate::workload::{Sizes, wait};

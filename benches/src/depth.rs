@@ -7,11 +7,11 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor};
 use clap::ValueEnum;
 use heedful_attention::contract::probe::Probe;
+use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::block::BlockConfig;
-use heedful_models::depth::DepthConfig;
+use heedful_models::block::depth::DepthConfig;
 use heedful_models::error::ConfigError;
-use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_models::residual::NormOrder;
+use heedful_models::parts::residual::NormOrder;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

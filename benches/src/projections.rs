@@ -5,7 +5,7 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::init;
 use heedful_attention::engine::linear::linear;
-use heedful_models::precision::{Precision, cast};
+use heedful_models::kernels::precision::{Precision, cast};
 use heedful_random::RandomKey;
 
 use crate::workload::{Sizes, gradient_of, wait};

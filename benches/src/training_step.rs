@@ -20,7 +20,7 @@
 //!
 //! It was not so when the step was composed of Burn's operations (attention aside, which was fused already): 44 of 100 samples lay in products, 18 in
 //! attention, 26 in element-wise operations and reductions, and 30 of them were taken on the thread that called, while the others waited. One pass each
-//! for layer normalisation, bias and ReLU, cross-entropy and AdamW (`heedful_models::fused`, `heedful_models::optimiser`) took 0.77 of that step's
+//! for layer normalisation, bias and ReLU, cross-entropy and AdamW (`heedful_models::kernels::fused`, `heedful_models::training::optimiser`) took 0.77 of that step's
 //! wall-clock time (0.68 to 0.83 in three alternated runs) and 0.57 of its memory. What was left were copies: linear maps have neither cleared nor copied
 //! their results since (`heedful_attention::engine::linear`), and heads are read where projections put them.
 
@@ -32,12 +32,12 @@ use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::arithmetic::Multiplications;
 use heedful_host::exit::ProgramError;
 use heedful_host::machine::available_memory;
+use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::block::BlockConfig;
 use heedful_models::error::ConfigError;
-use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_models::optimiser::{OptimiserConfig, OptimiserKind};
-use heedful_models::precision::{Precision, cast};
-use heedful_models::residual::NormOrder;
+use heedful_models::kernels::precision::{Precision, cast};
+use heedful_models::parts::residual::NormOrder;
+use heedful_models::training::optimiser::{OptimiserConfig, OptimiserKind};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

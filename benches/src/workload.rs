@@ -11,7 +11,7 @@ use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::description::AnyAttention;
 use heedful_attention::description::AnyMechanism;
-use heedful_models::precision::{Precision, cast};
+use heedful_models::kernels::precision::{Precision, cast};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

@@ -2,13 +2,15 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use burn::{module::Module, nn::Linear};
-use heedful_attention::contract::placement::Role;
-use heedful_attention::contract::{Losses, Positions};
 use heedful_attention::contract::init;
+use heedful_attention::contract::placement::Role;
 use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::contract::{Losses, Positions};
 use heedful_experiments::prelude::*;
-use heedful_models::loss::squared_error;
-use heedful_models::{block::Context, position::PositionEncoding, stack::Stack};
+use heedful_models::block::Context;
+use heedful_models::block::stack::Stack;
+use heedful_models::parts::loss::squared_error;
+use heedful_models::parts::position::PositionEncoding;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 

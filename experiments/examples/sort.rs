@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use heedful_experiments::prelude::*;
 use heedful_experiments::tasks::answers::{Answering, ExerciseSets, TokenExercise, accuracy_columns};
-use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
+use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 

@@ -43,7 +43,7 @@ pub use config::TrainingConfig;
 pub use configuration_error::ConfigurationError;
 pub use error::TrainingError;
 pub use gradient::{clipping_factor, scale, squared_norms};
-pub use heedful_models::optimiser::{OptimiserConfig, OptimiserKind, without_decay};
+pub use heedful_models::training::optimiser::{OptimiserConfig, OptimiserKind, without_decay};
 pub use log::{LogLine, TrainingLog};
 pub use loss::TrainingLoss;
 pub use loss_scale::{LossScale, LossScaling};

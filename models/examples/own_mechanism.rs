@@ -8,7 +8,7 @@ use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::activation::softplus;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::conformance::{Report, Subject};
-use heedful_models::loss::cross_entropy;
+use heedful_models::parts::loss::cross_entropy;
 use heedful_models::prelude::*;
 use serde::{Deserialize, Serialize};
 

@@ -15,10 +15,10 @@ use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 use burn::train::{InferenceStep, Learner, SupervisedTraining};
 use heedful_attention::contract::random::RandomKey;
 use heedful_attention::description::AnyMechanism;
+use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::block::BlockConfig;
-use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_models::learner::{NextToken, Trainee};
-use heedful_models::residual::NormOrder;
+use heedful_models::parts::residual::NormOrder;
+use heedful_models::training::learner::{NextToken, Trainee};
 use rand::RngExt;
 
 const LETTERS: i32 = 8;

@@ -3,6 +3,19 @@
 //!
 //! Without cross-attention it is an encoder's layer or a language model's, with it a translation decoder's (Vaswani et al. 2017, section 3.1).
 
+pub mod auxiliary;
+pub(crate) mod builders;
+pub mod depth;
+pub mod halting;
+pub mod initialisation;
+pub mod layout;
+pub mod recomputation;
+pub(crate) mod reversible;
+pub mod segment;
+#[cfg(test)]
+pub(crate) mod slopes;
+pub mod stack;
+
 mod config;
 mod running;
 
@@ -20,9 +33,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::config::{BlockConfig, FeedForwardIn};
 pub(crate) use self::running::Running;
-use crate::feed_forward::{FeedForward, FeedForwardState, Neighbours};
-use crate::residual::Residual;
-use crate::unpadding::Unpadding;
+use crate::kernels::unpadding::Unpadding;
+use crate::parts::feed_forward::{FeedForward, FeedForwardState, Neighbours};
+use crate::parts::residual::Residual;
 
 /// Sublayers that are given the same states, `x + Σ f_i(norm_i(x))` (Wang and Komatsuzaki 2021; Chowdhery et al. 2022, section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -153,54 +153,15 @@
 // Tests of one backend read where they compare.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-pub mod actor_critic;
-pub mod adaptive;
-pub mod arithmetic;
-pub mod auxiliary;
+pub mod architectures;
 pub mod block;
-mod builders;
-pub mod classifier;
-pub mod depth;
-pub mod depthwise;
-pub mod embedding;
 pub mod error;
-pub mod feed_forward;
-pub mod fused;
-pub mod gate;
 pub mod generation;
-pub mod halting;
-pub mod initialisation;
-pub mod language_model;
-pub mod layout;
-#[cfg(feature = "train")]
-pub mod learner;
-pub mod loss;
-pub mod masked;
-pub mod norm;
-pub mod optimiser;
-pub mod parameters;
-pub mod pixels;
-pub mod policy;
-pub mod position;
-pub mod precision;
+pub mod kernels;
+pub mod parts;
 pub mod prelude;
-pub mod presets;
 pub mod pretrained;
-pub mod recomputation;
-pub mod recurrent;
-pub mod residual;
-mod reversible;
-pub mod segment;
-pub mod seq2seq;
-#[cfg(test)]
-mod slopes;
-pub mod span_corruption;
-pub mod stack;
-pub mod swap;
-pub mod torch;
-pub mod unpadding;
-pub mod vision;
-pub mod weights;
+pub mod training;
 
 #[doc(no_inline)]
 pub use self::prelude::*;

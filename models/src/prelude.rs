@@ -4,20 +4,20 @@
 
 pub use heedful_attention::prelude::*;
 
-pub use crate::adaptive::AdaptiveConfig;
+pub use crate::architectures::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
+pub use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
+pub use crate::architectures::seq2seq::{Padded, Scores, Seq2SeqConfig, Seq2SeqTransformer, Tying};
+pub use crate::architectures::vision::{VisionConfig, VisionTransformer};
+pub use crate::block::depth::DepthConfig;
+pub use crate::block::layout::{AttentionLayout, CrossAttention, CrossLayout, LayerAttention};
 pub use crate::block::{BlockConfig, FeedForwardIn};
-pub use crate::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
-pub use crate::depth::DepthConfig;
-pub use crate::embedding::EmbeddingScale;
 pub use crate::error::ConfigError;
-pub use crate::feed_forward::Activation;
 pub use crate::generation::{BeamSearch, GenerationConfig, Hypothesis, Sampling, SpecialTokens};
-pub use crate::language_model::{LanguageModel, LanguageModelConfig};
-pub use crate::layout::{AttentionLayout, CrossAttention, CrossLayout, LayerAttention};
-pub use crate::norm::{NormConfig, NormKind};
-pub use crate::position::PositionConfig;
-pub use crate::presets;
-pub use crate::residual::NormOrder;
-pub use crate::seq2seq::{Padded, Scores, Seq2SeqConfig, Seq2SeqTransformer, Tying};
-pub use crate::vision::{VisionConfig, VisionTransformer};
-pub use crate::weights::{Match, load, save};
+pub use crate::parts::adaptive::AdaptiveConfig;
+pub use crate::parts::embedding::EmbeddingScale;
+pub use crate::parts::feed_forward::Activation;
+pub use crate::parts::norm::{NormConfig, NormKind};
+pub use crate::parts::position::PositionConfig;
+pub use crate::parts::residual::NormOrder;
+pub use crate::pretrained::presets;
+pub use crate::training::weights::{Match, load, save};

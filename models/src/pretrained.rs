@@ -43,7 +43,11 @@
 //! projection without biases.
 //!
 //! BERT and RoBERTa add a vector for the segment of every token, also to a single text. In RoBERTa all tokens have segment 0. Give
-//! [`Sentences`](crate::classifier::Sentences) whose `segments` are zeros. Without segments, as in [`Classifier::forward`], none is added, and logits are not those of transformers.
+//! [`Sentences`](crate::architectures::classifier::Sentences) whose `segments` are zeros. Without segments, as in [`Classifier::forward`], none is added, and logits are not those of transformers.
+
+pub mod presets;
+pub mod swap;
+pub mod torch;
 
 mod architecture;
 mod bert;
@@ -74,14 +78,14 @@ pub use self::error::PretrainedError;
 use self::fields::Fields;
 use self::shards::Shards;
 use self::table::{Names, Row, Table, Tied};
-use crate::classifier::{Classifier, ClassifierConfig};
+use crate::architectures::classifier::{Classifier, ClassifierConfig};
+use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
+use crate::architectures::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer};
+use crate::architectures::vision::{VisionConfig, VisionTransformer};
+use crate::block::initialisation::Initialisation;
+use crate::block::layout::LayerAttention;
 use crate::error::ConfigError;
-use crate::initialisation::Initialisation;
-use crate::language_model::{LanguageModel, LanguageModelConfig};
-use crate::layout::LayerAttention;
-use crate::presets::PresetModel;
-use crate::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer};
-use crate::vision::{VisionConfig, VisionTransformer};
+use crate::pretrained::presets::PresetModel;
 
 const CONFIG: &str = "config.json";
 
@@ -162,7 +166,7 @@ impl Pretrained {
         self
     }
 
-    /// The folder of a BERT or of a RoBERTa as a [masked language model](crate::masked): its [`classifier`](Self::classifier) has the [head](crate::masked::MaskedHead) of the
+    /// The folder of a BERT or of a RoBERTa as a [masked language model](crate::architectures::masked): its [`classifier`](Self::classifier) has the [head](crate::architectures::masked::MaskedHead) of the
     /// files, those of `BertForMaskedLM`, `BertForPreTraining` or `RobertaForMaskedLM`, and [`masked_logits`](Classifier::masked_logits) are those of transformers. The output of
     /// classes, which such files do not have, and the pooler where they have none are drawn as the configuration says, and [`write`](Self::write) leaves both
     /// out.

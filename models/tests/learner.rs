@@ -13,13 +13,13 @@ use heedful_attention::contract::placement::Placement;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
 use heedful_attention::tensors::read::read;
+use heedful_models::architectures::classifier::ClassifierConfig;
+use heedful_models::architectures::language_model::LanguageModelConfig;
+use heedful_models::architectures::seq2seq::Seq2SeqConfig;
 use heedful_models::block::BlockConfig;
-use heedful_models::classifier::ClassifierConfig;
-use heedful_models::language_model::LanguageModelConfig;
-use heedful_models::learner::{
+use heedful_models::training::learner::{
     Classes, LabelledSentences, MaskedSentences, MaskedTokens, NextToken, Objective, SequencePairs, TargetTokens, Trainee, Values,
 };
-use heedful_models::seq2seq::Seq2SeqConfig;
 use heedful_random::RandomKey;
 
 #[test]

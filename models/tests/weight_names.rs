@@ -4,17 +4,17 @@ use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::tensors::read::read;
-use heedful_models::adaptive::AdaptiveConfig;
+use heedful_models::architectures::classifier::ClassifierConfig;
+use heedful_models::architectures::language_model::LanguageModelConfig;
+use heedful_models::architectures::seq2seq::Seq2SeqConfig;
+use heedful_models::architectures::vision::VisionConfig;
 use heedful_models::block::BlockConfig;
-use heedful_models::classifier::ClassifierConfig;
-use heedful_models::gate::{GateConfig, GateKind};
-use heedful_models::language_model::LanguageModelConfig;
-use heedful_models::norm::{NormConfig, NormKind};
-use heedful_models::position::PositionConfig;
-use heedful_models::residual::NormOrder;
-use heedful_models::seq2seq::Seq2SeqConfig;
-use heedful_models::vision::VisionConfig;
-use heedful_models::weights::{Match, load, save, to_bytes};
+use heedful_models::parts::adaptive::AdaptiveConfig;
+use heedful_models::parts::gate::{GateConfig, GateKind};
+use heedful_models::parts::norm::{NormConfig, NormKind};
+use heedful_models::parts::position::PositionConfig;
+use heedful_models::parts::residual::NormOrder;
+use heedful_models::training::weights::{Match, load, save, to_bytes};
 use heedful_random::RandomKey;
 use safetensors::SafeTensors;
 
@@ -126,7 +126,8 @@ fn what_was_saved_can_be_loaded() {
     save(&saved, &path).unwrap();
     let loaded = load(language_model().init(&RandomKey::from_seed(2), &device), &path, Match::Exact).unwrap();
     let tokens = || Tensor::<2, Int>::from_data([[1, 4, 2]], &device);
-    let logits =
-        |model: &heedful_models::language_model::LanguageModel| read(model.forward_with(tokens(), &[], None, &mut Probe::off()).logits);
+    let logits = |model: &heedful_models::architectures::language_model::LanguageModel| {
+        read(model.forward_with(tokens(), &[], None, &mut Probe::off()).logits)
+    };
     assert_eq!(logits(&loaded), logits(&saved));
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_random::RandomKey;
 

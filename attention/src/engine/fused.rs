@@ -19,8 +19,10 @@ mod tests;
 
 use std::sync::Arc;
 
+use burn::backend::Dispatch;
+#[cfg(feature = "cube")]
+use burn::backend::DispatchDevice;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Dispatch, DispatchDevice};
 use burn::tensor::{DType, Device, Tensor};
 
 pub(crate) use self::operands::{Operand, Operands};

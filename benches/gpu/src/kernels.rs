@@ -20,9 +20,9 @@ use heedful_attention::tensors::read::read;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_backends::Backend;
-use heedful_models::loss::projected_cross_entropy;
-use heedful_models::norm::NormConfig;
-use heedful_models::precision::cast;
+use heedful_models::parts::loss::projected_cross_entropy;
+use heedful_models::parts::norm::NormConfig;
+use heedful_models::kernels::precision::cast;
 
 /// Compare the native kernels of a GPU with the processor.
 #[derive(Parser)]

@@ -12,11 +12,11 @@ use clap::Args;
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_host::exit::ProgramError;
 use heedful_host::rounds::{Series, in_turn};
+use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::block::BlockConfig;
-use heedful_models::depth::{DepthConfig, SharedConfig};
-use heedful_models::halting::HaltingConfig;
-use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_models::residual::NormOrder;
+use heedful_models::block::depth::{DepthConfig, SharedConfig};
+use heedful_models::block::halting::HaltingConfig;
+use heedful_models::parts::residual::NormOrder;
 use heedful_random::RandomKey;
 
 use crate::peers::options::positive;

@@ -9,7 +9,7 @@ use heedful_attention::description::AnyMechanism;
 use heedful_backends::Backend;
 use heedful_host::exit::ProgramError;
 use heedful_host::names::listed;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 
 use super::baseline::Unit;
 use super::point::Pass;

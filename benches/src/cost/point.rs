@@ -10,7 +10,7 @@ use heedful_attention::contract::placement::Role;
 use heedful_attention::description::AnyAttention;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::arithmetic;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 use serde::{Deserialize, Serialize};
 
 use crate::decode_step::DecodeStep;

@@ -119,7 +119,7 @@ fn add(outcome: &mut Outcome, layers: &[Layer]) {
 
 #[cfg(test)]
 mod tests {
-    use heedful_models::precision::Precision;
+    use heedful_models::kernels::precision::Precision;
 
     use super::*;
     use crate::cost::outcome::tests::outcome;

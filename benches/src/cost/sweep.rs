@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::init::Init;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 use heedful_random::RandomKey;
 use indicatif::ProgressBar;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 
 use super::crossover::{Crossover, DENSE};
 use super::memory::Measure;

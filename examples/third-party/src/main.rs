@@ -12,8 +12,8 @@ use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::random::RandomKey;
 use heedful_models::block::BlockConfig;
-use heedful_models::language_model::LanguageModelConfig;
-use heedful_models::loss::cross_entropy;
+use heedful_models::architectures::language_model::LanguageModelConfig;
+use heedful_models::parts::loss::cross_entropy;
 
 /// Mechanisms that take the kernels of a device, terms that they leave to tensor operations, and one of this crate.
 const MECHANISMS: [&str; 14] = [

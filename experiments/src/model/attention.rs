@@ -1,7 +1,7 @@
 //! What is compared: the mechanisms of a model under one name.
 
 use heedful_attention::description::AnyMechanism;
-use heedful_models::layout::AttentionLayout;
+use heedful_models::block::layout::AttentionLayout;
 
 /// An attention under the name that was asked for.
 #[derive(Clone, Debug)]

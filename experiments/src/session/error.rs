@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(told(unwritable().into()), (1, 1, unwritable().to_string()));
         let unreadable = || RecordError::Read { path: "results.json".into(), source: std::io::ErrorKind::NotFound.into() };
         assert_eq!(told(unreadable().into()), (1, 1, unreadable().to_string()));
-        let impossible = || heedful_models::classifier::ClassifierConfig::new(0, 1).validate().unwrap_err();
+        let impossible = || heedful_models::architectures::classifier::ClassifierConfig::new(0, 1).validate().unwrap_err();
         assert_eq!(told(impossible().into()), (2, 2, impossible().to_string()));
     }
 }

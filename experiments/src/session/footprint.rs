@@ -18,8 +18,8 @@ use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_backends::Backend;
 use heedful_host::machine::available_memory;
-use heedful_models::position::PositionConfig;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
+use heedful_models::parts::position::PositionConfig;
 use heedful_runs::settings::Settings;
 
 use crate::model::ModelSettings;

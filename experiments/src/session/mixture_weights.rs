@@ -132,8 +132,8 @@ impl ModuleVisitor for Mixtures {
 mod tests {
     use burn::tensor::{Device, TensorData};
     use heedful_attention::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
+    use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
     use heedful_models::block::BlockConfig;
-    use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
     use heedful_random::RandomKey;
 
     use super::*;

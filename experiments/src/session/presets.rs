@@ -1,10 +1,10 @@
-//! Models of papers, those of [`heedful_models::presets`], by name: what `--model` takes beside the models of an experiment.
+//! Models of papers, those of [`heedful_models::pretrained::presets`], by name: what `--model` takes beside the models of an experiment.
 //!
 //! A preset sets the sizes of its paper, which the configuration file and the options of a command change like all that a model sets
 //! (`--model hc-sa-iwslt --set model.d_model=64`). Its twin `-tiny` is the same build in a size that trains on two cores. The vocabulary is that of the data, and
 //! so is `model.max_length` where it says which data there are.
 
-use heedful_models::presets::{self, Preset, Size};
+use heedful_models::pretrained::presets::{self, Preset, Size};
 use toml::Table;
 
 use crate::session::error::ExperimentError;
@@ -61,11 +61,11 @@ impl NamedPreset {
 
 #[cfg(test)]
 mod tests {
-    use heedful_models::position::PositionConfig;
-    use heedful_models::presets::PresetModel;
+    use heedful_models::parts::position::PositionConfig;
+    use heedful_models::pretrained::presets::PresetModel;
     use heedful_runs::settings::{Assignment, Settings};
 
-    use heedful_models::layout::AttentionLayout;
+    use heedful_models::block::layout::AttentionLayout;
     use heedful_runs::settings;
 
     use super::*;
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn an_encoder_decoder_by_name_is_the_preset() {
-        fn check<E: Experiment>(build: impl Fn(&Config<E>, usize, &Attention) -> heedful_models::seq2seq::Seq2SeqConfig) {
+        fn check<E: Experiment>(build: impl Fn(&Config<E>, usize, &Attention) -> heedful_models::architectures::seq2seq::Seq2SeqConfig) {
             for (name, preset) in all::<E>() {
                 let PresetModel::Seq2Seq(expected) = &preset.model else { panic!("{name} has no encoder and decoder") };
                 let length = format!("model.max_length={}", expected.block.max_length);

@@ -16,7 +16,7 @@ use heedful_data::{babi, generate, list_ops};
 use heedful_host::interrupt::Interrupt;
 use heedful_host::whole_files::write_atomically;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use heedful_models::language_model::LanguageModel;
+use heedful_models::architectures::language_model::LanguageModel;
 use heedful_random::RandomKey;
 use heedful_runs::published::PublishedNumbers;
 use heedful_runs::run_folder::RunPaths;

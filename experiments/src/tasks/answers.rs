@@ -10,8 +10,8 @@ use heedful_attention::tensors::read::read;
 use heedful_data::tokenise::PAD;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
+use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::Hidden;
-use heedful_models::language_model::LanguageModel;
 use heedful_random::RandomKey;
 use heedful_runs::trivial::TrivialBaseline;
 

@@ -13,8 +13,8 @@ use heedful_attention::description::AnyMechanism;
 use heedful_data::generate::vectors::{VectorSequence, VectorTask};
 use heedful_host::checksum::sha256_hex;
 use heedful_metrics::MetricColumn;
-use heedful_models::position::PositionConfig;
-use heedful_models::recurrent::RecurrentNetwork;
+use heedful_models::architectures::recurrent::RecurrentNetwork;
+use heedful_models::parts::position::PositionConfig;
 use heedful_random::RandomKey;
 use heedful_runs::settings::Settings;
 
@@ -176,7 +176,7 @@ mod tests {
     use burn::module::Module;
     use heedful_attention::contract::probe::Probe;
     use heedful_host::interrupt::Interrupt;
-    use heedful_models::recurrent::CellKind;
+    use heedful_models::architectures::recurrent::CellKind;
 
     use super::*;
     use crate::train::{Pass, Split, Task};
@@ -243,7 +243,7 @@ mod tests {
         // Only the bias speaks: `ln(1 + e)` for each even parity, `ln(1 + e^-1)` for each odd one.
         network.output.weight = burn::module::Param::from_tensor(network.output.weight.val().zeros_like());
         network.output.bias = Some(burn::module::Param::from_tensor(burn::tensor::Tensor::ones([1], &Device::flex())));
-        network.halting = heedful_models::halting::HaltingConfig { ponder_weight: 0.0, ..Default::default() }.init(
+        network.halting = heedful_models::block::halting::HaltingConfig { ponder_weight: 0.0, ..Default::default() }.init(
             8,
             &RandomKey::from_seed(1),
             &Device::flex(),

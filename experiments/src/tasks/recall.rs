@@ -14,7 +14,7 @@ use heedful_data::generate::sequences::{Purpose, ScoredSequence, SequenceTask};
 use heedful_host::checksum::sha256_hex;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::MetricColumn;
-use heedful_models::position::PositionConfig;
+use heedful_models::parts::position::PositionConfig;
 use heedful_random::RandomKey;
 use heedful_runs::published::PublishedNumbers;
 use heedful_runs::record::STATE_BYTES;

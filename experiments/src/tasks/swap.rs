@@ -1,7 +1,7 @@
 //! Another attention in a trained language model: the experiment `swap`.
 //!
 //! All contenders begin with one trained model, of a folder of `lm` or trained first as `lm` does. Each replaces the attention of chosen layers, keeps every
-//! weight that still has a place ([`heedful_models::swap`]), and trains on. The scores say what the model reached before, right after the swap and in the end,
+//! weight that still has a place ([`heedful_models::pretrained::swap`]), and trains on. The scores say what the model reached before, right after the swap and in the end,
 //! and which share of the attention's weights was kept. The contender `unchanged` replaces nothing and is trained for as many steps.
 
 mod config;
@@ -17,9 +17,9 @@ use heedful_attention::contract::probe::Probe;
 use heedful_host::checksum::sha256_hex;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::MetricColumn;
-use heedful_models::auxiliary::AuxiliaryLossesConfig;
-use heedful_models::language_model::LanguageModel;
-use heedful_models::swap::Swappable;
+use heedful_models::architectures::language_model::LanguageModel;
+use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
+use heedful_models::pretrained::swap::Swappable;
 use heedful_random::RandomKey;
 use heedful_runs::run_folder::RunPaths;
 use heedful_runs::settings::Settings;

@@ -15,8 +15,8 @@ use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{
     Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu,
 };
-use heedful_models::presets::Preset;
-use heedful_models::seq2seq::Seq2SeqTransformer;
+use heedful_models::architectures::seq2seq::Seq2SeqTransformer;
+use heedful_models::pretrained::presets::Preset;
 use heedful_random::RandomKey;
 use heedful_runs::published::PublishedNumbers;
 use heedful_runs::run_folder::RunPaths;

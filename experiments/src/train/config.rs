@@ -1,7 +1,7 @@
 //! The training part of an experiment's configuration.
 
-use heedful_models::optimiser::OptimiserConfig;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
+use heedful_models::training::optimiser::OptimiserConfig;
 use serde::{Deserialize, Serialize};
 
 use super::configuration_error::{ConfigurationError, ensure};
@@ -144,7 +144,7 @@ const STEPS_LOOKED_AT: u64 = 10_000;
 
 #[cfg(test)]
 mod tests {
-    use heedful_models::optimiser::OptimiserKind;
+    use heedful_models::training::optimiser::OptimiserKind;
 
     use super::*;
 

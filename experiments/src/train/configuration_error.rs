@@ -1,6 +1,6 @@
 //! Values of the training configuration that are refused.
 
-use heedful_models::optimiser::OptimiserError;
+use heedful_models::training::optimiser::OptimiserError;
 use thiserror::Error;
 
 /// A value of the training configuration that cannot be used.

@@ -2,7 +2,7 @@
 
 use burn::tensor::{FloatDType, Tensor};
 use heedful_attention::contract::Losses;
-use heedful_models::loss::with_auxiliary;
+use heedful_models::parts::loss::with_auxiliary;
 
 use super::state::Metric;
 

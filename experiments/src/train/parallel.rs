@@ -307,7 +307,7 @@ impl Ranks {
 
     /// Checks that all ranks have the same weights.
     pub(super) fn agree_on_weights<M: Module>(&self, model: &M) -> Result<(), RankError> {
-        self.agree("weights", || heedful_models::weights::to_bytes(model))
+        self.agree("weights", || heedful_models::training::weights::to_bytes(model))
     }
 }
 

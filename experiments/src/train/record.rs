@@ -5,7 +5,7 @@ use burn::optim::ModuleOptimizer;
 use burn::store::burn_pack::{Bytes, Reader, Tensor as PackedTensor, Writer};
 use burn::tensor::TensorData;
 use heedful_attention::registry::constraints;
-use heedful_models::weights::{self, Match};
+use heedful_models::training::weights::{self, Match};
 
 use super::checkpoint::{Checkpoint, CheckpointError};
 

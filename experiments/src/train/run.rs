@@ -8,7 +8,7 @@ use burn::optim::ModuleOptimizer;
 use heedful_attention::registry::constraints;
 use heedful_attention::tensors::read::is_queued;
 use heedful_host::machine::OtherPrograms;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 
 use super::average::average;
 use super::configuration_error::ConfigurationError;

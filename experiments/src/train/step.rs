@@ -5,7 +5,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::registry::constraints;
-use heedful_models::precision::{Precision, cast};
+use heedful_models::kernels::precision::{Precision, cast};
 use heedful_random::RandomKey;
 
 use super::error::TrainingError;

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Block, Parallel};
 use crate::error::{Check, ConfigError};
-use crate::feed_forward::{Activation, FeedForwardConfig};
-use crate::gate::GateConfig;
-use crate::norm::NormConfig;
-use crate::residual::{NormOrder, ResidualConfig};
+use crate::parts::feed_forward::{Activation, FeedForwardConfig};
+use crate::parts::gate::GateConfig;
+use crate::parts::norm::NormConfig;
+use crate::parts::residual::{NormOrder, ResidualConfig};
 
 /// The stacks whose blocks have a feed-forward network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub struct BlockConfig {
     /// price of a second forward pass.
     pub checkpoint: bool,
     /// Whether the stack leaves out padding where it can (default: no): feed-forward networks with the normalisations around them compute the real positions
-    /// alone ([unpadding](crate::unpadding)), and attentions may leave out the queries that are padding, in linear maps and tiles
+    /// alone ([unpadding](crate::kernels::unpadding)), and attentions may leave out the queries that are padding, in linear maps and tiles
     /// ([`Positions::ends`](heedful_attention::contract::Positions::ends)). Real positions have the same states but for rounding, dropout falls on other
     /// numbers, and nothing is promised of padding, which has to be hidden from real positions. A batch without padding is computed as ever.
     pub unpadded: bool,

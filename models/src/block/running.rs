@@ -197,8 +197,8 @@ mod tests {
 
     use super::*;
     use crate::block::{BlockConfig, Parallel};
-    use crate::feed_forward::counted_positions;
-    use crate::residual::NormOrder;
+    use crate::parts::feed_forward::counted_positions;
+    use crate::parts::residual::NormOrder;
 
     const LENGTH: usize = 7;
 

@@ -187,9 +187,9 @@ mod tests {
     use heedful_attention::contract::probe::Probe;
     use heedful_random::RandomKey;
 
+    use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
     use crate::block::BlockConfig;
     use crate::generation::{SpecialTokens, greedy, left_padded};
-    use crate::language_model::{LanguageModel, LanguageModelConfig};
 
     const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, begin: 1, end: 2 };
 

@@ -6,8 +6,8 @@ use heedful_random::RandomKey;
 use super::{BeamSearch, Hypothesis, Prompts, Rules, Sampling, SpecialTokens, StepDecoder, beam_search, greedy, sample};
 use crate::error::{Check, ConfigError};
 
-/// How [`LanguageModel::generate`](crate::language_model::LanguageModel::generate) and
-/// [`Seq2SeqTransformer::generate`](crate::seq2seq::Seq2SeqTransformer::generate) continue a prompt: by the most probable token at each step, unless it is told
+/// How [`LanguageModel::generate`](crate::architectures::language_model::LanguageModel::generate) and
+/// [`Seq2SeqTransformer::generate`](crate::architectures::seq2seq::Seq2SeqTransformer::generate) continue a prompt: by the most probable token at each step, unless it is told
 /// to sample or to search.
 ///
 /// # Example
@@ -127,9 +127,9 @@ mod tests {
     use burn::tensor::Device;
     use heedful_attention::contract::mask::Mask;
 
+    use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
+    use crate::architectures::seq2seq::{Padded, Seq2SeqConfig};
     use crate::generation::left_padded;
-    use crate::language_model::{LanguageModel, LanguageModelConfig};
-    use crate::seq2seq::{Padded, Seq2SeqConfig};
 
     const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, begin: 1, end: 2 };
 

@@ -168,9 +168,9 @@ mod tests {
     use super::*;
     use burn::tensor::Device;
 
+    use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
     use crate::block::BlockConfig;
     use crate::generation::{SpecialTokens, left_padded};
-    use crate::language_model::{LanguageModel, LanguageModelConfig};
 
     fn model(seed: u64) -> LanguageModel {
         let config = LanguageModelConfig {

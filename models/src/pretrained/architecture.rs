@@ -8,7 +8,7 @@ use super::error::PretrainedError;
 use super::fields::Fields;
 use super::table::{Names, Place, Row};
 use super::{bert, decoder, gemma2, gpt2, llama, roberta, t5, vit};
-use crate::presets::PresetModel;
+use crate::pretrained::presets::PresetModel;
 
 /// What a folder can hold: `model_type` in its `config.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use serde_json::json;
 use super::error::PretrainedError;
 use super::fields::Fields;
 use super::table::{Names, Place, Row, Tied};
+use crate::architectures::classifier::{ClassifierConfig, Pooling};
 use crate::block::BlockConfig;
-use crate::classifier::{ClassifierConfig, Pooling};
-use crate::embedding::EmbeddingScale;
-use crate::initialisation::Initialisation;
-use crate::norm::NormConfig;
-use crate::position::PositionConfig;
-use crate::residual::NormOrder;
+use crate::block::initialisation::Initialisation;
+use crate::parts::embedding::EmbeddingScale;
+use crate::parts::norm::NormConfig;
+use crate::parts::position::PositionConfig;
+use crate::parts::residual::NormOrder;
 
 /// Files of 2018 name the parameters of norms otherwise. Outputs of pre-training (`cls.`) are not those of a classifier, and that
 /// for next sentences is no parameter of a masked language model either.

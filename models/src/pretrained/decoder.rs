@@ -5,10 +5,10 @@
 use super::shards::Shards;
 use super::table::{Place, Row, Table};
 use super::{Architecture, add_layers, gemma2, gpt2, llama};
+use crate::architectures::classifier::{ClassifierConfig, Pooling};
+use crate::architectures::language_model::LanguageModelConfig;
 use crate::block::BlockConfig;
-use crate::classifier::{ClassifierConfig, Pooling};
-use crate::language_model::LanguageModelConfig;
-use crate::layout::LayerAttention;
+use crate::block::layout::LayerAttention;
 
 /// The output of classes.
 pub(super) const SCORE: &[Row] = &[("output.weight", "score.weight", Place::Transposed)];

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::error::PretrainedError;
-use crate::feed_forward::Activation;
+use crate::parts::feed_forward::Activation;
 
 /// Fields of all architectures that change nothing of what a model computes: names, training, generation, and what the library itself remembers.
 const WITHOUT_EFFECT: &[&str] = &[

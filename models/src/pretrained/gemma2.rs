@@ -9,10 +9,10 @@ use super::fields::Fields;
 use super::llama::{head_width, layer_types, layered, shared, window};
 use super::rotary::{longest, rotary};
 use super::table::{Place, Row};
-use crate::embedding::EmbeddingScale;
-use crate::language_model::LanguageModelConfig;
-use crate::norm::{NormConfig, NormKind};
-use crate::residual::NormOrder;
+use crate::architectures::language_model::LanguageModelConfig;
+use crate::parts::embedding::EmbeddingScale;
+use crate::parts::norm::{NormConfig, NormKind};
+use crate::parts::residual::NormOrder;
 
 /// Before and after both sublayers; that before attention is where Llama has it.
 pub(super) const NORMS: &[Row] = &[

@@ -6,13 +6,13 @@ use serde_json::json;
 use super::error::PretrainedError;
 use super::fields::Fields;
 use super::table::{Names, Place, Row};
+use crate::architectures::language_model::LanguageModelConfig;
 use crate::block::BlockConfig;
-use crate::embedding::EmbeddingScale;
-use crate::initialisation::Initialisation;
-use crate::language_model::LanguageModelConfig;
-use crate::norm::NormConfig;
-use crate::position::PositionConfig;
-use crate::residual::NormOrder;
+use crate::block::initialisation::Initialisation;
+use crate::parts::embedding::EmbeddingScale;
+use crate::parts::norm::NormConfig;
+use crate::parts::position::PositionConfig;
+use crate::parts::residual::NormOrder;
 
 /// Released files have no prefix, and masks among the tensors.
 pub(super) const NAMES: Names =

@@ -9,14 +9,14 @@ use super::error::PretrainedError;
 use super::fields::Fields;
 use super::rotary::{longest, rotary};
 use super::table::{Names, Place, Row};
+use crate::architectures::language_model::LanguageModelConfig;
 use crate::block::BlockConfig;
-use crate::embedding::EmbeddingScale;
-use crate::initialisation::Initialisation;
-use crate::language_model::LanguageModelConfig;
-use crate::layout::LayerAttention;
-use crate::norm::{NormConfig, NormKind};
-use crate::position::PositionConfig;
-use crate::residual::NormOrder;
+use crate::block::initialisation::Initialisation;
+use crate::block::layout::LayerAttention;
+use crate::parts::embedding::EmbeddingScale;
+use crate::parts::norm::{NormConfig, NormKind};
+use crate::parts::position::PositionConfig;
+use crate::parts::residual::NormOrder;
 
 /// Files of 2023 have the frequencies of rotary positions among the tensors.
 pub(super) const NAMES: Names = Names { prefix: "", others: &[], is_skipped: |name| name.ends_with(".rotary_emb.inv_freq") };

@@ -9,7 +9,7 @@ use super::bert::{encoder, layer};
 use super::error::PretrainedError;
 use super::fields::Fields;
 use super::table::{Names, Place, Row, Tied};
-use crate::classifier::ClassifierConfig;
+use crate::architectures::classifier::ClassifierConfig;
 
 /// The pooler of a body is no part of its classifiers, nor is the masked-LM head.
 pub(super) const NAMES: Names = Names {

@@ -14,14 +14,14 @@ use super::fields::Fields;
 use super::llama::head_width;
 use super::shards::Shards;
 use super::table::{Names, Place, Row, Table, Tied};
+use crate::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use crate::block::BlockConfig;
-use crate::embedding::EmbeddingScale;
-use crate::feed_forward::Activation;
-use crate::layout::{AttentionLayout, CrossLayout};
-use crate::norm::{NormConfig, NormKind};
-use crate::position::PositionConfig;
-use crate::residual::NormOrder;
-use crate::seq2seq::{Seq2SeqConfig, Tying};
+use crate::block::layout::{AttentionLayout, CrossLayout};
+use crate::parts::embedding::EmbeddingScale;
+use crate::parts::feed_forward::Activation;
+use crate::parts::norm::{NormConfig, NormKind};
+use crate::parts::position::PositionConfig;
+use crate::parts::residual::NormOrder;
 
 /// Early files have a table of the cross-attention that is not read.
 pub(super) const NAMES: Names =

@@ -21,9 +21,9 @@ use tempfile::TempDir;
 
 use super::table::Entry;
 use super::*;
-use crate::classifier::Sentences;
-use crate::language_model::LanguageModel;
-use crate::seq2seq::Padded;
+use crate::architectures::classifier::Sentences;
+use crate::architectures::language_model::LanguageModel;
+use crate::architectures::seq2seq::Padded;
 
 const DECODERS: [&str; 5] = ["gemma2", "gpt2", "llama", "mistral", "qwen3"];
 /// The same as classifiers.

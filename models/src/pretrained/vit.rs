@@ -5,13 +5,13 @@ use heedful_attention::description::AnyMechanism;
 use super::error::PretrainedError;
 use super::fields::Fields;
 use super::table::{Names, Place, Row, Table};
+use crate::architectures::classifier::Pooling;
+use crate::architectures::vision::VisionConfig;
 use crate::block::BlockConfig;
-use crate::classifier::Pooling;
-use crate::initialisation::Initialisation;
-use crate::norm::NormConfig;
+use crate::block::initialisation::Initialisation;
+use crate::parts::norm::NormConfig;
+use crate::parts::residual::NormOrder;
 use crate::pretrained::shards::Shards;
-use crate::residual::NormOrder;
-use crate::vision::VisionConfig;
 
 /// transformers 5 names layers otherwise in memory, where they may be saved from.
 pub(super) const NAMES: Names = Names {

@@ -18,7 +18,7 @@ use super::reading::{Parameter, Parameters};
 use super::shards::{INDEX, Shard, encoded};
 use super::table::{Place, is_of_output};
 use super::{CONFIG, Pretrained};
-use crate::presets::PresetModel;
+use crate::pretrained::presets::PresetModel;
 
 /// Files that a folder may have beside its weights, which are copied.
 const BESIDE: [&str; 12] = [

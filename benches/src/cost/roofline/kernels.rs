@@ -12,7 +12,7 @@ use heedful_attention::engine::linear::SUMS;
 use heedful_attention::mechanisms::recurrent_attention::Stretch;
 use heedful_attention::mechanisms::short_convolution::ShortConvolution;
 use heedful_models::error::ConfigError;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,7 @@ use heedful_host::exit::ProgramError;
 use heedful_host::machine::Machine;
 use heedful_host::provenance::Provenance;
 use heedful_host::whole_files::write_atomically;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::kernels::{Kernel, PRODUCT, Times};

@@ -8,7 +8,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::mask::Mask;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::tensors::read::read;
-use heedful_models::classifier::Sentences;
+use heedful_models::architectures::classifier::Sentences;
 use heedful_models::pretrained::Pretrained;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;

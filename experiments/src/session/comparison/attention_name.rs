@@ -3,7 +3,7 @@
 use heedful_attention::contract::error::ConfigError;
 use heedful_attention::description::AnyMechanism;
 use heedful_host::names::unknown;
-use heedful_models::layout::AttentionLayout;
+use heedful_models::block::layout::AttentionLayout;
 use serde::Deserialize;
 
 use crate::model::attention::Attention;

@@ -284,7 +284,7 @@ pub(super) fn twins<E: Experiment>(candidates: &[Candidate<E>], datasets: &[E::D
 #[cfg(test)]
 mod tests {
     use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind};
-    use heedful_models::residual::NormOrder;
+    use heedful_models::parts::residual::NormOrder;
 
     use super::*;
     use crate::tasks::image::{ImageModelling, SuperResolution};

@@ -1,8 +1,8 @@
 //! What a model of a paper is in an experiment, and how attentions of models are said in configurations.
 
 use heedful_attention::description::AnyMechanism;
-use heedful_models::layout::{AttentionLayout, LayerAttention};
-use heedful_models::presets::{Preset, PresetModel};
+use heedful_models::block::layout::{AttentionLayout, LayerAttention};
+use heedful_models::pretrained::presets::{Preset, PresetModel};
 use heedful_runs::settings::{self, MECHANISMS};
 use serde::Serialize;
 use toml::{Table, Value};

@@ -3,7 +3,7 @@
 //! An experiment states it in [`Experiment::rules`]; every command checks all of it before the first step.
 
 use heedful_models::block::FeedForwardIn;
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 use heedful_runs::settings::{self, Settings};
 use toml::{Table, Value};
 

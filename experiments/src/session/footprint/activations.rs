@@ -4,8 +4,8 @@
 //! until then, a reversible stack its two streams. Not counted are what only some attentions keep, gates, and what is before and after the stack.
 
 use heedful_models::block::Parallel;
-use heedful_models::depth::{DepthConfig, SharedConfig};
-use heedful_models::feed_forward::Activation;
+use heedful_models::block::depth::{DepthConfig, SharedConfig};
+use heedful_models::parts::feed_forward::Activation;
 
 use crate::model::ModelSettings;
 
@@ -85,7 +85,7 @@ fn factors(probability: f64) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use heedful_models::halting::HaltingConfig;
+    use heedful_models::block::halting::HaltingConfig;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use heedful_data::exercise::ExerciseTask;
 use heedful_data::generate::Sizes;
 use heedful_data::generate::algorithmic::Shape;
-use heedful_models::language_model::LanguageModelConfig;
+use heedful_models::architectures::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::model::ModelSettings;

@@ -6,7 +6,7 @@ use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::mechanisms::lsh::Lsh;
 use heedful_attention::tensors::read::read;
 use heedful_data::tokenise::Tokeniser;
-use heedful_models::language_model::LanguageModel;
+use heedful_models::architectures::language_model::LanguageModel;
 use heedful_random::RandomKey;
 
 use crate::tasks::answers::{Answering, TokenExercise};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use heedful_data::generate::Sizes;
 use heedful_data::glue::GlueTask;
 use heedful_data::tokenise::TokeniserConfig;
-use heedful_models::classifier::{ClassifierConfig, Pooling};
-use heedful_models::swap::Swappable;
+use heedful_models::architectures::classifier::{ClassifierConfig, Pooling};
+use heedful_models::pretrained::swap::Swappable;
 use serde::{Deserialize, Serialize};
 
 use crate::session::experiment::{Attention, Config};

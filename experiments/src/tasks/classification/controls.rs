@@ -1,7 +1,7 @@
 //! What tells a score apart from what it could be made of: examples held out, other test sets, weights that are drawn or stay, and layers that are left out.
 
 use heedful_data::glue::GlueTask;
-use heedful_models::classifier::Pooling;
+use heedful_models::architectures::classifier::Pooling;
 use heedful_runs::settings::Settings;
 
 use super::{Classification, ClassificationConfig};
@@ -43,7 +43,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use burn::tensor::Device;
-    use heedful_models::classifier::Classifier;
+    use heedful_models::architectures::classifier::Classifier;
     use heedful_random::RandomKey;
     use heedful_runs::settings::Assignment;
     use tempfile::TempDir;

@@ -10,7 +10,7 @@ use burn::tensor::Device;
 use heedful_data::tokenise::Tokeniser;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::MetricColumn;
-use heedful_models::classifier::{Classifier, ClassifierConfig};
+use heedful_models::architectures::classifier::{Classifier, ClassifierConfig};
 use heedful_models::pretrained::{Architecture, Pretrained};
 use heedful_random::RandomKey;
 use heedful_runs::run_folder::{RunFolder, RunPaths};

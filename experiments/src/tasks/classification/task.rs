@@ -8,8 +8,8 @@ use heedful_data::glue::{Label, Target};
 use heedful_data::tokenise::PAD;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{ItemScore, ItemTable};
-use heedful_models::classifier::{Classifier, Sentences};
-use heedful_models::loss::{cross_entropy, squared_error};
+use heedful_models::architectures::classifier::{Classifier, Sentences};
+use heedful_models::parts::loss::{cross_entropy, squared_error};
 use heedful_random::RandomKey;
 use rand::seq::SliceRandom;
 

@@ -9,12 +9,12 @@ use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_data::generate::Sizes;
 use heedful_data::generate::images::ImageShape;
 use heedful_data::images::{Images, Reductions};
-use heedful_models::embedding::EmbeddingScale;
+use heedful_models::architectures::language_model::LanguageModelConfig;
+use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Tying};
+use heedful_models::block::layout::{AttentionLayout, LayerAttention};
 use heedful_models::generation::Sampling;
-use heedful_models::language_model::LanguageModelConfig;
-use heedful_models::layout::{AttentionLayout, LayerAttention};
-use heedful_models::position::{GridConfig, PositionConfig};
-use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
+use heedful_models::parts::embedding::EmbeddingScale;
+use heedful_models::parts::position::{GridConfig, PositionConfig};
 use serde::{Deserialize, Serialize};
 
 use super::ImageModelling;

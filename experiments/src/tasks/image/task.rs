@@ -9,10 +9,10 @@ use heedful_data::images::png::{self, Layout};
 use heedful_data::images::{ImageSet, Images};
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, ItemTable};
+use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::Hidden;
+use heedful_models::block::layout::LayerAttention;
 use heedful_models::generation::{Prompts, SpecialTokens, sample};
-use heedful_models::language_model::LanguageModel;
-use heedful_models::layout::LayerAttention;
 use heedful_random::RandomKey;
 use heedful_runs::run_folder::RunPaths;
 

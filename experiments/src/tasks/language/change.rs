@@ -6,7 +6,7 @@
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
+use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_random::RandomKey;
 use heedful_runs::settings::Settings;
 

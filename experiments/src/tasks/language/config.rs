@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use heedful_data::generate::Sizes;
 use heedful_data::tokenise::TokeniserConfig;
 use heedful_metrics::TextUnit;
-use heedful_models::adaptive::AdaptiveConfig;
-use heedful_models::auxiliary::AuxiliaryLossesConfig;
-use heedful_models::language_model::LanguageModelConfig;
+use heedful_models::architectures::language_model::LanguageModelConfig;
+use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
+use heedful_models::parts::adaptive::AdaptiveConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::model::ModelSettings;

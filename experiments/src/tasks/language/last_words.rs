@@ -12,7 +12,7 @@ use heedful_attention::tensors::read::read;
 use heedful_data::tokenise::UNK;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use heedful_models::language_model::LanguageModel;
+use heedful_models::architectures::language_model::LanguageModel;
 
 use crate::session::comparison::scoring_bar;
 use crate::session::error::ExperimentError;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use burn::tensor::Tensor;
 use heedful_host::whole_files::write_atomically;
-use heedful_models::language_model::LanguageModel;
+use heedful_models::architectures::language_model::LanguageModel;
 use heedful_runs::plot::{Axis, Curve, CurvePoint, PlotError, curves, picture};
 use heedful_runs::run_folder::RunPaths;
 

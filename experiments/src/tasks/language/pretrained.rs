@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use heedful_data::tokenise::Tokeniser;
-use heedful_models::language_model::LanguageModel;
-use heedful_models::position::PositionConfig;
+use heedful_models::architectures::language_model::LanguageModel;
+use heedful_models::parts::position::PositionConfig;
 use heedful_runs::settings::Settings;
 use toml::{Table, Value};
 
@@ -69,7 +69,7 @@ pub(super) fn read(folder: &Path, model: LanguageModel) -> Result<LanguageModel,
 mod tests {
     use std::path::PathBuf;
 
-    use heedful_models::layout::{AttentionLayout, LayerAttention};
+    use heedful_models::block::layout::{AttentionLayout, LayerAttention};
     use heedful_models::pretrained::Pretrained;
     use heedful_runs::settings::Assignment;
 

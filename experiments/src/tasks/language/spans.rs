@@ -6,7 +6,7 @@ use heedful_attention::description::arithmetic::Multiplications;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::tensors::read::read;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use heedful_models::language_model::LanguageModel;
+use heedful_models::architectures::language_model::LanguageModel;
 
 use super::Language;
 use crate::session::experiment::{Scores, Setup};

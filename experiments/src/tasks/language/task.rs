@@ -7,8 +7,8 @@ use heedful_attention::contract::probe::Probe;
 use heedful_attention::tensors::read::read;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, LikelihoodTotal, TextUnit};
-use heedful_models::language_model::LanguageModel;
-use heedful_models::segment::SegmentMemory;
+use heedful_models::architectures::language_model::LanguageModel;
+use heedful_models::block::segment::SegmentMemory;
 use heedful_random::RandomKey;
 use rand::RngExt;
 
@@ -503,7 +503,7 @@ mod tests {
             let mut config = config(16, memory);
             config.model.dropout = 0.0;
             let plain = config.clone();
-            let last = heedful_models::auxiliary::AuxiliaryLossesConfig {
+            let last = heedful_models::block::auxiliary::AuxiliaryLossesConfig {
                 multiple_positions: false,
                 intermediate_layers: false,
                 targets: 1,

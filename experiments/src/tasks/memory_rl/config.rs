@@ -1,7 +1,7 @@
 //! Configuration of the experiment.
 
-use heedful_models::actor_critic::ActorCriticHeadsConfig;
-use heedful_models::policy::{Core, PolicyConfig};
+use heedful_models::architectures::actor_critic::ActorCriticHeadsConfig;
+use heedful_models::architectures::policy::{Core, PolicyConfig};
 use heedful_random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};

@@ -6,8 +6,8 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::tensors::read::read;
-use heedful_models::actor_critic::{Decision, Experience};
-use heedful_models::policy::{Policy, PolicyState};
+use heedful_models::architectures::actor_critic::{Decision, Experience};
+use heedful_models::architectures::policy::{Policy, PolicyState};
 use heedful_random::RandomKey;
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};

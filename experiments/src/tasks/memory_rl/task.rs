@@ -7,7 +7,7 @@ use burn::module::Module;
 use burn::tensor::TensorData;
 use heedful_attention::contract::probe::Probe;
 use heedful_host::interrupt::Interrupt;
-use heedful_models::policy::{Policy, PolicyState};
+use heedful_models::architectures::policy::{Policy, PolicyState};
 use heedful_random::RandomKey;
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -207,10 +207,10 @@ mod tests {
     use crate::tasks::memory_rl::MemoryData;
     use crate::tasks::memory_rl::environment::{EnvironmentConfig, RepeatPreviousConfig};
     use crate::train::TrainingConfig;
-    use heedful_models::policy::Core;
+    use heedful_models::architectures::policy::Core;
 
     fn config(core: Core) -> MemoryConfig {
-        let positions = heedful_models::position::PositionConfig::None;
+        let positions = heedful_models::parts::position::PositionConfig::None;
         let data = MemoryData {
             environment: EnvironmentConfig::RepeatPrevious(RepeatPreviousConfig::default()),
             copies: 4,

@@ -1,7 +1,7 @@
 //! Watching a policy: what its layers show of an episode that it has played.
 
 use burn::tensor::{Tensor, TensorData};
-use heedful_models::policy::Policy;
+use heedful_models::architectures::policy::Policy;
 use heedful_random::RandomKey;
 
 use super::MemoryData;
@@ -68,9 +68,9 @@ pub(super) fn watch(
 mod tests {
     use burn::tensor::Device;
     use heedful_attention::contract::probe::{Observation, Probe};
-    use heedful_models::gate::{GateConfig, GateKind};
-    use heedful_models::policy::Core;
-    use heedful_models::position::PositionConfig;
+    use heedful_models::architectures::policy::Core;
+    use heedful_models::parts::gate::{GateConfig, GateKind};
+    use heedful_models::parts::position::PositionConfig;
 
     use super::*;
     use crate::model::ModelSettings;

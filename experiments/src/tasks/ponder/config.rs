@@ -1,8 +1,8 @@
 //! Configuration of the experiment.
 
 use heedful_data::generate::vectors::VectorTask;
-use heedful_models::halting::HaltingConfig;
-use heedful_models::recurrent::{CellKind, RecurrentConfig};
+use heedful_models::architectures::recurrent::{CellKind, RecurrentConfig};
+use heedful_models::block::halting::HaltingConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::session::experiment::{Config, NamedModel};

@@ -7,8 +7,8 @@ use heedful_attention::tensors::read::read;
 use heedful_data::generate::vectors::{VectorSequence, padded};
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use heedful_models::loss::cross_entropy;
-use heedful_models::recurrent::RecurrentNetwork;
+use heedful_models::architectures::recurrent::RecurrentNetwork;
+use heedful_models::parts::loss::cross_entropy;
 use heedful_random::RandomKey;
 
 use super::VectorSet;

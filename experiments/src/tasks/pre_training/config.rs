@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use heedful_data::generate::Sizes;
 use heedful_data::tokenise::{CLASSIFY, MASK, SEPARATE, SPECIAL_TOKENS, TokeniserConfig};
-use heedful_models::masked::MaskingConfig;
-use heedful_models::span_corruption::SpanCorruptionConfig;
+use heedful_models::architectures::masked::MaskingConfig;
+use heedful_models::architectures::span_corruption::SpanCorruptionConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::session::experiment::Config;

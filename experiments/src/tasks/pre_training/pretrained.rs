@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use heedful_data::tokenise::Tokeniser;
-use heedful_models::classifier::{Classifier, ClassifierConfig};
+use heedful_models::architectures::classifier::{Classifier, ClassifierConfig};
 use heedful_models::pretrained::Pretrained;
 use heedful_runs::settings::Settings;
 use toml::Table;

@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::base_conv::BaseConvConfig;
 use heedful_data::generate::sequences::{MqarConfig, ParityConfig, SequenceTask};
+use heedful_models::architectures::language_model::LanguageModelConfig;
 use heedful_models::block::FeedForwardIn;
-use heedful_models::language_model::LanguageModelConfig;
-use heedful_models::layout::LayerAttention;
-use heedful_models::position::PositionConfig;
+use heedful_models::block::layout::LayerAttention;
+use heedful_models::parts::position::PositionConfig;
 use heedful_runs::published::PublishedNumbers;
 use serde::{Deserialize, Serialize};
 

@@ -8,10 +8,10 @@ use heedful_attention::contract::init;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::engine::gelu::gelu;
 use heedful_data::generate::sequences::SequenceTask;
-use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_models::loss::cross_entropy;
-use heedful_models::norm::{Norm, NormConfig};
-use heedful_models::position::{PositionConfig, PositionEncoding};
+use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
+use heedful_models::parts::loss::cross_entropy;
+use heedful_models::parts::norm::{Norm, NormConfig};
+use heedful_models::parts::position::{PositionConfig, PositionEncoding};
 use heedful_random::RandomKey;
 
 /// A language model, and the decoder of the tasks that need one.

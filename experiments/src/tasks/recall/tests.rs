@@ -1,5 +1,5 @@
 use heedful_host::interrupt::Interrupt;
-use heedful_models::position::PositionConfig;
+use heedful_models::parts::position::PositionConfig;
 
 use super::*;
 use crate::model::ModelSettings;

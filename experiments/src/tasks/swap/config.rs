@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heedful_data::tokenise::TokeniserConfig;
-use heedful_models::auxiliary::AuxiliaryLossesConfig;
+use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
 use heedful_runs::settings::Settings;
 use serde::{Deserialize, Serialize};
 

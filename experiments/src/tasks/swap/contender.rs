@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use heedful_host::names::listed;
-use heedful_models::layout::{AttentionLayout, LayerAttention};
-use heedful_models::swap::LayerPattern;
+use heedful_models::block::layout::{AttentionLayout, LayerAttention};
+use heedful_models::pretrained::swap::LayerPattern;
 use heedful_runs::settings::Assignment;
 
 use super::SwapConfig;

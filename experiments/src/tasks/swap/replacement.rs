@@ -2,7 +2,7 @@
 
 use heedful_host::whole_files::write_atomically;
 use heedful_metrics::MetricColumn;
-use heedful_models::swap::{SwapReport, Swappable, reinitialise_attention, swap_attention};
+use heedful_models::pretrained::swap::{SwapReport, Swappable, reinitialise_attention, swap_attention};
 use heedful_random::RandomKey;
 use heedful_runs::run_folder::RunPaths;
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use heedful_data::tokenise::Tokeniser;
 use heedful_host::checksum::sha256_hex;
-use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
+use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_random::RandomKey;
 use heedful_runs::results::Results;
 use heedful_runs::run_folder::RunFolder;

@@ -2,7 +2,7 @@
 
 use heedful_data::generate::Sizes;
 use heedful_data::tokenise::TokeniserConfig;
-use heedful_models::classifier::{ClassifierConfig, Pooling};
+use heedful_models::architectures::classifier::{ClassifierConfig, Pooling};
 use serde::{Deserialize, Serialize};
 
 use crate::session::experiment::{Attention, Config};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use heedful_data::generate::Sizes;
 use heedful_data::tokenise::TokeniserConfig;
 use heedful_metrics::CiderVariant;
-use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
+use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
 use crate::session::experiment::{Attention, Config};

@@ -1,7 +1,7 @@
 //! The models that `mt --model` and `textgen --model` compare: what makes each what it is, at whatever size the rest of the configuration says.
 
-use heedful_models::depth::DepthConfig;
-use heedful_models::seq2seq::Seq2SeqConfig;
+use heedful_models::architectures::seq2seq::Seq2SeqConfig;
+use heedful_models::block::depth::DepthConfig;
 
 use crate::model::ModelSettings;
 use crate::session::error::ExperimentError;
@@ -76,8 +76,8 @@ pub(crate) fn fit(
 
 #[cfg(test)]
 mod tests {
-    use heedful_models::layout::AttentionLayout;
-    use heedful_models::seq2seq::Tying;
+    use heedful_models::architectures::seq2seq::Tying;
+    use heedful_models::block::layout::AttentionLayout;
 
     use super::*;
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use heedful_data::tokenise::{Tokeniser, TokeniserConfig};
+use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};
+use heedful_models::block::layout::AttentionLayout;
 use heedful_models::generation::SpecialTokens;
-use heedful_models::layout::AttentionLayout;
-use heedful_models::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};
 use heedful_runs::settings::Settings;
 use toml::{Table, Value};
 

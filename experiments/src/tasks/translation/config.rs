@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use heedful_data::generate::Sizes;
 use heedful_metrics::Bleu;
-use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
+use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
 use crate::session::experiment::{Attention, Config};

@@ -62,7 +62,7 @@ mod tests {
             let pretrained = Pretrained::open(&path).unwrap();
             let expected = pretrained.seq2seq_config().unwrap();
             assert_eq!(config.model(expected.source_vocabulary, &attention), *expected, "{name}");
-            assert_eq!(expected.tying == heedful_models::seq2seq::Tying::ThreeWay, tied, "{name}");
+            assert_eq!(expected.tying == heedful_models::architectures::seq2seq::Tying::ThreeWay, tied, "{name}");
             assert_eq!((pretrained.first_token(), pretrained.last_token()), (Some(0), Some(1)), "{name}");
         }
     }

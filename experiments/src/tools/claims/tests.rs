@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use heedful_metrics::{Combination, ItemScore, ItemTable};
-use heedful_models::layout::LayerAttention;
+use heedful_models::block::layout::LayerAttention;
 use heedful_random::RandomKey;
 use heedful_runs::record::ResultRecord;
 use heedful_runs::results::write_result;

@@ -5,9 +5,9 @@ use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::AnyAttention;
+use heedful_models::block::segment::SegmentMemory;
+use heedful_models::block::stack::{Stack, StackConfig};
 use heedful_models::block::{Block, Context};
-use heedful_models::segment::SegmentMemory;
-use heedful_models::stack::{Stack, StackConfig};
 use heedful_random::RandomKey;
 
 use super::attention::{BATCH, KEYS, LENGTH, left_padding, losses, positions, shown};

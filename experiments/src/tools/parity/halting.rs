@@ -1,7 +1,7 @@
 //! Adaptive computation time over states that are given.
 
 use burn::tensor::{Device, Tensor};
-use heedful_models::halting::{Halting, HaltingConfig};
+use heedful_models::block::halting::{Halting, HaltingConfig};
 
 use super::attention::{BATCH, LENGTH};
 use super::config::ParityConfig;

@@ -1,7 +1,7 @@
 //! The parts of models that can be run on their own.
 
 use heedful_attention::contract::placement::Role;
-use heedful_models::gate::GateKind;
+use heedful_models::parts::gate::GateKind;
 use serde::{Deserialize, Serialize};
 
 /// Which part of a model is run.

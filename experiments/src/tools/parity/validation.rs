@@ -8,12 +8,12 @@ use heedful_attention::contract::abilities::Causality;
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::description::AnyMechanism;
+use heedful_models::architectures::language_model::LanguageModelConfig;
 use heedful_models::block::BlockConfig;
-use heedful_models::depth::{DepthConfig, SharedConfig};
+use heedful_models::block::depth::{DepthConfig, SharedConfig};
 use heedful_models::error::ConfigError;
-use heedful_models::language_model::LanguageModelConfig;
-use heedful_models::position::PositionConfig;
-use heedful_models::residual::NormOrder;
+use heedful_models::parts::position::PositionConfig;
+use heedful_models::parts::residual::NormOrder;
 use heedful_runs::settings::{Assignment, Settings, SettingsError, complete};
 use toml::Table;
 

@@ -1,6 +1,6 @@
 //! Several ranks train one model.
 
-use heedful_models::precision::Precision;
+use heedful_models::kernels::precision::Precision;
 
 use super::super::parallel::tests::on_ranks;
 use super::*;

@@ -5,8 +5,8 @@ use heedful_attention::description::AnyAttention;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Sharing};
 use heedful_attention::registry::constraints;
+use heedful_models::architectures::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 use heedful_models::block::BlockConfig;
-use heedful_models::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 
 use super::*;
 

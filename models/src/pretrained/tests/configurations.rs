@@ -5,7 +5,7 @@ use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
 use serde_json::json;
 
 use super::*;
-use crate::presets::{self, Size};
+use crate::pretrained::presets::{self, Size};
 
 /// The model of a configuration.
 fn model(config: &Value) -> PresetModel {

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use heedful_models::classifier::Pooling;
-use heedful_models::position::PositionConfig;
-use heedful_models::vision::VisionConfig;
+use heedful_models::architectures::classifier::Pooling;
+use heedful_models::architectures::vision::VisionConfig;
+use heedful_models::parts::position::PositionConfig;
 use serde::{Deserialize, Serialize};
 
 use super::super::config::ImageData;

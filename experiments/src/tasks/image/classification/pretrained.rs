@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use heedful_data::images::Images;
+use heedful_models::architectures::vision::{VisionConfig, VisionTransformer};
 use heedful_models::pretrained::Pretrained;
-use heedful_models::vision::{VisionConfig, VisionTransformer};
 use heedful_runs::settings::Settings;
 use serde::Deserialize;
 use toml::{Table, Value};

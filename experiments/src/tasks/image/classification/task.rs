@@ -6,9 +6,9 @@ use heedful_attention::tensors::read::read;
 use heedful_data::images::{ImageSet, Images};
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{Combination, ItemScore, ItemTable};
-use heedful_models::loss::cross_entropy;
-use heedful_models::seq2seq;
-use heedful_models::vision::VisionTransformer;
+use heedful_models::architectures::seq2seq;
+use heedful_models::architectures::vision::VisionTransformer;
+use heedful_models::parts::loss::cross_entropy;
 use heedful_random::RandomKey;
 
 use super::pretrained::Normalisation;

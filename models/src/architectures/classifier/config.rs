@@ -1,0 +1,237 @@
+//! Configuration of the classifier.
+
+use burn::module::Module;
+use burn::tensor::Device;
+use heedful_attention::contract::Attention;
+use heedful_attention::contract::init;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::training::Training;
+use heedful_random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use super::Classifier;
+use crate::architectures::masked::MaskedHead;
+use crate::block::BlockConfig;
+use crate::block::builders::{model_builders, one_stack_builders, token_builders};
+use crate::block::depth::DepthConfig;
+use crate::block::initialisation::Initialisation;
+use crate::block::layout::LayerAttention;
+use crate::block::stack::StackConfig;
+use crate::error::{Check, ConfigError};
+use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
+use crate::parts::position::PositionConfig;
+
+/// How the hidden states of a sequence become one vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pooling {
+    /// The state of the first token, which the data set makes a class token (Devlin et al. 2019).
+    #[default]
+    ClassToken,
+    /// The mean over the real tokens.
+    Mean,
+    /// The state of the last real token, as decoders are made classifiers (Radford et al. 2018, section 3.2).
+    LastToken,
+    /// The mean over the embeddings of the real tokens: a sequence passes no layer, and those of the model are not trained. A baseline without attention.
+    MeanEmbeddings,
+}
+
+/// Configuration of [`Classifier`]. The vocabulary and the number of outputs must be given.
+///
+/// # Example
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use heedful_models::prelude::*;
+///
+/// let device = Device::flex();
+/// let tokens = Tensor::<2, Int>::from_data([[1, 5, 7], [1, 4, 0]], &device);
+/// let config = ClassifierConfig::new(11, 3).with_attention(LinformerConfig::default()).with_layers(1).with_d_model(16).with_n_heads(2);
+/// let logits = config.with_pooling(Pooling::Mean).build(&device)?.forward(tokens, &Mask::padding(&[3, 2], 3)); // [2, 3]
+/// # assert_eq!(logits.dims(), [2, 3]);
+/// # Ok::<(), ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClassifierConfig {
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// Number of classes, or 1 for regression.
+    pub outputs: usize,
+    /// Self-attention of the layers (default: dot-product).
+    pub attention: LayerAttention,
+    /// Number of layers (default 6).
+    pub layers: usize,
+    /// Sizes and options of all layers.
+    pub block: BlockConfig,
+    /// Position vectors (default: sinusoidal).
+    pub positions: PositionConfig,
+    /// By what embedded tokens are multiplied (default: the root of the width).
+    pub embedding_scale: EmbeddingScale,
+    /// Whether the sum of embedded tokens, positions and segments is normalised (default: no).
+    pub embedding_norm: bool,
+    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    pub depth: DepthConfig,
+    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    pub initialisation: Initialisation,
+    /// How hidden states become one vector (default: the state of the class token).
+    pub pooling: Pooling,
+    /// Whether that vector passes a linear map and a hyperbolic tangent before the output (Devlin et al. 2019, default: no).
+    pub pooler: bool,
+    /// Whether the outputs have biases (default: yes).
+    pub output_bias: bool,
+    /// Whether tokens see those before them alone, as in a decoder (default: no).
+    pub causal: bool,
+    /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
+    pub segments: bool,
+    /// Whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::architectures::masked) are found from them, whose
+    /// logits have biases (Devlin et al. 2019, default: no).
+    pub masked_head: bool,
+    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl Default for ClassifierConfig {
+    fn default() -> Self {
+        Self {
+            vocabulary: 0,
+            outputs: 0,
+            attention: LayerAttention::default(),
+            layers: 6,
+            block: BlockConfig::default(),
+            positions: PositionConfig::default(),
+            embedding_scale: EmbeddingScale::default(),
+            embedding_norm: false,
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
+            pooling: Pooling::default(),
+            pooler: false,
+            output_bias: true,
+            causal: false,
+            segments: false,
+            masked_head: false,
+            seed: None,
+        }
+    }
+}
+
+model_builders!(ClassifierConfig, Classifier);
+one_stack_builders!(ClassifierConfig, Classifier);
+token_builders!(ClassifierConfig);
+
+impl ClassifierConfig {
+    /// Of a model with so many tokens and classes, at least 1 each. One class is regression.
+    pub fn new(vocabulary: usize, classes: usize) -> Self {
+        Self { vocabulary, outputs: classes, ..Self::default() }
+    }
+
+    /// Sets how hidden states become one vector (default: the state of the first token).
+    pub fn with_pooling(mut self, pooling: Pooling) -> Self {
+        self.pooling = pooling;
+        self
+    }
+
+    /// Sets whether the pooled vector passes a linear map and a hyperbolic tangent before the output (default: no).
+    pub fn with_pooler(mut self, pooler: bool) -> Self {
+        self.pooler = pooler;
+        self
+    }
+
+    /// Sets whether the outputs have biases (default: yes).
+    pub fn with_output_bias(mut self, bias: bool) -> Self {
+        self.output_bias = bias;
+        self
+    }
+
+    /// Sets whether tokens see those before them alone (default: no).
+    pub fn with_causal(mut self, causal: bool) -> Self {
+        self.causal = causal;
+        self
+    }
+
+    /// Sets whether there are vectors that tell the first sentence of a pair from the second (default: no).
+    pub fn with_segments(mut self, segments: bool) -> Self {
+        self.segments = segments;
+        self
+    }
+
+    /// Sets whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::architectures::masked) are found from them (default:
+    /// no).
+    pub fn with_masked_head(mut self, masked_head: bool) -> Self {
+        self.masked_head = masked_head;
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("classifier");
+        check.vocabulary("vocabulary", self.vocabulary)?;
+        if self.outputs == 0 {
+            return Err(check.wrong("outputs", 0, "give the number of classes, or 1 for regression"));
+        }
+        check.at_least_one("layers", self.layers)?;
+        if self.causal && self.pooling == Pooling::ClassToken {
+            let remedy = "give last-token or mean: the first token of a causal model sees no other";
+            return Err(check.wrong("pooling", "class-token", remedy));
+        }
+        self.block.validate(&check)?;
+        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
+        self.depth.validate(&check, &self.block, self.positions)?;
+        self.initialisation.validate(&check, false)?;
+        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
+        for placement in self.stack().placements() {
+            self.attention.at(placement.layer).validate(&placement)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn embedding(&self) -> TokenEmbeddingConfig {
+        let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
+        TokenEmbeddingConfig {
+            vocabulary: self.vocabulary,
+            d_model,
+            max_length,
+            positions: self.depth.embedded_positions(self.positions),
+            position_offset,
+            segments: if self.segments { 2 } else { 0 },
+            scale: self.embedding_scale,
+            norm: self.embedding_norm.then_some(norm),
+            dropout,
+        }
+    }
+
+    pub(crate) fn stack(&self) -> StackConfig {
+        let Self { block, layers, depth, positions, .. } = *self;
+        let role = if self.causal { Role::Decoder } else { Role::Encoder };
+        StackConfig::new(role, block, layers, depth, positions).fitted_to(&self.attention)
+    }
+
+    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init_with<A: Attention>(
+        &self,
+        key: &RandomKey,
+        device: &Device,
+        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+    ) -> Classifier<A> {
+        let BlockConfig { d_model, dropout, .. } = self.block;
+        let encoder = self.stack().init_with(&key.named("encoder"), device, &build);
+        let model = Classifier {
+            embedding: self.embedding().init(&key.named("embedding"), device),
+            encoder: if self.pooling == Pooling::MeanEmbeddings { encoder.freeze() } else { encoder },
+            pooler: self.pooler.then(|| init::linear(d_model, d_model, true, &key.named("pooler"), device)),
+            output: init::linear(d_model, self.outputs, self.output_bias, &key.named("output"), device),
+            masked_head: self.masked_head.then(|| MaskedHead::init(&self.block, self.vocabulary, &key.named("masked_head"), device)),
+            pooling: self.pooling,
+            causal: self.causal,
+            dropout,
+            training: Training::new(&key.named("plain")),
+        };
+        self.initialisation.apply(model, self.layers, self.embedding_scale, key)
+    }
+}

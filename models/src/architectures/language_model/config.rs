@@ -1,0 +1,250 @@
+//! Configuration of the language model.
+
+use burn::tensor::Device;
+use heedful_attention::contract::Attention;
+use heedful_attention::contract::init::{self, Init};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::training::Training;
+use heedful_random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use super::LanguageModel;
+use crate::block::BlockConfig;
+use crate::block::auxiliary::AuxiliaryLossesConfig;
+use crate::block::builders::{model_builders, one_stack_builders, token_builders};
+use crate::block::depth::DepthConfig;
+use crate::block::initialisation::Initialisation;
+use crate::block::layout::LayerAttention;
+use crate::block::stack::StackConfig;
+use crate::error::{Check, ConfigError};
+use crate::parts::adaptive::AdaptiveConfig;
+use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
+use crate::parts::position::PositionConfig;
+
+/// Configuration of [`LanguageModel`]. The vocabulary must be given.
+///
+/// # Example
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use heedful_models::prelude::*;
+///
+/// let device = Device::flex();
+/// let config = LanguageModelConfig::new(11).with_attention("relative").with_layers(2).with_d_model(16).with_n_heads(2).with_d_ff(32);
+/// let logits = config.with_seed(1).build(&device)?.forward(Tensor::<2, Int>::from_data([[2, 5, 7]], &device)); // [1, 3, 11]
+/// # assert_eq!(logits.dims(), [1, 3, 11]);
+/// # Ok::<(), ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LanguageModelConfig {
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// Self-attention of the layers (default: dot-product).
+    pub attention: LayerAttention,
+    /// Number of layers (default 6).
+    pub layers: usize,
+    /// Sizes and options of all layers.
+    pub block: BlockConfig,
+    /// Position vectors (default: sinusoidal).
+    pub positions: PositionConfig,
+    /// By what embedded tokens are multiplied (default: the root of the width).
+    pub embedding_scale: EmbeddingScale,
+    /// Whether the sum of embedded tokens and positions is normalised (default: no).
+    pub embedding_norm: bool,
+    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    pub depth: DepthConfig,
+    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    pub initialisation: Initialisation,
+    /// Adaptive input vectors and an adaptive softmax (Baevski and Auli 2019; default: none). Tokens must be ordered by frequency.
+    pub adaptive: Option<AdaptiveConfig>,
+    /// Whether the embedding's matrix is the output projection too (default: yes). With adaptive vectors, whether the softmax has those of the input and the
+    /// projections of their tails.
+    pub tied: bool,
+    /// Whether the logits have biases (default: no).
+    pub output_bias: bool,
+    /// The bound `c` of logits `s`, which become `c tanh(s / c)`, greater than 0 (Gemma Team 2024, default: none).
+    pub logit_softcap: Option<f64>,
+    /// Losses that are added in training (default: none). They need the outputs of all layers, which reversible ones do not keep.
+    pub auxiliary: Option<AuxiliaryLossesConfig>,
+    /// Number of classes that sequences may be of, each with a vector that is added to every element of its sequences (Parmar et al. 2018, section 5.2;
+    /// default: 0, there are none).
+    pub classes: usize,
+    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl Default for LanguageModelConfig {
+    fn default() -> Self {
+        Self {
+            vocabulary: 0,
+            attention: LayerAttention::default(),
+            layers: 6,
+            block: BlockConfig::default(),
+            positions: PositionConfig::default(),
+            embedding_scale: EmbeddingScale::default(),
+            embedding_norm: false,
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
+            adaptive: None,
+            tied: true,
+            output_bias: false,
+            logit_softcap: None,
+            auxiliary: None,
+            classes: 0,
+            seed: None,
+        }
+    }
+}
+
+model_builders!(LanguageModelConfig, LanguageModel);
+one_stack_builders!(LanguageModelConfig, LanguageModel);
+token_builders!(LanguageModelConfig);
+
+impl LanguageModelConfig {
+    /// Of a model with so many tokens, at least 1, in the sizes of the base model of Vaswani et al. 2017.
+    pub fn new(vocabulary: usize) -> Self {
+        Self { vocabulary, ..Self::default() }
+    }
+
+    /// Sets the number of tokens, at least 1.
+    pub fn with_vocabulary(mut self, vocabulary: usize) -> Self {
+        self.vocabulary = vocabulary;
+        self
+    }
+
+    /// Sets adaptive input vectors and an adaptive softmax, for tokens that are ordered by frequency (default: none).
+    pub fn with_adaptive(mut self, adaptive: AdaptiveConfig) -> Self {
+        self.adaptive = Some(adaptive);
+        self
+    }
+
+    /// Sets whether the embedding's matrix is the output projection too (default: yes).
+    pub fn with_tied(mut self, tied: bool) -> Self {
+        self.tied = tied;
+        self
+    }
+
+    /// Sets whether the logits have biases (default: no).
+    pub fn with_output_bias(mut self, bias: bool) -> Self {
+        self.output_bias = bias;
+        self
+    }
+
+    /// Sets the bound of the logits, greater than 0 (default: none).
+    pub fn with_logit_softcap(mut self, cap: f64) -> Self {
+        self.logit_softcap = Some(cap);
+        self
+    }
+
+    /// Sets losses that are added in training (default: none).
+    pub fn with_auxiliary(mut self, auxiliary: AuxiliaryLossesConfig) -> Self {
+        self.auxiliary = Some(auxiliary);
+        self
+    }
+
+    /// Sets the number of classes that sequences may be of (default: 0, there are none).
+    pub fn with_classes(mut self, classes: usize) -> Self {
+        self.classes = classes;
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("language model");
+        check.vocabulary("vocabulary", self.vocabulary)?;
+        check.at_least_one("layers", self.layers)?;
+        self.block.validate(&check)?;
+        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
+        self.depth.validate(&check, &self.block, self.positions)?;
+        self.initialisation.validate(&check, self.tied)?;
+        if let Some(cap) = self.logit_softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
+            return Err(check.wrong("logit_softcap", cap, "give a number greater than 0, or leave it out"));
+        }
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.validate(&check, self.vocabulary, self.block.d_model)?;
+            self.validate_beside_adaptive(&check)?;
+        }
+        if let Some(auxiliary) = &self.auxiliary {
+            auxiliary.validate()?;
+        }
+        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
+        for placement in self.stack().placements() {
+            self.attention.at(placement.layer).validate(&placement)?;
+        }
+        Ok(())
+    }
+
+    /// Checks options of the output that an adaptive softmax does not have.
+    fn validate_beside_adaptive(&self, check: &Check) -> Result<(), ConfigError> {
+        if self.output_bias {
+            return Err(check.wrong("output_bias", true, "an adaptive softmax has no biases; leave it out, or `adaptive`"));
+        }
+        if let Some(cap) = self.logit_softcap {
+            return Err(check.wrong("logit_softcap", cap, "an adaptive softmax has no bound of its logits; leave it out, or `adaptive`"));
+        }
+        if self.initialisation == Initialisation::Scaled {
+            let remedy = "with an adaptive softmax tokens cannot be equally likely at first; give another kind, or leave `adaptive` out";
+            return Err(check.wrong("initialisation", "scaled", remedy));
+        }
+        Ok(())
+    }
+
+    /// That of the head, where vectors are adaptive.
+    pub(crate) fn embedding(&self) -> TokenEmbeddingConfig {
+        let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
+        TokenEmbeddingConfig {
+            vocabulary: self.adaptive.as_ref().map_or(self.vocabulary, |adaptive| adaptive.head(self.vocabulary)),
+            d_model,
+            max_length,
+            positions: self.depth.embedded_positions(self.positions),
+            position_offset,
+            segments: self.classes,
+            scale: self.embedding_scale,
+            norm: self.embedding_norm.then_some(norm),
+            dropout,
+        }
+    }
+
+    pub(crate) fn stack(&self) -> StackConfig {
+        let Self { block, layers, depth, positions, .. } = *self;
+        StackConfig::new(Role::Decoder, block, layers, depth, positions).fitted_to(&self.attention)
+    }
+
+    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init_with<A: Attention>(
+        &self,
+        key: &RandomKey,
+        device: &Device,
+        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+    ) -> LanguageModel<A> {
+        let BlockConfig { d_model, max_length, .. } = self.block;
+        let vocabulary = self.vocabulary;
+        let of_embedding = key.named("embedding");
+        let mut embedding = self.embedding().init(&of_embedding, device);
+        embedding.adaptive =
+            self.adaptive.as_ref().map(|adaptive| adaptive.init_embedding(vocabulary, d_model, &of_embedding.named("adaptive"), device));
+        let has_output = !self.tied && self.adaptive.is_none();
+        let model = LanguageModel {
+            embedding,
+            decoder: self.stack().init_with(&key.named("decoder"), device, &build),
+            output: has_output.then(|| init::linear(d_model, vocabulary, false, &key.named("output"), device)),
+            adaptive: self
+                .adaptive
+                .as_ref()
+                .map(|adaptive| adaptive.init_softmax(vocabulary, d_model, self.tied, &key.named("adaptive"), device)),
+            output_bias: self.output_bias.then(|| Init::Constant(0.0).parameter([vocabulary], &key.named("output_bias"), device)),
+            auxiliary: self.auxiliary.map(|losses| losses.init(self.layers, d_model, vocabulary, &key.named("auxiliary"), device)),
+            logit_softcap: self.logit_softcap,
+            max_length,
+            training: Training::new(&key.named("plain")),
+        };
+        self.initialisation.apply(model, self.layers, self.embedding_scale, key)
+    }
+}

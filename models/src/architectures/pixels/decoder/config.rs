@@ -1,0 +1,122 @@
+//! Configuration of the decoder of pixels.
+
+use burn::tensor::Device;
+use heedful_attention::contract::Attention;
+use heedful_attention::contract::init;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use super::{CHANNELS, PixelDecoder};
+use crate::architectures::pixels::NUMBERS_PER_COMPONENT;
+use crate::block::BlockConfig;
+use crate::block::builders::{model_builders, one_stack_builders};
+use crate::block::depth::DepthConfig;
+use crate::block::initialisation::Initialisation;
+use crate::block::layout::LayerAttention;
+use crate::block::stack::StackConfig;
+use crate::error::{Check, ConfigError};
+use crate::parts::embedding::EmbeddingScale;
+use crate::parts::position::PositionConfig;
+
+/// Configuration of [`PixelDecoder`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PixelDecoderConfig {
+    /// Components of the mixture of a pixel, at least 1 (default 10, as in the paper).
+    pub components: usize,
+    /// Self-attention of the layers (default: dot-product).
+    pub attention: LayerAttention,
+    /// Number of layers (default 6).
+    pub layers: usize,
+    /// Sizes and options of all layers. `max_length` is in pixels.
+    pub block: BlockConfig,
+    /// Position vectors (default: sinusoidal).
+    pub positions: PositionConfig,
+    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    pub depth: DepthConfig,
+    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    pub initialisation: Initialisation,
+    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl Default for PixelDecoderConfig {
+    fn default() -> Self {
+        Self {
+            components: 10,
+            attention: LayerAttention::default(),
+            layers: 6,
+            block: BlockConfig::default(),
+            positions: PositionConfig::default(),
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
+            seed: None,
+        }
+    }
+}
+
+model_builders!(PixelDecoderConfig, PixelDecoder);
+one_stack_builders!(PixelDecoderConfig, PixelDecoder);
+
+impl PixelDecoderConfig {
+    /// In the sizes of the base model of Vaswani et al. 2017.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the components of the mixture of a pixel, at least 1 (default 10).
+    pub fn with_components(mut self, components: usize) -> Self {
+        self.components = components;
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("pixel decoder");
+        check.at_least_one("components", self.components)?;
+        check.at_least_one("layers", self.layers)?;
+        self.block.validate(&check)?;
+        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
+        self.depth.validate(&check, &self.block, self.positions)?;
+        self.initialisation.validate(&check, false)?;
+        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
+        for placement in self.stack().placements() {
+            self.attention.at(placement.layer).validate(&placement)?;
+        }
+        Ok(())
+    }
+
+    fn stack(&self) -> StackConfig {
+        let Self { block, layers, depth, positions, .. } = *self;
+        StackConfig::new(Role::Decoder, block, layers, depth, positions).fitted_to(&self.attention)
+    }
+
+    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init_with<A: Attention>(
+        &self,
+        key: &RandomKey,
+        device: &Device,
+        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+    ) -> PixelDecoder<A> {
+        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
+        let positions = self.depth.embedded_positions(self.positions);
+        let numbers = NUMBERS_PER_COMPONENT * self.components;
+        let model = PixelDecoder {
+            input: init::linear(CHANNELS, d_model, true, &key.named("input"), device),
+            positions: positions.init(max_length, d_model, &key.named("positions"), device).with_offset(position_offset),
+            decoder: self.stack().init_with(&key.named("decoder"), device, &build),
+            output: init::linear(d_model, numbers, true, &key.named("output"), device),
+            max_length,
+            dropout,
+        };
+        self.initialisation.apply(model, self.layers, EmbeddingScale::default(), key)
+    }
+}

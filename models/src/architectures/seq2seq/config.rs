@@ -1,0 +1,280 @@
+//! Configuration of the encoder-decoder Transformer.
+
+use burn::tensor::Device;
+use heedful_attention::contract::Attention;
+use heedful_attention::contract::init;
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::training::Training;
+use heedful_attention::layer::Choice;
+use heedful_random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use super::Seq2SeqTransformer;
+use crate::block::BlockConfig;
+use crate::block::builders::{model_builders, token_builders};
+use crate::block::depth::DepthConfig;
+use crate::block::initialisation::Initialisation;
+use crate::block::layout::{AttentionLayout, CrossLayout, IntoLayers, IntoLayout, resolved};
+use crate::block::stack::StackConfig;
+use crate::error::{Check, ConfigError};
+use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
+use crate::parts::position::PositionConfig;
+
+/// Which matrices are one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tying {
+    /// Source embedding, target embedding and output projection: for a joint vocabulary (the paper).
+    #[default]
+    ThreeWay,
+    /// Target embedding and output projection.
+    Output,
+    /// None: the output projection has a matrix of its own (without bias).
+    None,
+}
+
+/// Configuration of [`Seq2SeqTransformer`]. The defaults are the base model of the paper; the vocabularies must be given.
+///
+/// # Example
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use heedful_models::prelude::*;
+///
+/// let device = Device::flex();
+/// let [source, target] = [[[5, 7, 1]], [[2, 4, 6]]].map(|ids| Tensor::<2, Int>::from_data(ids, &device));
+/// let config = Seq2SeqConfig::new(11, 11).with_attention("hc-sa").with_layers(1).with_d_model(16).with_n_heads(2).with_d_ff(32);
+/// let logits = config.build(&device)?.forward(source, target, &Mask::none()); // [1, 3, 11]
+/// # assert_eq!(logits.dims(), [1, 3, 11]);
+/// # Ok::<(), ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Seq2SeqConfig {
+    /// Number of source tokens.
+    pub source_vocabulary: usize,
+    /// Number of target tokens.
+    pub target_vocabulary: usize,
+    /// The attention of encoder, decoder and cross-attention (default: dot-product everywhere).
+    pub attention: AttentionLayout,
+    /// Layers of the encoder (default 6).
+    pub encoder_layers: usize,
+    /// Layers of the decoder (default 6).
+    pub decoder_layers: usize,
+    /// Sizes and options of all layers.
+    pub block: BlockConfig,
+    /// Position vectors (default: sinusoidal).
+    pub positions: PositionConfig,
+    /// Position vectors of the source, where it needs others than the target: a small image that becomes a large one has a grid of its own (default: the same).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_positions: Option<PositionConfig>,
+    /// By what embedded tokens are multiplied (default: the root of the width).
+    pub embedding_scale: EmbeddingScale,
+    /// Whether the sum of embedded tokens and positions is normalised (default: no).
+    pub embedding_norm: bool,
+    /// Whether each layer has weights of its own, or one block serves all of a stack (default: each has its own).
+    pub depth: DepthConfig,
+    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    pub initialisation: Initialisation,
+    /// Which matrices are one (default: source embedding, target embedding and output projection).
+    pub tying: Tying,
+    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl Default for Seq2SeqConfig {
+    fn default() -> Self {
+        Self {
+            source_vocabulary: 0,
+            target_vocabulary: 0,
+            attention: AttentionLayout::default(),
+            encoder_layers: 6,
+            decoder_layers: 6,
+            block: BlockConfig::default(),
+            positions: PositionConfig::default(),
+            source_positions: None,
+            embedding_scale: EmbeddingScale::default(),
+            embedding_norm: false,
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
+            tying: Tying::default(),
+            seed: None,
+        }
+    }
+}
+
+model_builders!(Seq2SeqConfig, Seq2SeqTransformer);
+token_builders!(Seq2SeqConfig);
+
+impl Seq2SeqConfig {
+    /// Of a model with so many source and target tokens, at least 1 each. Vocabularies of one size are taken for one vocabulary and share their matrices; others
+    /// do not ([`with_tying`](Self::with_tying)).
+    pub fn new(source_vocabulary: usize, target_vocabulary: usize) -> Self {
+        let tying = if source_vocabulary == target_vocabulary { Tying::ThreeWay } else { Tying::Output };
+        Self { source_vocabulary, target_vocabulary, tying, ..Self::default() }
+    }
+
+    /// Sets the attention of each part: a layout, or the self-attention of both stacks ([`IntoLayout`] says what can be given; default: dot-product
+    /// everywhere).
+    pub fn with_attention<Form>(mut self, attention: impl IntoLayout<Form>) -> Self {
+        self.attention = attention.into_layout();
+        self
+    }
+
+    /// Sets the self-attention of the encoder ([`IntoLayers`] says what can be given; default: dot-product).
+    pub fn with_encoder_attention<Form>(mut self, attention: impl IntoLayers<Form>) -> Self {
+        self.attention.encoder = attention.into_layers();
+        self
+    }
+
+    /// Sets the self-attention of the decoder ([`IntoLayers`] says what can be given; default: dot-product).
+    pub fn with_decoder_attention<Form>(mut self, attention: impl IntoLayers<Form>) -> Self {
+        self.attention.decoder = attention.into_layers();
+        self
+    }
+
+    /// Sets the cross-attention of all layers of the decoder: a name, a configuration or an
+    /// [`AnyMechanism`](heedful_attention::description::AnyMechanism) (default: dot-product). A [`CrossLayout`] in [`attention`](Self::attention) says more.
+    pub fn with_cross_attention(mut self, attention: impl Into<Choice>) -> Self {
+        self.attention.cross = CrossLayout::All(resolved(attention).into());
+        self
+    }
+
+    /// Sets the number of layers of the encoder and of the decoder, at least 1 (default 6).
+    pub fn with_layers(mut self, layers: usize) -> Self {
+        (self.encoder_layers, self.decoder_layers) = (layers, layers);
+        self
+    }
+
+    /// Sets the number of layers of the encoder, at least 1 (default 6).
+    pub fn with_encoder_layers(mut self, layers: usize) -> Self {
+        self.encoder_layers = layers;
+        self
+    }
+
+    /// Sets the number of layers of the decoder, at least 1 (default 6).
+    pub fn with_decoder_layers(mut self, layers: usize) -> Self {
+        self.decoder_layers = layers;
+        self
+    }
+
+    /// Sets the position vectors of the source (default: those of the target).
+    pub fn with_source_positions(mut self, positions: PositionConfig) -> Self {
+        self.source_positions = Some(positions);
+        self
+    }
+
+    /// Sets which matrices are one.
+    pub fn with_tying(mut self, tying: Tying) -> Self {
+        self.tying = tying;
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// An impossible option, or an attention in a place that it is not defined for; the message names both and the remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("seq2seq");
+        check.vocabulary("source_vocabulary", self.source_vocabulary)?;
+        check.vocabulary("target_vocabulary", self.target_vocabulary)?;
+        if self.tying == Tying::ThreeWay && self.source_vocabulary != self.target_vocabulary {
+            let remedy = format!(
+                "one matrix cannot serve {} source and {} target tokens: use a joint vocabulary, or tying = \"output\"",
+                self.source_vocabulary, self.target_vocabulary
+            );
+            return Err(check.wrong("tying", "three-way", remedy));
+        }
+        check.at_least_one("encoder_layers", self.encoder_layers)?;
+        check.at_least_one("decoder_layers", self.decoder_layers)?;
+        self.block.validate(&check)?;
+        if self.tying == Tying::ThreeWay && self.source_positions.is_some() {
+            let remedy =
+                "source and target share one embedding, which adds one kind of position vectors: leave it out, or give tying = \"output\"";
+            return Err(check.wrong("source_positions", "given", remedy));
+        }
+        for positions in [self.positions, self.positions_of_source()] {
+            positions.validate(&check, self.block.d_model, self.block.max_length)?;
+            self.depth.validate(&check, &self.block, positions)?;
+        }
+        self.initialisation.validate(&check, self.tying != Tying::None)?;
+        if self.depth.blocks(self.decoder_layers) < self.decoder_layers && matches!(self.attention.cross, CrossLayout::Last(_)) {
+            return Err(check.wrong("attention.cross", "last", "give it to all layers: one block serves them all"));
+        }
+        self.attention.validate_lengths(&check, self.depth.blocks(self.encoder_layers), self.depth.blocks(self.decoder_layers))?;
+        for placement in self.encoder_stack().placements().chain(self.decoder_stack().placements()) {
+            self.attention.at(&placement).validate(&placement)?;
+        }
+        Ok(())
+    }
+
+    fn positions_of_source(&self) -> PositionConfig {
+        self.source_positions.unwrap_or(self.positions)
+    }
+
+    pub(crate) fn encoder_stack(&self) -> StackConfig {
+        let Self { block, encoder_layers: layers, depth, .. } = *self;
+        StackConfig::new(Role::Encoder, block, layers, depth, self.positions_of_source())
+    }
+
+    pub(crate) fn decoder_stack(&self) -> StackConfig {
+        let Self { block, decoder_layers: layers, depth, positions, .. } = *self;
+        let cross_heads = self.attention.cross_heads(depth.blocks(layers), block.heads);
+        StackConfig { cross_heads, ..StackConfig::new(Role::Decoder, block, layers, depth, positions) }
+    }
+
+    pub(crate) fn source_embedding(&self) -> TokenEmbeddingConfig {
+        self.embedding(self.source_vocabulary, self.positions_of_source())
+    }
+
+    pub(crate) fn target_embedding(&self) -> TokenEmbeddingConfig {
+        self.embedding(self.target_vocabulary, self.positions)
+    }
+
+    fn embedding(&self, vocabulary: usize, positions: PositionConfig) -> TokenEmbeddingConfig {
+        let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
+        TokenEmbeddingConfig {
+            vocabulary,
+            d_model,
+            max_length,
+            positions: self.depth.embedded_positions(positions),
+            position_offset,
+            segments: 0,
+            scale: self.embedding_scale,
+            norm: self.embedding_norm.then_some(norm),
+            dropout,
+        }
+    }
+
+    /// Initialises the model.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, key: &RandomKey, device: &Device) -> Seq2SeqTransformer {
+        self.init_with(key, device, |placement, key, device| self.attention.at(placement).init(placement, key, device))
+    }
+
+    /// Initialises the model with attentions made by `build` from their place and key. Of [`attention`](Self::attention) only the places and heads of
+    /// cross-attention are used.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init_with<A: Attention>(
+        &self,
+        key: &RandomKey,
+        device: &Device,
+        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+    ) -> Seq2SeqTransformer<A> {
+        let model = Seq2SeqTransformer {
+            source: self.source_embedding().init(&key.named("source"), device),
+            target: (self.tying != Tying::ThreeWay).then(|| self.target_embedding().init(&key.named("target"), device)),
+            encoder: self.encoder_stack().init_with(&key.named("encoder"), device, &build),
+            decoder: self.decoder_stack().init_with(&key.named("decoder"), device, &build),
+            output: (self.tying == Tying::None)
+                .then(|| init::linear(self.block.d_model, self.target_vocabulary, false, &key.named("output"), device)),
+            max_length: self.block.max_length,
+            training: Training::new(&key.named("plain")),
+        };
+        self.initialisation.apply(model, self.encoder_layers.max(self.decoder_layers), self.embedding_scale, key)
+    }
+}

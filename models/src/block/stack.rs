@@ -1,0 +1,457 @@
+//! A stack of blocks: the encoder or the decoder of a Transformer.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use burn::module::Module;
+use burn::tensor::{Bool, Device, Tensor, TensorData};
+use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::contract::visibility::Visibility;
+use heedful_attention::contract::{Attention, Losses, Positions};
+use heedful_attention::description::AnyAttention;
+use heedful_attention::description::AnyMechanism;
+use heedful_random::RandomKey;
+
+use crate::block::auxiliary::LayerLosses;
+use crate::block::depth::{Coordinates, DepthConfig, SharedConfig};
+use crate::block::halting::{Halting, HaltingConfig};
+use crate::block::layout::LayerAttention;
+use crate::block::recomputation::checkpointed;
+use crate::block::reversible;
+use crate::block::segment::SegmentMemory;
+use crate::block::{Block, BlockConfig, BlockState, Context, Hidden, Running};
+use crate::parts::feed_forward::FeedForward;
+use crate::parts::norm::Norm;
+use crate::parts::position::{PositionConfig, PositionEncoding};
+
+/// Sizes and options of a [`Stack`].
+#[derive(Clone, Debug)]
+pub struct StackConfig {
+    /// Role of self-attention.
+    pub role: Role,
+    /// What all blocks share.
+    pub block: BlockConfig,
+    /// For each block the number of heads of cross-attention, or `None` where it has none.
+    pub cross_heads: Vec<Option<usize>>,
+    /// Layers that a sequence passes: as many as blocks, or more where [`depth`](Self::depth) shares one.
+    pub layers: usize,
+    /// How the layers come about.
+    pub depth: DepthConfig,
+    /// Position vectors of the model, which a shared block adds before each step, and of which each layer may have its own.
+    pub positions: PositionConfig,
+    /// Layers whose self-attention has no biases, whatever the block says; an empty list stands for none.
+    pub without_biases: Vec<usize>,
+    /// Layers whose self-attention has heads with keys and values of their own and the usual width, whatever the block says; an empty list stands for none.
+    pub with_usual_heads: Vec<usize>,
+}
+
+impl StackConfig {
+    /// Of so many layers without cross-attention. All blocks are as `block` says.
+    pub fn new(role: Role, block: BlockConfig, layers: usize, depth: DepthConfig, positions: PositionConfig) -> Self {
+        let cross_heads = vec![None; depth.blocks(layers)];
+        Self { role, block, cross_heads, layers, depth, positions, without_biases: Vec::new(), with_usual_heads: Vec::new() }
+    }
+
+    /// Of these self-attentions, those of layers that cannot have the biases or the heads of the block, while others can, are made without.
+    pub(crate) fn fitted_to(self, attention: &LayerAttention) -> Self {
+        let blocks = self.cross_heads.len();
+        let without = |ability| attention.without(blocks, ability);
+        Self {
+            without_biases: without(AnyMechanism::has_biases_on_demand),
+            with_usual_heads: without(AnyMechanism::has_free_heads),
+            ..self
+        }
+    }
+
+    /// Where the self-attention of a layer stands.
+    fn own_place(&self, layer: usize) -> Placement {
+        let place = self.block.placement(self.role, layer, self.cross_heads.len(), self.block.heads);
+        let place = if self.without_biases.contains(&layer) { place.with_qkv_bias(false).with_output_bias(false) } else { place };
+        if self.with_usual_heads.contains(&layer) { place.with_kv_heads(None).with_head_width(None) } else { place }
+    }
+
+    /// Where the attentions stand, in the order in which they are built.
+    pub fn placements(&self) -> impl Iterator<Item = Placement> {
+        let layers = self.cross_heads.len();
+        self.cross_heads.iter().enumerate().flat_map(move |(layer, cross)| {
+            let own = self.own_place(layer);
+            let cross = cross.map(|heads| self.block.placement(Role::Cross, layer, layers, heads));
+            [Some(own), cross].into_iter().flatten()
+        })
+    }
+
+    /// Initialises the stack with attentions made by `build` from their place and key, which then share among layers what they ask to share.
+    pub fn init_with<A: Attention>(
+        &self,
+        key: &RandomKey,
+        device: &Device,
+        build: &impl Fn(&Placement, &RandomKey, &Device) -> A,
+    ) -> Stack<A> {
+        let layers = self.cross_heads.len();
+        let BlockConfig { d_model, max_length, position_offset, .. } = self.block;
+        let mut blocks: Vec<Block<A>> = Vec::with_capacity(layers);
+        for (layer, cross_heads) in self.cross_heads.iter().enumerate() {
+            let key = key.named("layers").numbered(layer as u64);
+            let own = self.own_place(layer);
+            let self_attention = build(&own, &key.named("self_attention"), device);
+            let self_attention = blocks.iter().map(|block| &block.self_attention).fold(self_attention, A::sharing_with);
+            let cross_attention = cross_heads.map(|heads| {
+                let place = self.block.placement(Role::Cross, layer, layers, heads);
+                let cross_attention = build(&place, &key.named("cross_attention"), device);
+                blocks.iter().filter_map(|block| block.cross_attention.as_ref()).fold(cross_attention, A::sharing_with)
+            });
+            blocks.push(self.block.init(self.role, self_attention, cross_attention, &key, device));
+        }
+        let norm = self.block.has_final_norm().then(|| self.block.norm.init(d_model, device));
+        let (coordinates, halting) = match self.depth {
+            DepthConfig::Stacked | DepthConfig::Reversible => (None, None),
+            DepthConfig::Shared(SharedConfig { step_signal, halting }) => {
+                let signal = (step_signal, self.layers);
+                let coordinates = Coordinates::new(self.positions, signal, max_length, d_model, &key.named("coordinates"), device);
+                (
+                    Some(coordinates.with_offset(position_offset)),
+                    halting.map(|halting| halting.init(d_model, &key.named("halting"), device)),
+                )
+            }
+        };
+        let positions = match self.positions {
+            PositionConfig::PerLayer => {
+                let key = key.named("positions");
+                let table = |layer| self.positions.init(max_length, d_model, &key.numbered(layer), device).with_offset(position_offset);
+                (0..layers as u64).map(table).collect()
+            }
+            _ => Vec::new(),
+        };
+        let reversible = self.depth == DepthConfig::Reversible;
+        let BlockConfig { checkpoint, unpadded, .. } = self.block;
+        Stack { layers: blocks, norm, positions, coordinates, halting, steps: self.layers, reversible, checkpoint, unpadded }
+    }
+}
+
+/// A stack of blocks.
+///
+/// Should be created with [`StackConfig`].
+#[derive(Module, Debug)]
+pub struct Stack<A: Attention = AnyAttention> {
+    /// The blocks: one for each layer, or one for all.
+    pub layers: Vec<Block<A>>,
+    /// Last normalisation, of all stacks but those that normalise sums.
+    pub norm: Option<Norm>,
+    /// Position vectors of each layer, where each has its own.
+    pub positions: Vec<PositionEncoding>,
+    /// What one block for all layers adds before each.
+    pub coordinates: Option<Coordinates>,
+    /// What says where one block for all layers halts.
+    pub halting: Option<Halting>,
+    steps: usize,
+    reversible: bool,
+    checkpoint: bool,
+    unpadded: bool,
+}
+
+/// State of stepwise decoding: what the attentions remember, and where the sequences stand.
+#[derive(Clone, Debug)]
+pub struct StackState<S> {
+    layers: Vec<BlockState<S>>,
+    next: usize,
+    capacity: usize,
+    left_padding: Option<Arc<[usize]>>,
+}
+
+impl<S> StackState<S> {
+    /// Positions of the next step.
+    pub fn positions(&self) -> Positions {
+        Positions { left_padding: self.left_padding.clone(), ..Positions::from_start(self.next) }
+    }
+
+    /// How many more positions the state can take.
+    pub fn remaining(&self) -> usize {
+        self.capacity - self.next
+    }
+}
+
+impl<A: Attention> Stack<A> {
+    /// Passes `x` `[B, N, C]` through all layers. Dropout is on exactly if a key is given.
+    ///
+    /// # Panics
+    /// If a layer has cross-attention and the context no memory, or an attention cannot take the input.
+    pub fn forward(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        let _span = tracing::trace_span!("stack", layers = self.steps, states = ?x.dims()).entered();
+        let context = &*self.in_context(&x, context);
+        if self.reversible {
+            return self.normalised(reversible::forward((&self.layers, self.steps), x, context, None, random, probe));
+        }
+        self.pass(x, context, Halt::Early, random, probe, |layer, block, x, running, probe| {
+            self.layer((layer, block), x, context, running, random, probe)
+        })
+    }
+
+    /// Like [`forward`](Self::forward), with the output of each layer `[B, N, C]` as well: the last one before the stack's last normalisation. There is one for
+    /// each layer also where all positions have halted before the last.
+    ///
+    /// # Panics
+    /// As [`forward`](Self::forward), and if the stack is reversible: it keeps none of them.
+    pub fn forward_each(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> (Hidden, Vec<Tensor<3>>) {
+        assert!(!self.reversible, "a reversible stack keeps no outputs of its layers");
+        let context = &*self.in_context(&x, context);
+        let mut outputs = Vec::with_capacity(self.steps);
+        let hidden = self.pass(x, context, Halt::Shown, random, probe, |layer, block, x, running, probe| {
+            let hidden = self.layer((layer, block), x, context, running, random, probe);
+            outputs.push(hidden.states.clone());
+            hidden
+        });
+        (hidden, outputs)
+    }
+
+    /// Like [`forward`](Self::forward), with the losses of the outputs of layers added.
+    pub(crate) fn forward_with_losses(
+        &self,
+        x: Tensor<3>,
+        context: &Context,
+        of_layers: &LayerLosses,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> Hidden {
+        if self.reversible {
+            return self.normalised(reversible::forward((&self.layers, self.steps), x, context, Some(of_layers), random, probe));
+        }
+        let (mut hidden, outputs) = self.forward_each(x, context, random, probe);
+        hidden.losses.extend(of_layers.of_layers(&outputs));
+        hidden
+    }
+
+    /// Passes the next segment `x` `[B, N, C]` of causal sequences through all layers, which attend to what they remember too, and remember it. Dropout is on
+    /// exactly if a key is given.
+    ///
+    /// # Panics
+    /// If the memory is that of another batch or stack, the stack is reversible or its feed-forward networks separable, or an attention cannot take the input.
+    pub fn segment(&self, x: Tensor<3>, memory: &mut SegmentMemory, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        self.read_segment(x, memory, Halt::AtEnd, random, probe).0
+    }
+
+    /// Like [`segment`](Self::segment), with the output of each layer `[B, N, C]` as well, as those of [`forward_each`](Self::forward_each).
+    ///
+    /// # Panics
+    /// As [`segment`](Self::segment).
+    pub fn segment_each(
+        &self,
+        x: Tensor<3>,
+        memory: &mut SegmentMemory,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> (Hidden, Vec<Tensor<3>>) {
+        self.read_segment(x, memory, Halt::Shown, random, probe)
+    }
+
+    fn read_segment(
+        &self,
+        x: Tensor<3>,
+        memory: &mut SegmentMemory,
+        halt: Halt,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> (Hidden, Vec<Tensor<3>>) {
+        let _span = tracing::trace_span!("segment", layers = self.steps, states = ?x.dims(), held = memory.held()).entered();
+        assert!(!self.reversible, "a reversible stack keeps no inputs of its layers that could be carried over to the next segment");
+        let is_separable = self.layers.iter().any(|block| block.feed_forward.as_ref().is_some_and(FeedForward::is_separable));
+        assert!(!is_separable, "separable feed-forward networks do not remember the segment before");
+        memory.check(self.steps, &x);
+        let positions = memory.positions();
+        let context = Context { positions: positions.clone(), ..Context::new(causal(&positions)) };
+        let (mut inputs, mut outputs) = (Vec::with_capacity(self.steps), Vec::with_capacity(self.steps));
+        let hidden = self.pass(x, &context, halt, random, probe, |layer, block, x, running, probe| {
+            inputs.push(x.clone());
+            let context = Context { carried: memory.layer(layer), ..context.clone() };
+            let hidden = self.layer((layer, block), x, &context, running, random, probe);
+            if halt == Halt::Shown {
+                outputs.push(hidden.states.clone());
+            }
+            hidden
+        });
+        memory.remember(inputs);
+        (hidden, outputs)
+    }
+
+    /// The context in which layers read `x` `[B, N, C]`, without padding where the stack leaves it out.
+    fn in_context<'a>(&self, x: &Tensor<3>, context: &'a Context) -> Cow<'a, Context> {
+        let [batch, length, _] = x.dims();
+        if self.unpadded { Cow::Owned(context.unpadded(batch, length)) } else { Cow::Borrowed(context) }
+    }
+
+    /// Passes `x` through the block of a layer: all of it, or what is running.
+    fn layer(
+        &self,
+        (layer, block): (usize, &Block<A>),
+        x: Tensor<3>,
+        context: &Context,
+        running: Option<&Running>,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> Hidden {
+        let random = random.map(|key| key.named("layers").numbered(layer as u64));
+        if !self.checkpoint {
+            return block.pass_running(x, context, running, random, None, probe);
+        }
+        let running = running.cloned();
+        let inputs = [Some(x), context.memory.clone(), context.carried.clone()];
+        let [_, has_memory, has_carried] = inputs.each_ref().map(Option::is_some);
+        let others = Context { memory: None, carried: None, ..context.clone() };
+        checkpointed(block, inputs.into_iter().flatten().collect(), probe, move |block, inputs, probe| {
+            let mut inputs = inputs.iter().cloned();
+            let x = inputs.next().expect("the first input is there always");
+            let memory = if has_memory { inputs.next() } else { None };
+            let carried = if has_carried { inputs.next() } else { None };
+            block.pass_running(x, &Context { memory, carried, ..others.clone() }, running.as_ref(), random, None, probe)
+        })
+    }
+
+    /// A state before the first step. Row `b` begins with `left_padding[b]` padding elements (an empty slice: none does). `memory` is the other sequence
+    /// `[B, K, C]` and the number of real elements of each of its rows.
+    ///
+    /// # Panics
+    /// If a layer has cross-attention and there is no memory, or the counts are not one for each row.
+    pub fn state(
+        &self,
+        batch: usize,
+        capacity: usize,
+        left_padding: &[usize],
+        memory: Option<(Tensor<3>, Vec<usize>)>,
+    ) -> StackState<A::State> {
+        assert!(left_padding.is_empty() || left_padding.len() == batch, "left padding of {} rows for {batch}", left_padding.len());
+        if let Some((memory, lengths)) = &memory {
+            assert_eq!([memory.dims()[0], lengths.len()], [batch; 2], "rows of memory and lengths for a batch of {batch}");
+        }
+        let own = DecodingStart::self_attention(batch, capacity).with_left_padding(left_padding);
+        let of_memory =
+            |(memory, lengths)| DecodingStart::cross_attention(memory, Visibility::padding(lengths)).with_left_padding(left_padding);
+        let memory = memory.map(of_memory);
+        StackState {
+            layers: self.blocks().map(|block| block.state(&own, memory.as_ref())).collect(),
+            next: 0,
+            capacity,
+            left_padding: Positions::default().with_left_padding(left_padding).left_padding,
+        }
+    }
+
+    /// Passes the next positions `x` `[B, N, C]` of causal sequences through all layers, without dropout.
+    ///
+    /// # Panics
+    /// If the state's capacity is exceeded.
+    pub fn step(&self, x: Tensor<3>, state: &mut StackState<A::State>, probe: &mut Probe) -> Hidden {
+        let _span = tracing::trace_span!("stack step", layers = self.steps, states = ?x.dims()).entered();
+        let length = x.dims()[1];
+        assert!(length <= state.remaining(), "{length} more positions exceed the state's capacity {}", state.capacity);
+        let context = Context { positions: state.positions(), ..Context::new(Visibility::causal()) };
+        state.next += length;
+        let layers = &mut state.layers;
+        if self.reversible {
+            return self.normalised(reversible::step(&self.layers, x, &context, layers, probe));
+        }
+        self.pass(x, &context, Halt::AtEnd, None, probe, |layer, block, x, running, probe| {
+            block.pass_running(x, &context, running, None, Some(&mut layers[layer]), probe)
+        })
+    }
+
+    /// Bytes of the numbers that a state holds in all layers, at 4 bytes a number; `None` if an attention does not say.
+    pub fn state_bytes(&self, state: &StackState<A::State>) -> Option<usize> {
+        self.blocks().zip(&state.layers).map(|(block, state)| block.state_bytes(state)).sum()
+    }
+
+    /// Keeps the given batch rows of a state, in the given order.
+    pub fn select(&self, state: &mut StackState<A::State>, rows: &[usize]) {
+        for (block, state) in self.blocks().zip(&mut state.layers) {
+            block.select(state, rows);
+        }
+        state.left_padding = state.left_padding.as_ref().map(|counts| rows.iter().map(|&row| counts[row]).collect());
+    }
+
+    /// The block of each layer.
+    fn blocks(&self) -> impl Iterator<Item = &Block<A>> {
+        self.layers.iter().cycle().take(self.steps)
+    }
+
+    fn pass(
+        &self,
+        x: Tensor<3>,
+        context: &Context,
+        halt: Halt,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+        mut run: impl FnMut(usize, &Block<A>, Tensor<3>, Option<&Running>, &mut Probe) -> Hidden,
+    ) -> Hidden {
+        let mut losses = Losses::default();
+        let length = x.dims()[1];
+        let shifted = |encoding: &PositionEncoding| encoding.shifted(&context.positions, length, random.as_ref());
+        let located = |x, step: usize| match (&self.coordinates, self.positions.get(step)) {
+            (Some(coordinates), _) => coordinates.forward(x, &shifted(&coordinates.positions), step),
+            (None, Some(positions)) => positions.forward(x, &shifted(positions)),
+            (None, None) => x,
+        };
+        let mut layer = |step: usize, block: &Block<A>, x, running: Option<&Running>, probe: &mut Probe| {
+            let hidden = probe.within("layers", Some(step), |probe| run(step, block, x, running, probe));
+            losses.extend(hidden.losses);
+            hidden.states
+        };
+        let layers = self.blocks().enumerate();
+        let x = match &self.halting {
+            None => layers.fold(x, |x, (step, block)| layer(step, block, located(x, step), None, probe)),
+            Some(halting) => {
+                let [batch, length, _] = x.dims();
+                let real = context.real(batch, length);
+                let count = real.iter().filter(|&&real| real).count().max(1);
+                // What is shown is computed: whoever listens, or takes the outputs of layers, sees all positions.
+                let is_training = random.is_some() || x.is_autodiff();
+                let HaltingConfig { freeze, skip_in_training, .. } = *halting.config();
+                let is_skipping = freeze && halt != Halt::Shown && !probe.is_listening() && (skip_in_training || !is_training);
+                let mut running = if is_skipping { Running::of(&real, length) } else { None };
+                let real = Tensor::<3, Bool>::from_data(TensorData::new(real, [batch, length, 1]), &x.device());
+                let mut pondering = halting.start(&x, Some(real), self.steps);
+                let mut x = x;
+                for (step, block) in layers {
+                    if is_skipping && step > 0 {
+                        running = Running::of(&pondering.running(), length);
+                    }
+                    let goes_on = || if is_skipping { !running.as_ref().is_some_and(Running::is_empty) } else { pondering.goes_on() };
+                    if halt == Halt::Early && step > 0 && !goes_on() {
+                        break;
+                    }
+                    let input = located(x.clone(), step);
+                    x = halting.step(&mut pondering, x, input, |input| layer(step, block, input, running.as_ref(), probe));
+                }
+                probe.observe(|| Observation::HaltingSteps(pondering.steps().squeeze_dim(2)));
+                losses.push("ponder", pondering.cost().sum() * (halting.config().ponder_weight / count as f64));
+                pondering.blended()
+            }
+        };
+        self.normalised(Hidden { states: x, losses })
+    }
+
+    fn normalised(&self, Hidden { states, losses }: Hidden) -> Hidden {
+        let states = match &self.norm {
+            Some(norm) => norm.forward(states),
+            None => states,
+        };
+        Hidden { states, losses }
+    }
+}
+
+/// When a stack whose positions halt on their own stops.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Halt {
+    /// When all positions have halted.
+    Early,
+    /// After the last layer: later positions may need the keys of all.
+    AtEnd,
+    /// After the last layer, and all positions are computed in each: the caller takes the outputs.
+    Shown,
+}
+
+/// Causal visibility, without the padding at the left.
+pub(crate) fn causal(positions: &Positions) -> Visibility {
+    match &positions.left_padding {
+        Some(counts) => Visibility::causal().and(Visibility::left_padding(counts.to_vec())),
+        None => Visibility::causal(),
+    }
+}
