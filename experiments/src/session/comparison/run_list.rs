@@ -8,9 +8,9 @@ use toml::{Table, Value};
 use super::candidate::{candidates, check_effects, check_overridden};
 use crate::model::mechanisms;
 use crate::session::error::ExperimentError;
+use crate::session::experiment::definition::UNCHANGED;
 use crate::session::experiment::definition::{Candidate, Config, Experiment};
 use crate::session::footprint::Memory;
-use crate::tasks::swap::UNCHANGED;
 use crate::train::without_decay;
 
 /// The runs of a configuration.

@@ -9,9 +9,9 @@ use heedful_models::architectures::classifier::{ClassifierConfig, Pooling};
 use heedful_models::pretrained::swap::Swappable;
 use serde::{Deserialize, Serialize};
 
+use crate::session::experiment::definition::UNCHANGED;
 use crate::session::experiment::{Attention, Config};
 use crate::session::options::RunSettings;
-use crate::tasks::swap::UNCHANGED;
 use crate::train::ScheduleConfig;
 use crate::train::TrainingConfig;
 

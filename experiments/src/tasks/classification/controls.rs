@@ -6,8 +6,8 @@ use heedful_runs::settings::Settings;
 
 use super::{Classification, ClassificationConfig};
 use crate::session::error::ExperimentError;
+use crate::session::experiment::definition::UNCHANGED;
 use crate::session::experiment::{Attention, Config, Experiment};
-use crate::tasks::swap::UNCHANGED;
 
 /// Refuses what cannot be, or changes nothing.
 pub(super) fn check(settings: &Settings<ClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
