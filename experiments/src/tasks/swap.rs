@@ -35,7 +35,6 @@ use crate::session::experiment::{
 use crate::tasks::language::{Language, LanguageConfig, LanguageData, LanguageDataset, LanguageTask, ReadsText, check_data, reading_rules};
 use crate::train::Task;
 
-use crate::session::experiment::definition::UNCHANGED;
 pub use config::{Swap, SwapConfig, SwapStart};
 use replacement::{Beginning, beginning};
 use start::RunStart;

@@ -34,7 +34,7 @@ use crate::session::experiment::seen_image::SeenImage;
 use crate::train::{Scores, Split, Task};
 
 /// The candidate that is a trained model as it is, in experiments that replace attentions of one.
-pub const UNCHANGED: &str = "unchanged";
+pub(crate) const UNCHANGED: &str = "unchanged";
 
 /// What is known of a data set before anything is trained on it.
 #[derive(Clone, Debug)]

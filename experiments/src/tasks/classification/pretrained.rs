@@ -29,7 +29,8 @@ use crate::tasks::pretrained::{
 };
 use crate::tasks::swap::contender;
 use crate::tasks::swap::replacement::{self, Beginning, beginning};
-use crate::tasks::swap::{UNCHANGED, best};
+use crate::session::experiment::definition::UNCHANGED;
+use crate::tasks::swap::best;
 use crate::train::{Task, load_model};
 
 /// The first metric of a task, of the model that all contenders begin with.
