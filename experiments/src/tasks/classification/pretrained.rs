@@ -22,15 +22,15 @@ use super::{Classification, ClassificationConfig, ClassificationTask, PreTrained
 use crate::model::ModelSettings;
 use crate::session::comparison;
 use crate::session::error::ExperimentError;
+use crate::session::experiment::definition::UNCHANGED;
 use crate::session::experiment::paper_model::name;
 use crate::session::experiment::{Attention, Card, Experiment, Scores, Setup, Split};
 use crate::tasks::pretrained::{
     Checksums, check_model, check_tokeniser, configuration, opened, refused, special_token, special_tokens, tokeniser, training,
 };
+use crate::tasks::swap::best;
 use crate::tasks::swap::contender;
 use crate::tasks::swap::replacement::{self, Beginning, beginning};
-use crate::session::experiment::definition::UNCHANGED;
-use crate::tasks::swap::best;
 use crate::train::{Task, load_model};
 
 /// The first metric of a task, of the model that all contenders begin with.
