@@ -38,7 +38,7 @@ pub static EXPERIMENTS: [Row; 17] = [
     )),
     Row::of::<TextGeneration>(),
     Row::of::<TextClassification>(),
-    Row::of::<ImageClassification>().chosen_by(Choice::flag(
+    Row::of::<ImageClassification>().without_texts().chosen_by(Choice::flag(
         TextClassification::NAME,
         "images",
         "Classify images by patches of --set patch=N by N pixels",
@@ -57,7 +57,7 @@ pub static EXPERIMENTS: [Row; 17] = [
     Row::of::<MemoryRl>(),
     Row::of::<Recall>(),
     Row::of::<Track>(),
-    Row::of::<Ponder>(),
+    Row::of::<Ponder>().without_texts(),
     Row::of::<Swap>(),
 ];
 
@@ -81,8 +81,8 @@ pub struct Row {
     pub(crate) run_list: fn(&Table) -> Result<RunList, ExperimentError>,
     /// The runs of a configuration that goes on from a pretrained model which is not at hand.
     pub(crate) run_list_of_pretrained: fn(&Table) -> Result<RunList, ExperimentError>,
-    /// Shows the attention of a trained model.
-    pub(crate) analyse: fn(&AnalyseOptions) -> Result<(), ExperimentError>,
+    /// Shows the attention of a trained model that reads texts.
+    pub(crate) analyse: Option<fn(&AnalyseOptions) -> Result<(), ExperimentError>>,
 }
 
 /// An option that chooses an experiment.
@@ -110,8 +110,12 @@ impl Row {
             run: with_options::<E>,
             run_list: run_list::<E>,
             run_list_of_pretrained: run_list_of_pretrained::<E>,
-            analyse: analyse::run::<E>,
+            analyse: Some(analyse::run::<E>),
         }
+    }
+
+    const fn without_texts(self) -> Self {
+        Self { analyse: None, ..self }
     }
 
     const fn chosen_by(self, choice: Choice) -> Self {

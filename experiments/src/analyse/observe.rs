@@ -116,9 +116,6 @@ fn analyse<E: Experiment>(options: &AnalyseOptions) -> Result<(), ExperimentErro
     let Reloaded { config, dataset, attention, seed, initial, trained, sections } = reload::<E>(&options.run, choice, &device)?;
     let setup = Setup { config: &config, data: &dataset, attention: &attention };
     let texts = if options.text.is_empty() { E::texts(setup, options.texts as usize) } else { options.text.clone() };
-    if texts.is_empty() {
-        return Err(ExperimentError::usage(format!("`{}` is a run of {}, whose models read no texts", options.run.display(), E::NAME)));
-    }
     let subject = format!("{} of {}, seed {seed}", attention.name, options.run.display());
     let choice = PixelChoice { pixel: options.pixel, layers: options.layers.clone() };
     let mut analysis = Analysis::new(&subject, 0..options.pictured).with_pixel(choice.clone());

@@ -40,6 +40,9 @@ pub(super) fn run(Options { analyse: options }: &Options) -> Result<Completion, 
             options.run.display()
         )));
     };
-    (row.analyse)(options)?;
+    let Some(analyse) = row.analyse else {
+        return Err(ExperimentError::usage(format!("`{}` is a run of {name}, whose models read no texts", options.run.display())));
+    };
+    analyse(options)?;
     Ok(Completion::Finished)
 }

@@ -54,9 +54,9 @@ pub(super) fn command<'o>(
     );
     let first = about.split_once("\n\n").map_or(about, |(first, _)| first.trim_end_matches('.'));
     let lines: String = examples.iter().map(|arguments| format!("  {shown} {arguments}\n")).collect();
-    let command = Command::new(name).about(first).long_about(about).after_help(format!("Examples:\n{lines}\n{EXIT_CODES}")).arg(model);
-    let command = command.args(options.into_iter().map(CommandOption::argument));
-    CommonOptions::augment_args(command)
+    // The common options take what the command says of itself away.
+    let command = CommonOptions::augment_args(Command::new(name).arg(model).args(options.into_iter().map(CommandOption::argument)));
+    command.about(first).long_about(about).after_help(format!("Examples:\n{lines}\n{EXIT_CODES}"))
 }
 
 /// What a command line says: the common options, and the fields that these options and `--model` set.

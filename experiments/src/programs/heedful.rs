@@ -9,7 +9,7 @@ use heedful_host::threads::among_workers;
 use crate::session::error::{Completion, ExperimentError, main_with};
 use crate::session::experiment::CommandOption;
 use crate::session::options::{CommonOptions, matches_of, print_completions};
-use crate::table::{EXPERIMENTS, Row};
+use crate::table::{Choice, EXPERIMENTS, Row};
 
 use super::experiment::{command, given};
 use super::{analyse, claims, compare, data, measure, parity, status};
@@ -130,9 +130,12 @@ fn run_experiment(name: &str, matches: &ArgMatches) -> ExitCode {
     let foreign =
         rows.iter().find_map(|(other, options)| Some((other, options.iter().find(|option| !is_own(option) && option.is_given(matches))?)));
     if let Some((other, option)) = foreign {
-        let needed =
-            other.choice.map_or_else(|| "leave the other options out".to_owned(), |choice| format!("give --{} as well", choice.option));
-        return main_with(|| Err(ExperimentError::usage(format!("--{}: {needed}", option.name))));
+        let remedy = match (other.choice, row.choice) {
+            (Some(choice), _) => format!("give --{} as well", choice.option),
+            (None, Some(Choice { option, values: Some([usual, _]), .. })) => format!("give --{option} {usual}"),
+            (None, chosen) => format!("leave --{} out", chosen.map_or("", |choice| choice.option)),
+        };
+        return main_with(|| Err(ExperimentError::usage(format!("--{}: {remedy}", option.name))));
     }
     let (common, further) = given(matches, row.options);
     (row.run)(&common, further)

@@ -209,7 +209,7 @@ fn shells_get_the_options_of_every_experiment() {
     let script = stdout(&binary("heedful").args(["completions", "bash"]).output().unwrap());
     assert!(script.contains("compare") && script.contains("--baseline"), "{script}");
     let script = stdout(&binary("mt").args(["--completions", "bash"]).output().unwrap());
-    let typed = format!("{script}\nCOMP_WORDS=(mt --sha) COMP_CWORD=1\n_mt mt --sha mt\necho \"${{COMPREPLY[@]}}\"");
+    let typed = format!("{script}\nCOMP_WORDS=(heedful mt --sha) COMP_CWORD=2\n_heedful heedful --sha mt\necho \"${{COMPREPLY[@]}}\"");
     let completed = Command::new("bash").args(["-c", &typed]).output().unwrap();
     assert_eq!(stdout(&completed).trim(), "--shard", "{}", stderr(&completed));
     refused(&binary("mt").args(["--completions", "basic"]).output().unwrap(), 2, &["basic"]);
@@ -221,10 +221,9 @@ fn texts_for_a_reader_that_is_gone_or_a_full_disk_end_without_a_panic() {
     let texts = [
         ("mt", &["--completions", "bash"][..]),
         ("heedful", &["completions", "bash"]),
-        ("claims", &["completions", "zsh"]),
         ("lm", &["--help"]),
         ("heedful", &["compare", "--help"]),
-        ("claims", &["--version"]),
+        ("heedful", &["--version"]),
         ("lm", &["--list"]),
         ("mt", &["--print-config"]),
         ("mt", &["--print-schema"]),

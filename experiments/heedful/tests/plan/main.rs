@@ -41,7 +41,10 @@ fn plan() -> Plan {
 fn tables(plan: &Plan) -> String {
     let mut text = "| package, from the ground up | holds |\n| --- | --- |\n".to_owned();
     for package in &plan.package {
-        text.push_str(&format!("| [{}](../../../{}) | {} |\n", package.name, package.folder, package.about));
+        text.push_str(&format!(
+            "| [{}](https://github.com/heedful/heedful/tree/main/{}) | {} |\n",
+            package.name, package.folder, package.about
+        ));
     }
     for package in plan.package.iter().filter(|package| !package.rooms.is_empty()) {
         text.push_str(&format!("\n| rooms of {}, from the ground up | hold |\n| --- | --- |\n", package.name));
