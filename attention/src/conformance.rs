@@ -21,7 +21,7 @@
 //! # Ok::<(), heedful_attention::conformance::Report>(())
 //! ```
 //!
-//! Where the mechanism gives its [`formula`] and the subject is one [of it](Subject::of), contexts and weights are compared with what [`PlainAttention`] makes
+//! Where the mechanism gives its [`formula`](mod@crate::description::formula) and the subject is one [of it](Subject::of), contexts and weights are compared with what [`PlainAttention`](crate::description::PlainAttention) makes
 //! of it in double precision. Where a mechanism runs on several backends, [`two_devices_agree`] compares subjects on two of them.
 
 use std::fmt;

@@ -61,6 +61,9 @@ pub static EXPERIMENTS: [Row; 17] = [
     Row::of::<Swap>(),
 ];
 
+/// Shows the attention of a trained model.
+type Analyse = fn(&AnalyseOptions) -> Result<(), ExperimentError>;
+
 /// One experiment.
 pub struct Row {
     /// Its name in records, and that of its command where no option chooses it.
@@ -82,7 +85,7 @@ pub struct Row {
     /// The runs of a configuration that goes on from a pretrained model which is not at hand.
     pub(crate) run_list_of_pretrained: fn(&Table) -> Result<RunList, ExperimentError>,
     /// Shows the attention of a trained model that reads texts.
-    pub(crate) analyse: Option<fn(&AnalyseOptions) -> Result<(), ExperimentError>>,
+    pub(crate) analyse: Option<Analyse>,
 }
 
 /// An option that chooses an experiment.

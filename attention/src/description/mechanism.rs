@@ -19,7 +19,7 @@ use crate::softmax_attention::SoftmaxAttention;
 /// Options are the fields of the configuration. They should have defaults and refuse unknown fields: `#[serde(default, deny_unknown_fields)]`.
 ///
 /// A mechanism that scores keys implements [`logits`](Self::logits), and the registry puts the shared projections and the softmax around them; any other
-/// implements [`attention`](Self::attention). A type of a user's own becomes known by [`register`](super::register).
+/// implements [`attention`](Self::attention). A type of a user's own becomes known by [`register`](crate::registry::register).
 pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Name in configurations, of lower-case letters, digits and `-`.
     const NAME: &'static str;
@@ -250,7 +250,7 @@ pub struct Card {
     /// Whether it can be kept from seeing the future.
     pub causal: bool,
     /// Order of the time of one layer and one sequence with default options, without the projections that all have, `n d^2`: `n^2 d`. The letters are those of
-    /// [`letters`](super::letters).
+    /// [`letters`](crate::registry::letters).
     pub time: &'static str,
     /// Numbers that decoding holds for one layer and one sequence with default options. Where heads share keys and values, `d` is the width of the shared ones.
     pub state: &'static str,

@@ -11,7 +11,7 @@
 //! Automatic Evaluation and Significance Testing for MT" (2005). p-values are those of SciPy (`ttest_ind` with unequal variances, `permutation_test`) and
 //! sacreBLEU (`--paired-bs`, `--paired-ar`).
 //!
-//! For claims that are fixed in advance ([`crate::claims`]): paired tests over seeds ([`paired_t`], [`within_margin`]), weighted sums of scores over seeds
+//! For claims that are fixed in advance: paired tests over seeds ([`paired_t`], [`within_margin`]), weighted sums of scores over seeds
 //! and items at once ([`Contrast`]), ratios of costs over rounds ([`median_ratio`]), and the correction for several tests ([`holm`]).
 
 mod contrast;

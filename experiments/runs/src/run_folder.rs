@@ -31,8 +31,8 @@ pub use self::run_paths::RATES;
 pub use self::run_paths::RunPaths;
 use crate::settings::{self, Configuration};
 
-/// The configuration tables that do not say how a run is done: which runs are wanted (mechanisms, seeds, backend, data; [`crate::options::RunSettings`]), and
-/// what Slurm gives them ([`crate::slurm::SlurmSettings`]).
+/// The configuration tables that do not say how a run is done: which runs are wanted (mechanisms, seeds, backend, data), and
+/// what Slurm gives them.
 pub const RUN_TABLES: [&str; 2] = ["run", "slurm"];
 
 /// What a folder holds.

@@ -175,7 +175,7 @@ fn parse_value(text: &str) -> Option<Value> {
     }
 }
 
-/// What can be read from tables: whatever serde can read, and the [`Config`](crate::experiment::Config) of an experiment.
+/// What can be read from tables: whatever serde can read, and the configuration of an experiment.
 pub trait Configuration: Default + Serialize {
     /// Reads a table that has all fields.
     #[doc(hidden)]

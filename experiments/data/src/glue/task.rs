@@ -183,7 +183,7 @@ impl GlueTask {
     /// The official metrics, the one to select a model by first; the benchmarks report their mean where there are two.
     ///
     /// `macro_f1` is the unweighted mean over the classes. Those of a task that [is grouped](Self::is_grouped) are computed by
-    /// [`metrics::grouped`](heedful_metrics::grouped): `accuracy` over questions, `f1a` over all answers, `em` the share of questions answered
+    /// `heedful_metrics::grouped`: `accuracy` over questions, `f1a` over all answers, `em` the share of questions answered
     /// exactly, and ReCoRD's `f1` over the words of answers.
     pub fn metrics(self) -> &'static [&'static str] {
         match self {

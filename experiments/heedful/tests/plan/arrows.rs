@@ -111,7 +111,7 @@ impl Files {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-            let own = if module.is_empty() && name == "lib" { Vec::new() } else { [module, &[name.clone()]].concat() };
+            let own = if module.is_empty() && name == "lib" { Vec::new() } else { [module, std::slice::from_ref(&name)].concat() };
             if path.is_dir() {
                 if !["bin", "tests"].contains(&name.as_str()) {
                     self.add(&path, &own);

@@ -151,7 +151,7 @@ pub(super) fn keep(folder: &Path, root: &Path) -> Result<(), FileError> {
         }
     };
     let all = fs::read_dir(folder).and_then(|mut entries| entries.try_for_each(moved));
-    Ok(all.and_then(|()| fs::remove_dir(folder)).map_err(|source| FileError::write(folder.to_owned(), source))?)
+    all.and_then(|()| fs::remove_dir(folder)).map_err(|source| FileError::write(folder, source))
 }
 
 #[cfg(test)]
