@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_is_explained_in_the_help_text_with_examples() {
+    fn every_option_is_explained_in_the_help_text() {
         let help = Options::command().render_long_help().to_string();
         for option in [
             "--attention",
@@ -494,7 +494,6 @@ mod tests {
         ] {
             assert!(help.contains(option), "{option} is missing");
         }
-        assert!(help.contains("mt --attention dot-product,synthesizer-random"));
         assert!(help.starts_with("Translates\n\nUsage:"), "the binary's own description is lost: {help}");
     }
 

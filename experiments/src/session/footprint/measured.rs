@@ -30,7 +30,7 @@ const TRAINING: [&str; 5] =
 fn measure(name: &str, assignments: &[&str]) -> (u64, u64) {
     let given = [&[name], &TRAINING[..], assignments].concat().join("\n");
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "footprint::measured::a_process_that_trains", "--nocapture"]).env(GIVEN, given);
+    command.args(["--exact", "session::footprint::measured::a_process_that_trains", "--nocapture"]).env(GIVEN, given);
     // On one thread a peak is the same in every run. On several it depends on which of them wait.
     command.env("RAYON_NUM_THREADS", "1");
     let output = command.output().unwrap();
