@@ -13,6 +13,8 @@ fn main() {
         "experiments/src",
         "experiments/data/Cargo.toml",
         "experiments/data/src",
+        "experiments/heedful/Cargo.toml",
+        "experiments/heedful/src",
         "experiments/metrics/Cargo.toml",
         "experiments/metrics/src",
         "experiments/runs/Cargo.toml",

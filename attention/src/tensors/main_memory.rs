@@ -41,7 +41,7 @@ pub fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(numbers, shape.into()))
 }
 
-/// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
+/// Whether kernels for main memory run on the device.
 pub(crate) fn has_kernels(device: &Device) -> bool {
     #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and its line with it")]
     match device.clone().without_autodiff().as_dispatch() {

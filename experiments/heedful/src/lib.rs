@@ -30,5 +30,5 @@ pub fn main() -> ExitCode {
 pub fn main_with_tools(further: &[FurtherTool]) -> ExitCode {
     let of_benches =
         [FurtherTool { command: backends::command, run: backends::main }, FurtherTool { command: cost::command, run: cost::main }];
-    heedful::main_with_tools(&[&of_benches, further].concat())
+    heedful::main(&[&of_benches, further].concat())
 }

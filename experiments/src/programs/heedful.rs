@@ -44,13 +44,8 @@ enum Tool {
     },
 }
 
-/// The program: reads its options from the command line and runs. A program of one's own calls it after it has made its mechanisms known.
-pub fn main() -> ExitCode {
-    main_with_tools(&[])
-}
-
-/// The program with tools of other packages.
-pub fn main_with_tools(further: &[FurtherTool]) -> ExitCode {
+/// The program, with the tools of other packages: reads its options from the command line and runs. The package `heedful` adds those of heedful-benches.
+pub fn main(further: &[FurtherTool]) -> ExitCode {
     let matches = matches_of(&mut program(further));
     let (name, matches_of_command) = matches.subcommand().expect("clap asks for a command");
     if let Some(tool) = further.iter().find(|tool| (tool.command)().get_name() == name) {

@@ -332,8 +332,8 @@ pub(crate) fn check_registered(folder: &RunFolder) -> Result<(), ExperimentError
     match families.into_iter().find(|family| !AnyMechanism::families().contains(&family.as_str())) {
         None => Ok(()),
         Some(own) => Err(ExperimentError::usage(format!(
-            "`{}` has the mechanism `{own}`, which this program does not know; if it is one of your own, use a program that registers it and then calls the same \
-             tool (`heedful_experiments::programs::heedful::main()` for `heedful analyse`)",
+            "`{}` has the mechanism `{own}`, which this program does not know; if it is one of your own, use a program that registers it and then calls \
+             `heedful::main()`",
             folder.config().display()
         ))),
     }

@@ -38,7 +38,7 @@ mod tests {
         let Provenance { commit, is_clean, .. } = here();
         if git(&["ls-files", "--error-unmatch", "experiments/build.rs"]) {
             assert!(git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]), "{commit}");
-            let sources = ["attention/src", "models/src", "experiments/host/src", "experiments/data/src", "experiments/src"];
+            let sources = ["attention/src", "models/src", "experiments/src", ":(glob)experiments/*/src/**"];
             assert!(is_clean == Some(false) || git(&[&["diff", "--quiet", &commit, "--"], &sources[..]].concat()), "{commit}");
         } else {
             assert_eq!((commit.as_str(), is_clean), ("unknown", None));
@@ -64,8 +64,8 @@ mod tests {
         assert!(seen > 8, "{seen} packages");
     }
 
-    /// What the record of a run names is what heedful-backends knows: a feature of this package has to reach it. `default`, `gpu` and `cube` stand for others, and
-    /// with `mpi` and `train` nothing computes.
+    /// What the record of a run names is what heedful-backends knows: a feature of this package has to reach it. `default`, `gpu` and `cube` stand for others,
+    /// and with `mpi` and `train` nothing computes.
     #[test]
     fn all_features_of_the_manifest_are_known() {
         let manifest: toml::Table = include_str!("../../Cargo.toml").parse().unwrap();

@@ -75,5 +75,5 @@ fn an_analysis_without_the_mechanism_of_a_run_says_what_to_do() {
     let config = out.join("config.toml");
     let text = fs::read_to_string(&config).unwrap() + "\n[mechanisms.distance-power]\nslope = 1.0\n";
     fs::write(&config, text).unwrap();
-    refused(&binary("analyse").arg(&out).output().unwrap(), 2, &["`distance-power`", "registers it", "programs::heedful::main"]);
+    refused(&binary("analyse").arg(&out).output().unwrap(), 2, &["`distance-power`", "registers it", "`heedful::main()`"]);
 }
