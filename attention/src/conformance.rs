@@ -21,8 +21,9 @@
 //! # Ok::<(), heedful_attention::conformance::Report>(())
 //! ```
 //!
-//! Where the mechanism gives its [`formula`](mod@crate::description::formula) and the subject is one [of it](Subject::of), contexts and weights are compared with what [`PlainAttention`](crate::description::PlainAttention) makes
-//! of it in double precision. Where a mechanism runs on several backends, [`two_devices_agree`] compares subjects on two of them.
+//! Where the mechanism gives its [`formula`](mod@crate::description::formula) and the subject is one [of it](Subject::of), contexts and weights are compared
+//! with what [`PlainAttention`](crate::description::PlainAttention) makes of it in double precision. Where a mechanism runs on several backends,
+//! [`two_devices_agree`] compares subjects on two of them.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -43,7 +43,8 @@
 //! projection without biases.
 //!
 //! BERT and RoBERTa add a vector for the segment of every token, also to a single text. In RoBERTa all tokens have segment 0. Give
-//! [`Sentences`](crate::architectures::classifier::Sentences) whose `segments` are zeros. Without segments, as in [`Classifier::forward`], none is added, and logits are not those of transformers.
+//! [`Sentences`](crate::architectures::classifier::Sentences) whose `segments` are zeros. Without segments, as in [`Classifier::forward`], none is added, and
+//! logits are not those of transformers.
 
 pub mod presets;
 pub mod swap;
@@ -166,10 +167,10 @@ impl Pretrained {
         self
     }
 
-    /// The folder of a BERT or of a RoBERTa as a [masked language model](crate::architectures::masked): its [`classifier`](Self::classifier) has the [head](crate::architectures::masked::MaskedHead) of the
-    /// files, those of `BertForMaskedLM`, `BertForPreTraining` or `RobertaForMaskedLM`, and [`masked_logits`](Classifier::masked_logits) are those of transformers. The output of
-    /// classes, which such files do not have, and the pooler where they have none are drawn as the configuration says, and [`write`](Self::write) leaves both
-    /// out.
+    /// The folder of a BERT or of a RoBERTa as a [masked language model](crate::architectures::masked): its [`classifier`](Self::classifier) has the
+    /// [head](crate::architectures::masked::MaskedHead) of the files, those of `BertForMaskedLM`, `BertForPreTraining` or `RobertaForMaskedLM`, and
+    /// [`masked_logits`](Classifier::masked_logits) are those of transformers. The output of classes, which such files do not have, and the pooler where they
+    /// have none are drawn as the configuration says, and [`write`](Self::write) leaves both out.
     ///
     /// # Errors
     /// If it is another architecture.

@@ -1,8 +1,9 @@
 //! Fused execution: tile by tile, without a matrix of queries and keys.
 //!
-//! Training holds the context and one number for each query; the gradient computes the weights once more. Tiles in which nothing is visible are skipped, forwards
-//! and backwards: those whose keys are all padding, and those whose queries are, where it is told that nobody reads these ([`Positions::ends`](crate::contract::Positions::ends)).
-//! Pairs that lie scattered over the plane are brought together first: a [`Part`] says in which order queries and keys go.
+//! Training holds the context and one number for each query; the gradient computes the weights once more. Tiles in which nothing is visible are skipped,
+//! forwards and backwards: those whose keys are all padding, and those whose queries are, where it is told that nobody reads these
+//! ([`Positions::ends`](crate::contract::Positions::ends)). Pairs that lie scattered over the plane are brought together first: a [`Part`] says in which order
+//! queries and keys go.
 
 mod composed;
 #[cfg(feature = "cube")]
@@ -45,7 +46,8 @@ use crate::tensors::main_memory;
 /// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
 pub(crate) const FEWEST_QUERIES: usize = 16;
 
-/// Whether a program can be executed so: scores or a closed form in floats of 16 or 32 bits. Scores with a soft cap have one bias and no soft span. With [`Engine::Auto`], whether it is the faster for it too.
+/// Whether a program can be executed so: scores or a closed form in floats of 16 or 32 bits. Scores with a soft cap have one bias and no soft span. With
+/// [`Engine::Auto`], whether it is the faster for it too.
 pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
     match &program.weighting {
         Weighting::Density { .. } => return false,

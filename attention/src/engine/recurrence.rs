@@ -1,8 +1,9 @@
 //! Linear recurrences: mixers that carry a state of fixed size in the place of keys and values.
 //!
-//! `S_t = exp(g_t) S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t` (Katharopoulos et al. 2020, section 3.3, without decay; Yang et al. 2024, section 4, with it): each position
-//! writes to the state, and then reads from it. By the delta rule it replaces what its key held instead of adding to it. A recurrence stands beside an [`AttentionProgram`](super::AttentionProgram) as the second form that a
-//! mechanism can lower to: there is no softmax and no matrix of pairs, only a sum over what came before.
+//! `S_t = exp(g_t) S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t` (Katharopoulos et al. 2020, section 3.3, without decay; Yang et al. 2024, section 4, with it): each
+//! position writes to the state, and then reads from it. By the delta rule it replaces what its key held instead of adding to it. A recurrence stands beside an
+//! [`AttentionProgram`](super::AttentionProgram) as the second form that a mechanism can lower to: there is no softmax and no matrix of pairs, only a sum over
+//! what came before.
 //!
 //! Three executions give the same. [`recur`](Recurrence::recur) goes position by position and takes and returns a state, as decoding and segments need it.
 //! [`in_chunks`](Recurrence::in_chunks) does the same with products of matrices: within a chunk of positions all pairs are computed at once, and the states

@@ -44,8 +44,8 @@ use crate::softmax_attention::pattern::Pattern;
 pub struct StreamingLlmConfig {
     /// How many of the first keys a query sees, `f`, at least 1 (default 4, as in the paper).
     pub sinks: usize,
-    /// How many of the last keys a query sees, `W`, its own position included, at least 1 (default: 256, or a quarter of the maximal length if that is less; table 1 of the
-    /// paper has 1020).
+    /// How many of the last keys a query sees, `W`, its own position included, at least 1 (default: 256, or a quarter of the maximal length if that is less;
+    /// table 1 of the paper has 1020).
     #[setters(into)]
     pub window: Option<usize>,
     /// Which positions queries and keys have: `cache` (default), those inside the cache of sinks and window, or `sequence`, those in the sequence, with which

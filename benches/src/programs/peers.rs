@@ -20,8 +20,8 @@ use heedful_host::provenance::Provenance;
 
 /// Compare heedful with PyTorch and its packages, in time and memory.
 ///
-/// Runs of both sides alternate on the same cores, with a core for each thread where --threads is the number of cores. Without Python or its packages (`pip install -r benches/peers/requirements.txt`) only
-/// heedful is measured.
+/// Runs of both sides alternate on the same cores, with a core for each thread where --threads is the number of cores. Without Python or its packages (`pip
+/// install -r benches/peers/requirements.txt`) only heedful is measured.
 #[derive(Parser)]
 #[command(name = "peers", version, after_help = EXAMPLES)]
 struct Options {

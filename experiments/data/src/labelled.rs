@@ -7,8 +7,8 @@
 //! - **Lines** (`train.tsv` or `train.txt`): a class, a tab and a text on each line, or **questions** (`train_5500.label`): TREC.
 //!
 //! Where there is no development set, a tenth of the training texts, drawn by the key of the data, is held out as one. Lines need no test set, as SUBJ is
-//! distributed without one: the development set then is what is scored, and where there is none either, a tenth is held out as test set first. But for white space at their ends,
-//! texts are kept as they stand unless a format says otherwise; nothing is tokenised.
+//! distributed without one: the development set then is what is scored, and where there is none either, a tenth is held out as test set first. But for white
+//! space at their ends, texts are kept as they stand unless a format says otherwise; nothing is tokenised.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

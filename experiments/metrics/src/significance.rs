@@ -6,10 +6,11 @@
 //! both systems were tested on, and McNemar's test ([`mcnemar`]) counts those that one of them alone has right; what they say holds for these trained
 //! models and not for others of their kind.
 //!
-//! Sources: McNemar, "Note on the sampling error of the difference between correlated proportions" (Psychometrika 1947), with exact probabilities; Welch, "The generalization of 'Student's' problem" (Biometrika 1947); Noreen, "Computer-Intensive Methods for Testing Hypotheses" (1989);
-//! Koehn, "Statistical Significance Tests for Machine Translation Evaluation" (EMNLP 2004), section 4; Riezler and Maxwell, "On Some Pitfalls in
-//! Automatic Evaluation and Significance Testing for MT" (2005). p-values are those of SciPy (`ttest_ind` with unequal variances, `permutation_test`) and
-//! sacreBLEU (`--paired-bs`, `--paired-ar`).
+//! Sources: McNemar, "Note on the sampling error of the difference between correlated proportions" (Psychometrika 1947), with exact probabilities; Welch, "The
+//! generalization of 'Student's' problem" (Biometrika 1947); Noreen, "Computer-Intensive Methods for Testing Hypotheses" (1989); Koehn, "Statistical
+//! Significance Tests for Machine Translation Evaluation" (EMNLP 2004), section 4; Riezler and Maxwell, "On Some Pitfalls in Automatic Evaluation and
+//! Significance Testing for MT" (2005). p-values are those of SciPy (`ttest_ind` with unequal variances, `permutation_test`) and sacreBLEU (`--paired-bs`,
+//! `--paired-ar`).
 //!
 //! For claims that are fixed in advance: paired tests over seeds ([`paired_t`], [`within_margin`]), weighted sums of scores over seeds
 //! and items at once ([`Contrast`]), ratios of costs over rounds ([`median_ratio`]), and the correction for several tests ([`holm`]).

@@ -123,7 +123,8 @@ pub struct ResultRecord {
     pub notes: Vec<String>,
     /// Training speed; tokens counted as the loss counts them.
     pub tokens_per_second: Option<f64>,
-    /// Largest resident memory of the process in bytes, since [`reset_peak_memory`](heedful_host::machine::reset_peak_memory) or the start of the process; see [`peak_memory_bytes`](heedful_host::machine::peak_memory_bytes).
+    /// Largest resident memory of the process in bytes, since [`reset_peak_memory`](heedful_host::machine::reset_peak_memory) or the start of the process; see
+    /// [`peak_memory_bytes`](heedful_host::machine::peak_memory_bytes).
     pub peak_memory_bytes: Option<u64>,
     /// Seconds of the run, evaluation included.
     pub wall_seconds: f64,

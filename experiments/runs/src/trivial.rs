@@ -1,7 +1,8 @@
 //! Trivial baselines: what can be had on a data set without attention or without learning.
 //!
-//! A score says little where nobody knows what a count of words would reach. Each experiment gives such baselines of its own data, scored on the same split in the same units. They are computed once for a
-//! run folder and kept in its `trivial.json`; reports show them as rows that are marked, and no test of significance sees them.
+//! A score says little where nobody knows what a count of words would reach. Each experiment gives such baselines of its own data, scored on the same split in
+//! the same units. They are computed once for a run folder and kept in its `trivial.json`; reports show them as rows that are marked, and no test of
+//! significance sees them.
 //!
 //! The methods are those of [`heedful_metrics::baselines`].
 

@@ -36,7 +36,8 @@ pub struct AnalyseOptions {
     #[arg(long, value_name = "NAME")]
     pub dataset: Option<String>,
 
-    /// A text to show, of the experiment's kind (translation: source, or source TAB target; image: its values row by row, after CLASS: if models are told it; memory-rl: the number of an episode); may be repeated [default: test texts]
+    /// A text to show, of the experiment's kind (translation: source, or source TAB target; image: its values row by row, after CLASS: if models are told it;
+    /// memory-rl: the number of an episode); may be repeated [default: test texts]
     #[arg(long, value_name = "TEXT")]
     pub text: Vec<String>,
 

@@ -1,9 +1,10 @@
 //! What attention weights, spans, buckets, gates and halting steps come to.
 //!
-//! A row of weights `w` of a query at position `i` has, with `p_j = w_j / sum_j w_j`, the entropy `-sum p_j ln p_j` (in nats; divided by `ln` of the
-//! number of visible keys: relative), the distance `sum p_j |i - j|` (in tokens) and shares `p_j` of single keys. A key is visible if its weight is not
-//! 0: masks, windows and spans give exactly 0 (and so does a softmax whose weight is too small for single precision). Rows in which no key is visible are left out. Distance and the shares of neighbours exist for
-//! self-attention alone, a share only for queries that have such a neighbour, the relative entropy only for rows with two visible keys.
+//! A row of weights `w` of a query at position `i` has, with `p_j = w_j / sum_j w_j`, the entropy `-sum p_j ln p_j` (in nats; divided by `ln` of the number of
+//! visible keys: relative), the distance `sum p_j |i - j|` (in tokens) and shares `p_j` of single keys. A key is visible if its weight is not 0: masks, windows
+//! and spans give exactly 0 (and so does a softmax whose weight is too small for single precision). Rows in which no key is visible are left out. Distance and
+//! the shares of neighbours exist for self-attention alone, a share only for queries that have such a neighbour, the relative entropy only for rows with two
+//! visible keys.
 //!
 //! Every query of every text counts once. Histograms of weights at initialisation and after training: Tay et al., "Synthesizer" (2005.00743), qualitative
 //! analysis; hidden keys are not in them.

@@ -17,8 +17,8 @@ Exit codes: 0 done, 1 a run or file cannot be used, 2 the command was refused.";
 
 /// Show the attention of a trained model: maps, distances, entropies, spans, gates, halting, buckets.
 ///
-/// Reads a run of an experiment with its data, runs the initial and the trained model on test texts, and writes tables (CSV), pictures (SVG, PNG) and a page that links them. The page also says which observations the mechanism does not
-/// have.
+/// Reads a run of an experiment with its data, runs the initial and the trained model on test texts, and writes tables (CSV), pictures (SVG, PNG) and a page
+/// that links them. The page also says which observations the mechanism does not have.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Options {

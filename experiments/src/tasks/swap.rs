@@ -1,8 +1,8 @@
 //! Another attention in a trained language model: the experiment `swap`.
 //!
 //! All contenders begin with one trained model, of a folder of `lm` or trained first as `lm` does. Each replaces the attention of chosen layers, keeps every
-//! weight that still has a place ([`heedful_models::pretrained::swap`]), and trains on. The scores say what the model reached before, right after the swap and in the end,
-//! and which share of the attention's weights was kept. The contender `unchanged` replaces nothing and is trained for as many steps.
+//! weight that still has a place ([`heedful_models::pretrained::swap`]), and trains on. The scores say what the model reached before, right after the swap and
+//! in the end, and which share of the attention's weights was kept. The contender `unchanged` replaces nothing and is trained for as many steps.
 
 mod config;
 pub(crate) mod contender;

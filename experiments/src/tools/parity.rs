@@ -98,8 +98,8 @@ pub fn example(config: &ParityConfig, file: &Path) -> Result<Completion, Experim
 /// Runs the part of `config` on `inputs` and writes `output`.
 ///
 /// # Errors
-/// A backend that is refused, or an engine in whose place another ran (usage); a file that cannot be read or written, a tensor that is missing, not known, of another shape, or not finite
-/// (failure).
+/// A backend that is refused, or an engine in whose place another ran (usage); a file that cannot be read or written, a tensor that is missing, not known, of
+/// another shape, or not finite (failure).
 pub fn run(config: &ParityConfig, inputs: &Path, output: &Path, backend: &str) -> Result<Completion, ExperimentError> {
     let backend: Backend = backend.parse().map_err(ExperimentError::usage)?;
     let device = backend.device().map_err(ExperimentError::usage)?.autodiff();

@@ -252,7 +252,8 @@ impl Ranks {
         Ok(unpacked(&self.gather(topic, message)?.swap_remove(0)))
     }
 
-    /// Losses and numbers of units of all micro-batches, of which every rank has computed its own: the losses in the order of the micro-batches, and the sum of the units.
+    /// Losses and numbers of units of all micro-batches, of which every rank has computed its own: the losses in the order of the micro-batches, and the sum of
+    /// the units.
     pub(super) fn totals(&self, own: Vec<LossNumbers>, units: usize, count: usize) -> Result<(Vec<LossNumbers>, usize), RankError> {
         if self.size() == 1 {
             return Ok((own, units));

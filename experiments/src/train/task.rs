@@ -158,9 +158,9 @@ pub trait Task {
         (size_of::<Self::Carried>() > 0).then_some("the task has no remedy")
     }
 
-    /// Called after each optimiser step, for what only this task asks of the weights. The constraints that mechanisms state (ranges, ties) are met before it: the
-    /// trainer has called [`constraints::apply`](heedful_attention::registry::constraints::apply) and [`constraints::tie`](heedful_attention::registry::constraints::tie).
-    /// The parameters keep their identities. Default: nothing.
+    /// Called after each optimiser step, for what only this task asks of the weights. The constraints that mechanisms state (ranges, ties) are met before it:
+    /// the trainer has called [`constraints::apply`](heedful_attention::registry::constraints::apply) and
+    /// [`constraints::tie`](heedful_attention::registry::constraints::tie). The parameters keep their identities. Default: nothing.
     fn after_step(&self, model: Self::Model) -> Self::Model {
         model
     }

@@ -16,8 +16,8 @@ static ALONE: Ranks = Ranks::alone();
 
 /// Trains a model on a task in one run folder.
 ///
-/// The folder receives `log.jsonl`, the same for TensorBoard, and `checkpoint/`. All randomness follows from the key and from the numbers of step, epoch and batch, so a run that is
-/// stopped and resumed gives the weights of one that was not, bit for bit where the backend itself is deterministic.
+/// The folder receives `log.jsonl`, the same for TensorBoard, and `checkpoint/`. All randomness follows from the key and from the numbers of step, epoch and
+/// batch, so a run that is stopped and resumed gives the weights of one that was not, bit for bit where the backend itself is deterministic.
 pub struct Trainer<'a, T: Task> {
     pub(super) task: &'a T,
     pub(super) config: &'a TrainingConfig,

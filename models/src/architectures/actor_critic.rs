@@ -1,8 +1,8 @@
 //! Policy and value heads: a stack that acts (Parisotto et al. 2020, section 3).
 //!
-//! The states of a stack, one for each step of an episode, give logits of the actions `π(a | s)` and an estimate of the return `V(s)`. A stack acts step by step
-//! with [`Stack::segment`](crate::block::stack::Stack::segment) and a [`SegmentMemory`](crate::block::segment::SegmentMemory), which holds as much after ten thousand steps as
-//! after the first few, and whose rows forget when their episodes end; it learns from whole unrolls the same way.
+//! The states of a stack, one for each step of an episode, give logits of the actions `π(a | s)` and an estimate of the return `V(s)`. A stack acts step by
+//! step with [`Stack::segment`](crate::block::stack::Stack::segment) and a [`SegmentMemory`](crate::block::segment::SegmentMemory), which holds as much after
+//! ten thousand steps as after the first few, and whose rows forget when their episodes end; it learns from whole unrolls the same way.
 
 use burn::module::Module;
 use burn::nn::Linear;

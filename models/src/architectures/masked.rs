@@ -2,8 +2,8 @@
 //!
 //! Of the tokens of a sequence a fraction is chosen, 15 % in the paper. The model reads the mask token in place of four fifths of them, a random token for a
 //! tenth, and the token itself for the rest, and predicts all of them. A [`Classifier`] can continue with the encoder; the output projection is the embedding's
-//! matrix. With the option [`masked_head`](crate::architectures::classifier::ClassifierConfig::masked_head) states pass [more](MaskedHead) before it, as in the code of the
-//! paper.
+//! matrix. With the option [`masked_head`](crate::architectures::classifier::ClassifierConfig::masked_head) states pass [more](MaskedHead) before it, as in the
+//! code of the paper.
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;

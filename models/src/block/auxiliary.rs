@@ -8,8 +8,9 @@
 //! A reversible stack keeps no outputs of its layers, the means of its streams: their losses are computed on the way up, and again with their gradients on the
 //! way down, where the streams are found again.
 //!
-//! Of the three auxiliary losses of the paper the first is that all positions predict. [`multiple_positions`](AuxiliaryLossesConfig::multiple_positions) takes it
-//! away: then the last position alone does, in the model's own loss ([`LanguageModel::predicting`](crate::architectures::language_model::LanguageModel::predicting)) and in the others.
+//! Of the three auxiliary losses of the paper the first is that all positions predict. [`multiple_positions`](AuxiliaryLossesConfig::multiple_positions) takes
+//! it away: then the last position alone does, in the model's own loss
+//! ([`LanguageModel::predicting`](crate::architectures::language_model::LanguageModel::predicting)) and in the others.
 //!
 //! The classifiers serve training alone. The experiments leave them out of what a run ends with and of counts of parameters; checkpoints keep them, so that a
 //! run goes on from them as if it had not been stopped.
@@ -107,8 +108,9 @@ impl AuxiliaryClassifiers {
         self.config.multiple_positions
     }
 
-    /// The losses at the fraction `progress` of training, 0 to 1, each a mean over positions. `states` `[B, N, C]` are the outputs of the layers in their
-    /// order ([`LanguageModel::hidden_of_layers`](crate::architectures::language_model::LanguageModel::hidden_of_layers)), `targets` `[B, N]` the token after each position.
+    /// The losses at the fraction `progress` of training, 0 to 1, each a mean over positions. `states` `[B, N, C]` are the outputs of the layers in their order
+    /// ([`LanguageModel::hidden_of_layers`](crate::architectures::language_model::LanguageModel::hidden_of_layers)), `targets` `[B, N]` the token after each
+    /// position.
     ///
     /// # Panics
     /// If there are not as many layers or targets.

@@ -8,8 +8,8 @@
 //! attention = ["gaussian", "dot-product"]                           # layers 1, 3, 5, .. and 2, 4, 6, ..
 //! ```
 //!
-//! In a model with encoder and decoder a list is that of both stacks. There it may also be a layout: by name (`base`, `hc-sa`, `hc-all`, `sh-x`: You, Sun and Iyyer 2020) or with its parts
-//! spelt out, the cross-attention with heads of its own and in the last layer only, if wanted:
+//! In a model with encoder and decoder a list is that of both stacks. There it may also be a layout: by name (`base`, `hc-sa`, `hc-all`, `sh-x`: You, Sun and
+//! Iyyer 2020) or with its parts spelt out, the cross-attention with heads of its own and in the last layer only, if wanted:
 //!
 //! ```toml
 //! [attention]

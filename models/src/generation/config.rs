@@ -7,8 +7,8 @@ use super::{BeamSearch, Hypothesis, Prompts, Rules, Sampling, SpecialTokens, Ste
 use crate::error::{Check, ConfigError};
 
 /// How [`LanguageModel::generate`](crate::architectures::language_model::LanguageModel::generate) and
-/// [`Seq2SeqTransformer::generate`](crate::architectures::seq2seq::Seq2SeqTransformer::generate) continue a prompt: by the most probable token at each step, unless it is told
-/// to sample or to search.
+/// [`Seq2SeqTransformer::generate`](crate::architectures::seq2seq::Seq2SeqTransformer::generate) continue a prompt: by the most probable token at each step,
+/// unless it is told to sample or to search.
 ///
 /// # Example
 /// ```

@@ -1,8 +1,9 @@
 //! Token embedding, and the projection back to the vocabulary.
 //!
 //! Vaswani et al. 2017, section 3.4: embeddings are multiplied by `sqrt(d_model)`, positions are added unscaled, then dropout; the embedding matrix also
-//! projects hidden states to logits, `x E^T`. Of later models many do not multiply ([`EmbeddingScale`]), and BERT normalises the sum before dropout. The matrix has one owner, its [`TokenEmbedding`]; both uses are one leaf of the graph, so that their
-//! gradients add up. (Two Burn parameters that were cloned from each other would drift apart.)
+//! projects hidden states to logits, `x E^T`. Of later models many do not multiply ([`EmbeddingScale`]), and BERT normalises the sum before dropout. The matrix
+//! has one owner, its [`TokenEmbedding`]; both uses are one leaf of the graph, so that their gradients add up. (Two Burn parameters that were cloned from each
+//! other would drift apart.)
 
 use burn::module::{Module, Param};
 use burn::nn::{Embedding, Linear};

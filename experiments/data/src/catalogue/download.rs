@@ -2,9 +2,9 @@
 //!
 //! Bytes go into `NAME.part` (see the catalogue's part files) and are kept when an attempt fails, so that the next one asks for the rest: with `Range`, and
 //! with `If-Range` so that a server whose file has changed sends the whole new file. A server that ignores the range sends the whole file as well. An attempt
-//! fails for good when another one would end the same way (404, another size than expected, more bytes than announced or than a file of unknown size may have, a redirect from https to http); a
-//! stalled, cut or refused connection, 408, 425, 429 and 5xx are tried again after a pause that doubles, or after what `Retry-After` asks for. The number of
-//! attempts counts those in a row that brought nothing new. The checksum is verified before the file takes its name.
+//! fails for good when another one would end the same way (404, another size than expected, more bytes than announced or than a file of unknown size may have,
+//! a redirect from https to http); a stalled, cut or refused connection, 408, 425, 429 and 5xx are tried again after a pause that doubles, or after what
+//! `Retry-After` asks for. The number of attempts counts those in a row that brought nothing new. The checksum is verified before the file takes its name.
 //!
 //! What follows the announced length on a connection is no part of the file by HTTP and is not read. A proxy is taken from `HTTPS_PROXY` and its like
 //! (`download/proxy.rs`).

@@ -3,8 +3,8 @@
 //! - **Parity**: one vector of `size` numbers of which 1 to `size` are 1 or -1 and the others 0. Is the number of ones odd?
 //! - **Logic**: 1 to `length` vectors. Each has two bits `b_0` and `b_1` and 1 to `gates` gates, one-hot among ten truth tables, in as many slots as there are at most:
 //!   `b_(i+1) = T_i(b_i, b_(i-1))`, of which the last is asked. After the first vector `b_0` is the answer before, and 0 stands in its place.
-//! - **Addition**: 2 to `numbers` vectors, each a number of 1 to `digits` random digits, most significant first, one-hot in as many slots as there are at most. From the
-//!   second on the sum so far is asked, as its digits, least significant first, and `none` after the last.
+//! - **Addition**: 2 to `numbers` vectors, each a number of 1 to `digits` random digits, most significant first, one-hot in as many slots as there are at most.
+//!   From the second on the sum so far is asked, as its digits, least significant first, and `none` after the last.
 //! - **Sorting**: 2 to `numbers` vectors of a number from the standard normal distribution and a flag that tells the last; then as many zero vectors, at which
 //!   the places of the numbers are asked in ascending order.
 

@@ -1,8 +1,8 @@
 //! Comparisons as one page (`report.html`, `compare.html`), which needs no other file and no network.
 //!
 //! The page shows what `compare` says of the runs: tables that sort, seeds as dots, learning curves, differences from a baseline, costs, published numbers,
-//! pictures that models made, maps of attention where `analyse` has drawn them, configuration and provenance. It depends on the files of the folder alone, not on when, where or by
-//! which program it is made.
+//! pictures that models made, maps of attention where `analyse` has drawn them, configuration and provenance. It depends on the files of the folder alone, not
+//! on when, where or by which program it is made.
 //!
 //! Whatever comes from results is text to the template, which escapes it. Only pictures that this program draws are markup. A policy in the page itself forbids
 //! browsers to load anything, and to run any script but the one of the page.

@@ -83,8 +83,8 @@ pub struct ClassifierConfig {
     pub causal: bool,
     /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
     pub segments: bool,
-    /// Whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::architectures::masked) are found from them, whose
-    /// logits have biases (Devlin et al. 2019, default: no).
+    /// Whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::architectures::masked) are found
+    /// from them, whose logits have biases (Devlin et al. 2019, default: no).
     pub masked_head: bool,
     /// Seed of [`build`](Self::build) (default: the device's generator draws it).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,8 +155,8 @@ impl ClassifierConfig {
         self
     }
 
-    /// Sets whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::architectures::masked) are found from them (default:
-    /// no).
+    /// Sets whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::architectures::masked) are
+    /// found from them (default: no).
     pub fn with_masked_head(mut self, masked_head: bool) -> Self {
         self.masked_head = masked_head;
         self

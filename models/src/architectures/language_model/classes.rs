@@ -1,7 +1,7 @@
 //! Language models of sequences that are of classes, such as images of a digit (Parmar et al. 2018, section 5.2).
 //!
-//! Each class has a vector that is added to every element of its sequences, where the embedding of [`Classifier`](crate::architectures::classifier::Classifier) adds that of a
-//! segment. Methods of the model that take no classes add none.
+//! Each class has a vector that is added to every element of its sequences, where the embedding of [`Classifier`](crate::architectures::classifier::Classifier)
+//! adds that of a segment. Methods of the model that take no classes add none.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Attention;

@@ -16,9 +16,9 @@ use super::composed;
 
 /// Layers whose gradients are computed by hand.
 ///
-/// `norm`, `linear_with_bias`, `linear_relu`, `cross_entropy` and `projected_cross_entropy` are differentiable, the others are what they are made of. The bodies here are
-/// composed of tensor operations and run on every backend; backends override them with kernels of their own. Where Burn fuses operations, those of
-/// normalisation and cross-entropy are opaque to it: with Burn 0.22.1 fusing them, the first loss of `examples/third-party` was 2.34 instead of 2.66.
+/// `norm`, `linear_with_bias`, `linear_relu`, `cross_entropy` and `projected_cross_entropy` are differentiable, the others are what they are made of. The
+/// bodies here are composed of tensor operations and run on every backend; backends override them with kernels of their own. Where Burn fuses operations, those
+/// of normalisation and cross-entropy are opaque to it: with Burn 0.22.1 fusing them, the first loss of `examples/third-party` was 2.34 instead of 2.66.
 #[backend_extension(
     Flex,
     NdArray: cfg(feature = "ndarray"),
