@@ -17,7 +17,7 @@ pub const RESULTS: &str = "experiments/results";
 /// In it, runs that test published claims.
 pub const CLAIMS: &str = "claims/";
 /// Names of layouts of encoder and decoder, from the top of the repository.
-const LAYOUTS: &str = "models/src/layout/layouts.toml";
+const LAYOUTS: &str = "models/src/block/layout/layouts.toml";
 
 /// A folder of recorded runs.
 pub struct Recorded {
