@@ -1,6 +1,6 @@
 //! The commands `cost` and `backends` at tiny sizes.
 
-#[allow(dead_code, reason = "other tests ask for more")]
+#[allow(dead_code, reason = "the tests in `cli` use the rest")]
 #[path = "cli/documents.rs"]
 mod documents;
 

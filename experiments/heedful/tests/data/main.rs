@@ -4,6 +4,6 @@ mod check;
 mod command;
 mod fetch;
 mod refusals;
-#[allow(dead_code, reason = "heedful-data tests more of it")]
+#[allow(dead_code, reason = "the tests of heedful-data use the rest")]
 #[path = "../../../data/tests/catalogue/server.rs"]
 mod server;
