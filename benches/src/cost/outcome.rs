@@ -160,7 +160,7 @@ impl Outcome {
     /// If it is missing or something else.
     pub fn read(path: &Path) -> Result<Self, ProgramError> {
         let fail =
-            |error: String| ProgramError::usage(format!("--baseline {}: {error}; give a cost.json of `cost --out DIR`", path.display()));
+            |error: String| ProgramError::usage(format!("--baseline {}: {error}; give a cost.json of `heedful cost --out DIR`", path.display()));
         Self::parse(path).map_err(fail)
     }
 

@@ -26,7 +26,7 @@ pub fn write(folder: &Path) -> Result<usize, ProgramError> {
     let layers: Vec<Layer> = named("peers.jsonl").into_iter().map(|path| layers(path)).collect::<Result<Vec<_>, _>>()?.concat();
     let sweeps = named("cost.json");
     if sweeps.is_empty() {
-        return Err(ProgramError::usage(format!("`{}` holds no cost.json; give a folder of `cost --out DIR`", folder.display())));
+        return Err(ProgramError::usage(format!("`{}` holds no cost.json; give a folder of `heedful cost --out DIR`", folder.display())));
     }
     let mut page = "# What attention costs\n".to_owned();
     for path in &sweeps {
@@ -47,7 +47,7 @@ pub fn write(folder: &Path) -> Result<usize, ProgramError> {
 
 /// All files in a folder and those in it, in the order of their names.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ProgramError> {
-    let fail = |error: std::io::Error| ProgramError::usage(format!("`{}`: {error}; give a folder of `cost --out DIR`", folder.display()));
+    let fail = |error: std::io::Error| ProgramError::usage(format!("`{}`: {error}; give a folder of `heedful cost --out DIR`", folder.display()));
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).map_err(fail)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(fail)?;
     entries.sort();
