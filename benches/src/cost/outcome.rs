@@ -159,8 +159,9 @@ impl Outcome {
     /// # Errors
     /// If it is missing or something else.
     pub fn read(path: &Path) -> Result<Self, ProgramError> {
-        let fail =
-            |error: String| ProgramError::usage(format!("--baseline {}: {error}; give a cost.json of `heedful cost --out DIR`", path.display()));
+        let fail = |error: String| {
+            ProgramError::usage(format!("--baseline {}: {error}; give a cost.json of `heedful cost --out DIR`", path.display()))
+        };
         Self::parse(path).map_err(fail)
     }
 

@@ -47,7 +47,8 @@ pub fn write(folder: &Path) -> Result<usize, ProgramError> {
 
 /// All files in a folder and those in it, in the order of their names.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ProgramError> {
-    let fail = |error: std::io::Error| ProgramError::usage(format!("`{}`: {error}; give a folder of `heedful cost --out DIR`", folder.display()));
+    let fail =
+        |error: std::io::Error| ProgramError::usage(format!("`{}`: {error}; give a folder of `heedful cost --out DIR`", folder.display()));
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).map_err(fail)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(fail)?;
     entries.sort();

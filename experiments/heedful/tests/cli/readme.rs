@@ -60,7 +60,9 @@ fn brief(name: &str, arguments: &[&str]) -> Vec<&'static str> {
         // The texts that the model reads here are short.
         "swap" if arguments.contains(&"--run") => &["--set", "mechanisms.sliding-window.window=4"],
         "swap" => &["--set", "start.steps=2", "--set", "data={context = 32, stride = 32, batch = 32}"],
-        "analyse" | "backends" | "claims" | "compare" | "completions" | "cost" | "data" | "measure" | "parity" | "status" => return Vec::new(),
+        "analyse" | "backends" | "claims" | "compare" | "completions" | "cost" | "data" | "measure" | "parity" | "status" => {
+            return Vec::new();
+        }
         other => panic!("the README has `{other}`, which this test does not shorten"),
     };
     // The presets' numbers of tokens are more than a little text has.
