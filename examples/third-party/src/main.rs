@@ -6,13 +6,13 @@ mod layer_time;
 
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, DeviceKind, Int, Tensor};
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::conformance::Subject;
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::random::RandomKey;
-use heedful_models::block::BlockConfig;
+use heedful_attention::description::AnyMechanism;
 use heedful_models::architectures::language_model::LanguageModelConfig;
+use heedful_models::block::BlockConfig;
 use heedful_models::parts::loss::cross_entropy;
 
 /// Mechanisms that take the kernels of a device, terms that they leave to tensor operations, and one of this crate.
