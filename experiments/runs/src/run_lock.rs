@@ -4,7 +4,7 @@
 //! systems. A command takes over the lock of a process of this machine that was killed; it cannot know whether a process of another machine still runs, unless
 //! that was an earlier attempt of Slurm at the task that the command is.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,10 +48,9 @@ impl RunLock {
     /// [`RunFolderError`] when the lock cannot be written, read or understood.
     pub fn take(run: &Path) -> Result<Result<Self, Holder>, RunFolderError> {
         let path = path(run);
-        let this = serde_json::to_vec_pretty(Process::this()).expect("a process has only fields that JSON can hold");
         let mut holder = None;
         for _ in 0..TRIES {
-            if create_atomically(&path, &this)? {
+            if create_atomically(&path, &this())? {
                 return Ok(Ok(Self { path }));
             }
             holder = read(&path)?;
@@ -107,22 +106,28 @@ fn read(path: &Path) -> Result<Option<Process>, RunFolderError> {
     serde_json::from_slice(&text).map(Some).map_err(|source| RunFolderError::Lock { path: path.into(), source })
 }
 
-/// Removes the lock of a process that has ended. Of several processes that found it one does that: who came late would otherwise remove the lock of
-/// who was first.
+/// Removes the lock, or the guard of a removal, of a process that has ended. Of several processes that found it one does that: who came late would otherwise
+/// remove the lock of who was first.
 fn remove_left_behind(path: &Path, ended: &Process) -> Result<(), RunFolderError> {
     let guard = path.with_file_name(format!(".{LOCK}.{}", ended.name()));
-    match File::create_new(&guard) {
-        Ok(_) => {
-            let removed = read(path).and_then(|process| match process {
-                Some(process) if process == *ended => fs::remove_file(path).map_err(|source| write_error(path, source)),
-                _ => Ok(()),
-            });
-            fs::remove_file(&guard).map_err(|source| write_error(&guard, source))?;
-            removed
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(source) => Err(write_error(&guard, source)),
+    if create_atomically(&guard, &this())? {
+        let removed = read(path).and_then(|process| match process {
+            Some(process) if process == *ended => fs::remove_file(path).map_err(|source| write_error(path, source)),
+            _ => Ok(()),
+        });
+        fs::remove_file(&guard).map_err(|source| write_error(&guard, source))?;
+        return removed;
     }
+    match read(&guard)? {
+        // It was killed before it removed the guard.
+        Some(process) if process.has_ended() => remove_left_behind(&guard, &process),
+        _ => Ok(()),
+    }
+}
+
+/// This process, as a lock names it.
+fn this() -> Vec<u8> {
+    serde_json::to_vec_pretty(Process::this()).expect("a process has only fields that JSON can hold")
 }
 
 #[cfg(test)]
@@ -135,8 +140,8 @@ mod tests {
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    fn leave(folder: &Path, process: &Process) {
-        fs::write(folder.join(LOCK), serde_json::to_vec(process).unwrap()).unwrap();
+    fn leave(folder: &Path, name: &str, process: &Process) {
+        fs::write(folder.join(name), serde_json::to_vec(process).unwrap()).unwrap();
     }
 
     #[test]
@@ -156,7 +161,7 @@ mod tests {
         let ended = Process { started: "1".into(), ..Process::this().clone() };
         for _ in 0..20 {
             let folder = tempfile::tempdir().unwrap();
-            leave(folder.path(), &ended);
+            leave(folder.path(), LOCK, &ended);
             let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let taken = AtomicUsize::new(0);
             std::thread::scope(|scope| {
@@ -178,10 +183,21 @@ mod tests {
     }
 
     #[test]
+    fn a_guard_of_who_was_killed_while_it_took_a_lock_over_is_no_obstacle() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["1", "2"].map(|started| Process { started: started.into(), ..Process::this().clone() });
+        leave(folder.path(), LOCK, &first);
+        leave(folder.path(), &format!(".{LOCK}.{}", first.name()), &second);
+        let lock = RunLock::take(folder.path()).unwrap().unwrap();
+        assert_eq!(names(folder.path()), [LOCK]);
+        drop(lock);
+    }
+
+    #[test]
     fn the_lock_of_a_process_elsewhere_stays_and_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let elsewhere = Process { host: "node7".into(), started: "1".into(), ..Process::this().clone() };
-        leave(folder.path(), &elsewhere);
+        leave(folder.path(), LOCK, &elsewhere);
         let message = RunLock::take(folder.path()).unwrap().unwrap_err().to_string();
         assert!(message.contains("on node7") && message.contains("delete `") && message.contains("lock.json"), "{message}");
         assert_eq!(names(folder.path()), [LOCK]);
