@@ -1,7 +1,7 @@
 //! The models in Burn's own training loop (feature `train`).
 //!
 //! [`Trainee`] is a model with an [`Objective`], and what [`Learner`](burn::train::Learner) and
-//! [`SupervisedTraining`](burn::train::SupervisedTraining) train; `examples/stock_learner.rs` does so. Dropout draws from a separate stream, with a number for each
+//! [`SupervisedTraining`](burn::train::SupervisedTraining) train; `examples/learner` does so. Dropout draws from a separate stream, with a number for each
 //! step. After each step constrained parameters are moved into their range, and shared ones stay shared.
 
 use std::fmt::Debug;

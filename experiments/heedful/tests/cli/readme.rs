@@ -178,6 +178,7 @@ fn a_command_that_is_wrong_is_not_understood() {
         "cargo run --release --example nothing",
         "cargo build --release --features heedful-experiments/nothing",
         "cargo build --release --bin nothing",
+        "cargo run --release --manifest-path examples/nothing/Cargo.toml",
         "benches/gpu/nothing kit",
         "nothing --at-all",
         "mpirun -n 2 target/release/heedful lm --data-paralel",
@@ -211,6 +212,9 @@ fn misnamed(words: &[String]) -> Option<String> {
         let packages = ["attention", "experiments", "models"];
         return (!packages.iter().any(|package| exists(&format!("{package}/examples/{example}.rs"))))
             .then(|| format!("no example {example}"));
+    }
+    if let Some(manifest) = option("--manifest-path") {
+        return (!exists(manifest)).then(|| format!("there is no {manifest}"));
     }
     if let Some(bin) = option("--bin") {
         let beside = Path::new(env!("CARGO_BIN_EXE_heedful")).with_file_name(bin);

@@ -1,7 +1,7 @@
 //! A language model in Burn's own training loop, with any attention.
 //!
-//! Sequences repeat a word of three random letters; after these, attention to what came before tells all that follow. Run it with
-//! `cargo run --release --example stock_learner`; a name of a mechanism may follow after `--`.
+//! Sequences repeat a word of three random letters; after these, attention to what came before tells all that follow.
+//! `cargo run --release --manifest-path examples/learner/Cargo.toml` trains it; a name of a mechanism may follow after `--`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -83,22 +83,4 @@ pub fn train(attention: AnyMechanism, epochs: usize, directory: &Path) -> (Langu
     }
     let after = loss(&result.model);
     (result.model.model, [before, after])
-}
-
-/// Trains with the mechanism that the command names.
-pub fn main() {
-    let name = std::env::args().nth(1).unwrap_or_else(|| "dot-product".to_owned());
-    let attention: AnyMechanism = match name.parse() {
-        Ok(attention) => attention,
-        Err(error) => {
-            eprintln!("error: {error}");
-            std::process::exit(2);
-        }
-    };
-    let directory = std::env::temp_dir().join("heedful-stock-learner");
-    let (_, [before, after]) = train(attention, 6, &directory);
-    println!(
-        "{name}: {before:.3} nats per letter before training, {after:.3} after it; logs and checkpoints are in {}",
-        directory.display()
-    );
 }

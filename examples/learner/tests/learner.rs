@@ -1,10 +1,5 @@
 //! The models in Burn's own training loop.
 
-// The tests train as the example does; its `main`, which reads the command line, is not called here.
-#[path = "../examples/stock_learner.rs"]
-#[allow(dead_code, reason = "an example has a main function")]
-mod stock_learner;
-
 use burn::module::{Module, ModuleDisplay, ModuleVisitor, Param, ParamId};
 use burn::optim::{AdamConfig, SgdConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData};
