@@ -3,6 +3,7 @@
 //! The process that finishes a run writes `<run>/result.json`. Any process derives `results.json` and the report from these files, with the same result: records
 //! are in the order of the command's runs, whichever was finished first. Folders of earlier versions have `results.json` alone; its records are kept.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,12 +24,16 @@ pub struct RunOrder {
 }
 
 /// The records of a folder.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Results {
-    path: PathBuf,
+    folder: RunFolder,
     records: Vec<ResultRecord>,
     /// Each record as its own file has it: a number that is read and written again may lose its last digit.
     texts: Vec<String>,
+    /// What `results.json` held when it was last read or written, as text and as records.
+    derived: Option<(String, Vec<ResultRecord>)>,
+    /// The runs' own records that were read, by the folders of the runs. A finished run is not repeated, so none is read twice.
+    own: BTreeMap<PathBuf, (String, ResultRecord)>,
 }
 
 impl Results {
@@ -38,24 +43,62 @@ impl Results {
     /// # Errors
     /// [`RecordError`] when a file cannot be read or holds no record.
     pub fn read(folder: &RunFolder) -> Result<Self, RecordError> {
-        let path = folder.results();
-        let earlier: Vec<ResultRecord> = text(&path)?.map(|text| parsed(&path, &text)).transpose()?.unwrap_or_default();
-        let mut entries =
-            earlier.into_iter().map(|record| Ok((pretty(&path, &record)?, record))).collect::<Result<Vec<_>, RecordError>>()?;
-        // What the file lacks was finished after it was written.
-        let derived = entries.len();
-        for run in folder.runs()? {
-            let path = run.result();
-            let Some(text) = text(&path)? else { continue };
-            let record: ResultRecord = parsed(&path, &text)?;
-            match entries.iter_mut().find(|(_, other)| other.key() == record.key()) {
-                Some(entry) => *entry = (text, record),
-                None => entries.push((text, record)),
-            }
+        let mut results = Self { folder: folder.clone(), records: Vec::new(), texts: Vec::new(), derived: None, own: BTreeMap::new() };
+        results.look_again()?;
+        Ok(results)
+    }
+
+    /// Takes over what other processes have finished or written since the folder was read. Says whether there is something new.
+    fn look_again(&mut self) -> Result<bool, RecordError> {
+        let path = self.folder.results();
+        let there = text(&path)?;
+        let mut is_new = there.as_ref() != self.derived.as_ref().map(|(text, _)| text);
+        if is_new {
+            self.derived = there.map(|text| parsed(&path, &text).map(|records| (text, records))).transpose()?;
         }
-        entries[derived..].sort_by_key(|(_, record)| (record.finished_ms, record.key()));
-        let (texts, records) = entries.into_iter().unzip();
-        Ok(Self { path, records, texts })
+        for run in self.folder.runs()? {
+            is_new |= self.read_own(&run)?;
+        }
+        if is_new {
+            self.merge()?;
+        }
+        Ok(is_new)
+    }
+
+    /// Takes over the record of a run, if another process has finished it since the folder was read.
+    ///
+    /// # Errors
+    /// [`RecordError`] when its file cannot be read or holds no record.
+    pub fn look_at(&mut self, run: &RunPaths) -> Result<(), RecordError> {
+        if self.read_own(run)? { self.merge() } else { Ok(()) }
+    }
+
+    fn read_own(&mut self, run: &RunPaths) -> Result<bool, RecordError> {
+        let path = run.result();
+        if self.own.contains_key(run.root()) {
+            return Ok(false);
+        }
+        let Some(text) = text(&path)? else { return Ok(false) };
+        let record = parsed(&path, &text)?;
+        self.own.insert(run.root().to_owned(), (text, record));
+        Ok(true)
+    }
+
+    /// Puts together what was read.
+    fn merge(&mut self) -> Result<(), RecordError> {
+        let path = self.folder.results();
+        let mut own: BTreeMap<RunKey, &(String, ResultRecord)> = self.own.values().map(|entry| (entry.1.key(), entry)).collect();
+        let of_file = self.derived.iter().flat_map(|(_, records)| records).map(|record| match own.remove(&record.key()) {
+            Some(entry) => Ok(entry.clone()),
+            None => Ok((pretty(&path, record)?, record.clone())),
+        });
+        let mut entries = of_file.collect::<Result<Vec<_>, RecordError>>()?;
+        // What the file lacks was finished after it was written.
+        let mut later: Vec<_> = own.into_values().cloned().collect();
+        later.sort_by_key(|(_, record)| (record.finished_ms, record.key()));
+        entries.extend(later);
+        (self.texts, self.records) = entries.into_iter().unzip();
+        Ok(())
     }
 
     /// All records.
@@ -70,7 +113,7 @@ impl Results {
     pub fn finished(&self, run: &RunKey, configuration: &str) -> Result<Option<&ResultRecord>, RecordError> {
         match self.records.iter().find(|record| record.key() == *run) {
             Some(record) if record.configuration != configuration => {
-                Err(RecordError::OtherConfiguration { path: self.path.clone(), run: run.to_string() })
+                Err(RecordError::OtherConfiguration { path: self.folder.results(), run: run.to_string() })
             }
             found => Ok(found),
         }
@@ -87,39 +130,34 @@ impl Results {
         (self.texts, self.records) = entries.into_iter().unzip();
     }
 
-    /// Brings what is derived up to date: `results.json`, and what `report` writes from the records, both in the order of the command. Returns the records it was
-    /// derived from.
+    /// Brings what is derived up to date: `results.json`, and what `report` writes from the records, both in the order of the command.
     ///
     /// Several processes may do so at once: each looks again after it has written, so that the last one to write knew all runs.
     ///
     /// # Errors
     /// [`RecordError`], or the error of `report`.
-    pub fn derive<E: From<RecordError>>(folder: &RunFolder, order: &RunOrder, report: impl Fn(&Self) -> Result<(), E>) -> Result<Self, E> {
-        let read = || {
-            let mut results = Self::read(folder)?;
-            results.arrange(order);
-            Ok::<_, RecordError>(results)
-        };
-        let mut results = read()?;
+    pub fn derive<E: From<RecordError>>(&mut self, order: &RunOrder, report: impl Fn(&Self) -> Result<(), E>) -> Result<(), E> {
+        self.look_again()?;
         loop {
-            results.write()?;
-            report(&results)?;
-            let now = read()?;
-            if now == results {
-                return Ok(results);
+            self.arrange(order);
+            self.write()?;
+            report(self)?;
+            if !self.look_again()? {
+                return Ok(());
             }
-            results = now;
         }
     }
 
     /// A file that holds these records already stays as it is, byte for byte.
-    fn write(&self) -> Result<(), RecordError> {
-        let there: Option<Vec<ResultRecord>> = text(&self.path)?.map(|text| parsed(&self.path, &text)).transpose()?;
-        if there.map_or(self.records.is_empty(), |there| there == self.records) {
+    fn write(&mut self) -> Result<(), RecordError> {
+        if self.derived.as_ref().map_or(self.records.is_empty(), |(_, there)| *there == self.records) {
             return Ok(());
         }
         let texts: Vec<String> = self.texts.iter().map(|text| text.trim_end().replace('\n', "\n  ")).collect();
-        Ok(write_atomically(&self.path, format!("[\n  {}\n]\n", texts.join(",\n  ")).as_bytes())?)
+        let text = format!("[\n  {}\n]\n", texts.join(",\n  "));
+        write_atomically(&self.folder.results(), text.as_bytes())?;
+        self.derived = Some((text, self.records.clone()));
+        Ok(())
     }
 }
 
@@ -189,8 +227,12 @@ mod tests {
         write_result(&folder.run(&record.attention, record.seed).unwrap(), record).unwrap();
     }
 
+    fn derive(folder: &RunFolder, order: &RunOrder) {
+        Results::read(folder).unwrap().derive(order, |_| Ok::<(), RecordError>(())).unwrap();
+    }
+
     fn derived(folder: &RunFolder) -> Vec<ResultRecord> {
-        Results::derive(folder, &RunOrder::default(), |_| Ok::<(), RecordError>(())).unwrap();
+        derive(folder, &RunOrder::default());
         serde_json::from_str(&fs::read_to_string(folder.results()).unwrap()).unwrap()
     }
 
@@ -224,7 +266,7 @@ mod tests {
         };
         let end = |record: ResultRecord| finish(&folder.part(&record.dataset).unwrap(), &record);
         let told = |order: &RunOrder| {
-            Results::derive(&folder, order, |_| Ok::<(), RecordError>(())).unwrap();
+            derive(&folder, order);
             let read = Results::read(&folder).unwrap();
             let written: Vec<ResultRecord> = serde_json::from_str(&fs::read_to_string(folder.results()).unwrap()).unwrap();
             assert_eq!(read.records(), written);
@@ -263,6 +305,32 @@ mod tests {
     }
 
     #[test]
+    fn a_command_takes_over_what_others_finish_and_reads_no_record_twice() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(place.path());
+        let [one, other, third] = [1, 2, 3].map(|seed| record("dense", seed, 1.0, Some(seed)));
+        let mut results = Results::read(&folder).unwrap();
+        finish(&folder, &one);
+        assert!(results.records().is_empty());
+        results.look_at(&folder.run_at("dense", 2)).unwrap();
+        results.look_at(&folder.run_at("dense", 1)).unwrap();
+        assert_eq!(results.records(), [one.clone()]);
+        finish(&folder, &other);
+        let mut derive = || {
+            results.derive(&RunOrder::default(), |_| Ok::<(), RecordError>(())).unwrap();
+            let written: Vec<ResultRecord> = serde_json::from_str(&fs::read_to_string(folder.results()).unwrap()).unwrap();
+            assert_eq!(results.records(), written);
+            written
+        };
+        assert_eq!(derive(), [one.clone(), other.clone()]);
+        fs::write(folder.run_at("dense", 1).result(), "no record").unwrap();
+        // Another process, which knew of one run only, writes last.
+        fs::write(folder.results(), serde_json::to_string(&[&other]).unwrap()).unwrap();
+        finish(&folder, &third);
+        assert_eq!(derive(), [other, one, third]);
+    }
+
+    #[test]
     fn every_digit_of_a_score_stands_in_the_derived_file() {
         let place = tempfile::tempdir().unwrap();
         let folder = RunFolder::at(place.path());
@@ -279,12 +347,14 @@ mod tests {
         let folder = RunFolder::at(place.path());
         finish(&folder, &record("dense", 1, 1.0, Some(1)));
         let seen = std::cell::RefCell::new(Vec::new());
-        let results = Results::derive(&folder, &RunOrder::default(), |results| {
+        let mut results = Results::read(&folder).unwrap();
+        let report = |results: &Results| {
             seen.borrow_mut().push(results.records().len());
             finish(&folder, &record("dense", 2, 2.0, Some(2)));
             Ok::<(), RecordError>(())
-        });
-        assert_eq!((results.unwrap().records().len(), seen.into_inner()), (2, vec![1, 2]));
+        };
+        results.derive(&RunOrder::default(), report).unwrap();
+        assert_eq!((results.records().len(), seen.into_inner()), (2, vec![1, 2]));
     }
 
     #[test]

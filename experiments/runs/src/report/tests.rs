@@ -242,7 +242,7 @@ fn configuration_results_and_report_of_an_experiment_work_together() {
         let folder = RunFolder::open(root, &settings.value, resume, |_, _| {})?;
         folder.choose_runs(&settings.value)?;
         let configuration = digest(&settings.value, &RUN_TABLES)?;
-        let results = Results::read(&folder)?;
+        let mut results = Results::read(&folder)?;
         let mut trained = 0;
         for seed in 1..=settings.value.run.seeds {
             let scored = record("dot-product", seed, 20.0 + seed as f64, 5.0);
@@ -253,7 +253,7 @@ fn configuration_results_and_report_of_an_experiment_work_together() {
             }
         }
         let write = |results: &Results| Ok::<_, ProgramError>(report(results.records()).write(&folder.report())?);
-        Results::derive(&folder, &RunOrder::default(), write)?;
+        results.derive(&RunOrder::default(), write)?;
         Ok(trained)
     }
 

@@ -1,7 +1,6 @@
 //! The runs of a command as an array job of Slurm.
 
 use heedful_host::command::quoted;
-use heedful_runs::results::Results;
 
 use super::runs::Runs;
 use crate::session::error::{Completion, ExperimentError, print_line};
@@ -12,13 +11,13 @@ use crate::session::slurm::{Scripts, Submitted, submit};
 impl<E: Experiment> Runs<'_, E> {
     /// Writes the scripts that do what is left of the runs, and submits them or shows how.
     pub(super) fn write_scripts(&self, is_submitted: bool) -> Result<Completion, ExperimentError> {
-        let (runs, results) = (self.all()?, Results::read(&self.folder)?);
+        let runs = self.all()?;
         let settings = &self.config.slurm;
         let wanted = settings.tasks.and_then(|tasks| usize::try_from(tasks).ok()).unwrap_or(usize::MAX);
         let tasks = wanted.min(runs.len());
         let (mut left, mut open) = (Vec::new(), 0);
         for (index, run) in runs.iter().enumerate() {
-            if !self.is_finished(run, &results)? {
+            if !self.is_finished(run)? {
                 open += 1;
                 left.push(Shard::of_index(index, tasks));
             }

@@ -5,7 +5,6 @@ use std::path::Path;
 use burn::tensor::Device;
 use heedful_backends::Backend;
 use heedful_host::interrupt::Interrupt;
-use heedful_runs::results::Results;
 use heedful_runs::settings::Settings;
 
 use super::candidate::candidates;
@@ -57,10 +56,9 @@ impl<E: Experiment> Prepare<E> for Preparation<'_, E> {
         }
         let options = CommonOptions { out: Some(folder.to_owned()), resume: true, ..CommonOptions::default() };
         let runs = Runs::<F>::open(&options, &config, datasets, &candidates, self.backend)?;
-        let results = Results::read(&runs.folder)?;
         let mut is_finished = true;
         for run in runs.all()? {
-            is_finished &= runs.is_finished(&run, &results)?;
+            is_finished &= runs.is_finished(&run)?;
         }
         if is_finished {
             return Ok(Completion::Finished);

@@ -1,17 +1,18 @@
 //! The runs of a command in their output folder, and what is derived from those that are finished.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use heedful_backends::Backend;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::MetricColumn;
-use heedful_runs::record::{FEED_FORWARD_WIDTH, LEARNING_RATE, RATES_TRIED, RunKey};
+use heedful_runs::record::{FEED_FORWARD_WIDTH, LEARNING_RATE, RATES_TRIED, ResultRecord, RunKey};
 use heedful_runs::report::{Report, Section};
 use heedful_runs::results::{Results, RunOrder};
-use heedful_runs::run_folder::RunFolder;
+use heedful_runs::run_folder::{RunFolder, RunPaths};
 use heedful_runs::status::RunStatus;
 use heedful_runs::trivial::TrivialBaseline;
+use toml::Table;
 
 use super::bars::waiting_bar;
 use super::candidate::{twins, with_earlier};
@@ -34,9 +35,22 @@ pub(super) struct Runs<'a, E: Experiment> {
     twins: Vec<String>,
     /// Mechanisms that do nothing on the data because someone wants it so.
     pub(super) idle: Vec<Remark>,
-    /// Held by the job that brings results and report up to date.
-    deriving: Mutex<()>,
+    /// The folder's configuration. Other commands change nothing in it that belongs to a recipe.
+    table: Table,
+    finished: Mutex<Finished>,
 }
+
+/// What is finished in a folder, which is read once; what other commands finish meanwhile is taken over.
+struct Finished {
+    results: Results,
+    /// When the reports were drawn, or the command began.
+    drawn: Instant,
+    /// Whether the reports lack a run.
+    is_behind: bool,
+}
+
+/// Reports are drawn at the end of a command, and while it works only so often: tests and pictures of many runs take longer than a short run.
+const BETWEEN_REPORTS: Duration = Duration::from_secs(180);
 
 /// One run: which candidate learns from which data set, with which seed, and the folder of its data set.
 pub(super) struct Run<'a, E: Experiment> {
@@ -44,6 +58,8 @@ pub(super) struct Run<'a, E: Experiment> {
     pub(super) candidate: &'a Candidate<E>,
     pub(super) seed: u64,
     pub(super) folder: RunFolder,
+    /// Digest of what it is trained with.
+    pub(super) recipe: String,
 }
 
 impl<'a, E: Experiment> Runs<'a, E> {
@@ -65,14 +81,16 @@ impl<'a, E: Experiment> Runs<'a, E> {
         // Runs to be merged were accepted when they were done.
         let idle = if options.merge { idle::remarks::<E>(candidates, datasets) } else { idle::check::<E>(candidates, datasets)? };
         let folder = RunFolder::open(&out, config, options.resume || options.merge, run_list::align::<E>)?;
-        check_folder::<E>(&folder, config, datasets)?;
+        let results = Results::read(&folder)?;
+        check_folder::<E>((&folder, &results), config, datasets)?;
         if !options.merge {
             folder.choose_runs(config)?;
         }
-        let twins = twins::<E>(&with_earlier::<E>(candidates, &Results::read(&folder)?, config), datasets)?;
+        let twins = twins::<E>(&with_earlier::<E>(candidates, &results, config), datasets)?;
         let told = twins.iter().chain(idle.iter().map(|remark| &remark.sentence));
         told.for_each(|sentence| tracing::warn!("{sentence}"));
-        Ok(Self { config, datasets, candidates, backend, folder, twins, idle, deriving: Mutex::new(()) })
+        let (table, finished) = (folder.table()?, Mutex::new(Finished { results, drawn: Instant::now(), is_behind: false }));
+        Ok(Self { config, datasets, candidates, backend, folder, twins, idle, table, finished })
     }
 
     /// All of them, in the order in which they are numbered.
@@ -86,20 +104,33 @@ impl<'a, E: Experiment> Runs<'a, E> {
             if let Some(tokeniser) = tokeniser {
                 tokeniser.save(&folder.root().join("tokenizer.json")).map_err(ExperimentError::failure)?;
             }
+            let recipe = |candidate: &'a Candidate<E>| Ok((candidate, recipe::<E>(&self.table, self.config, &candidate.config, dataset)?));
+            let candidates = self.candidates.iter().map(recipe).collect::<Result<Vec<_>, ExperimentError>>()?;
             for seed in self.config.run.seeds() {
-                runs.extend(self.candidates.iter().map(|candidate| Run { dataset, candidate, seed, folder: folder.clone() }));
+                let run = |(candidate, recipe): &(&'a Candidate<E>, String)| Run {
+                    dataset,
+                    candidate: *candidate,
+                    seed,
+                    folder: folder.clone(),
+                    recipe: recipe.clone(),
+                };
+                runs.extend(candidates.iter().map(run));
             }
         }
         Ok(runs)
     }
 
-    /// Digest of what a run is trained with.
-    pub(super) fn recipe(&self, run: &Run<'_, E>) -> Result<String, ExperimentError> {
-        recipe::<E>(&self.folder, self.config, &run.candidate.config, run.dataset)
+    fn finished(&self) -> MutexGuard<'_, Finished> {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a run is among the results.
-    pub(super) fn is_finished(&self, run: &Run<'_, E>, results: &Results) -> Result<bool, ExperimentError> {
+    /// The records that are known.
+    pub(super) fn records(&self) -> Vec<ResultRecord> {
+        self.finished().results.records().to_vec()
+    }
+
+    /// Whether a run is among the results that are known.
+    pub(super) fn is_finished(&self, run: &Run<'_, E>) -> Result<bool, ExperimentError> {
         let key = RunKey {
             experiment: E::NAME.to_owned(),
             dataset: E::card(run.dataset).name,
@@ -107,7 +138,12 @@ impl<'a, E: Experiment> Runs<'a, E> {
             backend: self.backend.name().to_owned(),
             seed: run.seed,
         };
-        Ok(results.finished(&key, &self.recipe(run)?)?.is_some())
+        Ok(self.finished().results.finished(&key, &run.recipe)?.is_some())
+    }
+
+    /// Looks whether another command has finished a run meanwhile.
+    pub(super) fn look_at(&self, run: &RunPaths) -> Result<(), ExperimentError> {
+        Ok(self.finished().results.look_at(run)?)
     }
 
     /// Computes the trivial baselines that the folder lacks; `false` if the interrupt was raised meanwhile.
@@ -148,23 +184,41 @@ impl<'a, E: Experiment> Runs<'a, E> {
         Ok(true)
     }
 
-    /// Brings `results.json` and the reports up to date, also with the runs that other commands have finished.
-    pub(super) fn derive(&self) -> Result<Results, ExperimentError> {
-        let _guard = self.deriving.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Brings `results.json` up to date, also with the runs that other commands have finished; the reports too, unless they were drawn not long ago.
+    pub(super) fn derive(&self) -> Result<(), ExperimentError> {
+        self.bring_up_to_date(false)
+    }
+
+    /// Brings `results.json` and the reports up to date.
+    pub(super) fn draw(&self) -> Result<(), ExperimentError> {
+        self.bring_up_to_date(true)
+    }
+
+    fn bring_up_to_date(&self, is_end: bool) -> Result<(), ExperimentError> {
         let order = RunOrder {
             datasets: self.datasets.iter().map(|data| E::card(data).name).collect(),
             candidates: self.candidates.iter().map(|candidate| candidate.attention.name.clone()).collect(),
         };
-        Results::derive(&self.folder, &order, |results| {
-            let report = self.report(results)?;
-            report.write(&self.folder.report())?;
-            Ok(report.write_page(&self.folder)?)
-        })
+        let mut finished = self.finished();
+        let is_drawn = is_end || finished.drawn.elapsed() >= BETWEEN_REPORTS;
+        finished.is_behind = !is_drawn;
+        finished.results.derive(&order, |results| {
+            if is_drawn {
+                let report = self.report(results)?;
+                report.write(&self.folder.report())?;
+                report.write_page(&self.folder)?;
+            }
+            Ok::<(), ExperimentError>(())
+        })?;
+        if is_drawn {
+            finished.drawn = Instant::now();
+        }
+        Ok(())
     }
 
-    /// Prints the table of the results.
-    pub(super) fn show(&self, results: &Results) -> Result<(), ExperimentError> {
-        print_line(self.report(results)?.terminal())?;
+    /// Prints the table of the results that are known.
+    pub(super) fn show(&self) -> Result<(), ExperimentError> {
+        print_line(self.report(&self.finished().results)?.terminal())?;
         self.twins.iter().try_for_each(print_line)?;
         print_line(format!("Report: {}, as a page: {}", self.folder.report().display(), self.folder.page().display()))
     }
@@ -177,11 +231,11 @@ impl<'a, E: Experiment> Runs<'a, E> {
     pub(super) fn merge(&self) -> Result<Completion, ExperimentError> {
         let runs = self.all()?;
         self.complete_trivial_baselines(&Interrupt::new())?;
-        let results = self.derive()?;
-        self.show(&results)?;
+        self.draw()?;
+        self.show()?;
         let mut missing = Vec::new();
         for run in &runs {
-            if !self.is_finished(run, &results)? {
+            if !self.is_finished(run)? {
                 let status = RunStatus::read(&run.folder.run_at(&run.candidate.attention.name, run.seed));
                 missing.push(format!("{run} ({})", status.in_words()));
             }
@@ -194,6 +248,18 @@ impl<'a, E: Experiment> Runs<'a, E> {
             "{count} of the {all} runs are missing: {}; do them by the same command with --resume or --slurm in place of --merge",
             missing.join("; ")
         )))
+    }
+}
+
+/// Draws the reports of what a command has finished, however it ends: also when it is interrupted, or a run fails.
+pub(super) struct ReportAtEnd<'a, E: Experiment>(pub(super) &'a Runs<'a, E>);
+
+impl<E: Experiment> Drop for ReportAtEnd<'_, E> {
+    fn drop(&mut self) {
+        let is_behind = self.0.finished().is_behind;
+        if let (true, Err(error)) = (is_behind, self.0.draw()) {
+            tracing::warn!("the report lacks runs: {error}");
+        }
     }
 }
 

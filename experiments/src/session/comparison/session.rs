@@ -16,7 +16,7 @@ use heedful_host::provenance::Provenance;
 use heedful_host::whole_files::{FileError, make_folder, write_atomically};
 use heedful_random::RandomKey;
 use heedful_runs::record::{Budget, FEED_FORWARD_WIDTH, ResultRecord, STEPS_PER_SECOND};
-use heedful_runs::results::{Results, write_result};
+use heedful_runs::results::write_result;
 use heedful_runs::run_folder::RunPaths;
 use heedful_runs::run_lock::{Holder, RunLock};
 use heedful_runs::settings;
@@ -25,7 +25,7 @@ use super::idle::Remark;
 use super::overview::Overview;
 use super::preparation::Preparation;
 use super::ranks::Word;
-use super::runs::{Run, Runs, columns};
+use super::runs::{ReportAtEnd, Run, Runs, columns};
 use super::sweep::{Attempt, Sweep, attempts, keep};
 use super::tuning::TuningEnd;
 use crate::session::error::{Completion, ExperimentError};
@@ -84,6 +84,7 @@ impl<'a, E: Experiment> Session<'a, E> {
         // What has the weights of others comes after all that are trained.
         let (trained, scored): (Vec<&Run<'_, E>>, Vec<_>) = runs.iter().partition(|run| run.candidate.weights_of.is_none());
         let runs: Vec<&Run<'_, E>> = trained.iter().chain(&scored).copied().collect();
+        let _report = ReportAtEnd(&self.runs);
         let overview = Overview::new(&self.watcher, &runs.iter().map(|run| run.steps()).collect::<Vec<_>>());
         let mut ends = self.work(&trained, &overview)?;
         if !is_interrupted(&ends) {
@@ -106,9 +107,9 @@ impl<'a, E: Experiment> Session<'a, E> {
                 "{finished_before} runs in {out} were finished by an earlier command and not repeated; give another --out to repeat them"
             );
         }
-        let results = self.runs.derive()?;
+        self.runs.draw()?;
         if self.is_shown {
-            self.runs.show(&results)?;
+            self.runs.show()?;
         }
         match left.first() {
             // Who relies on the command's end must not take the results for complete.
@@ -152,8 +153,7 @@ impl<'a, E: Experiment> Session<'a, E> {
 
     /// Does a run, unless it is finished or another process works on it. Why it fails stands in its folder until it is begun again.
     pub(super) fn one_run(&self, run: &Run<'_, E>, overview: &Overview) -> Result<RunEnd, ExperimentError> {
-        let is_finished = || self.runs.is_finished(run, &Results::read(&self.runs.folder)?);
-        if is_finished()? {
+        if self.runs.is_finished(run)? {
             return Ok(RunEnd::FinishedBefore);
         }
         let paths = run.folder.run(&run.candidate.attention.name, run.seed)?;
@@ -162,7 +162,8 @@ impl<'a, E: Experiment> Session<'a, E> {
             Err(holder) => return Ok(RunEnd::Held(holder)),
         };
         // Another command may have finished it just before.
-        if is_finished()? {
+        self.runs.look_at(&paths)?;
+        if self.runs.is_finished(run)? {
             return Ok(RunEnd::FinishedBefore);
         }
         let failure = FailureNote::begin(&paths)?;
@@ -228,11 +229,11 @@ impl<'a, E: Experiment> Session<'a, E> {
         let mut record = self.record(run, config);
         let count = overview.begin(run.steps());
         let failed = |problem: String| ExperimentError::failure(format!("{run}: {problem}"));
-        let results = Results::read(&self.runs.folder)?;
-        let of_source = |other: &&ResultRecord| {
+        self.runs.look_at(&run.folder.run_at(source, *seed))?;
+        let of_source = |other: &ResultRecord| {
             (&other.attention, other.seed, &other.dataset, &other.backend) == (&source.to_owned(), *seed, &record.dataset, &record.backend)
         };
-        let trained = results.records().iter().find(of_source).ok_or_else(|| {
+        let trained = self.runs.records().into_iter().find(of_source).ok_or_else(|| {
             failed(format!("it has the weights of {source}, which is not trained yet; when that run is finished, go on with --resume"))
         })?;
         let folder = self.runs.folder.existing_run(&record.dataset, source, *seed);
@@ -245,7 +246,7 @@ impl<'a, E: Experiment> Session<'a, E> {
         let Some(mut scores) = E::score(setup, &task, &model, paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
         E::score_change(setup, &model, &|| Ok(initial.clone()), &mut scores)?;
         scores.notes.extend(mixture_weights::note(&model));
-        record.configuration = self.runs.recipe(run)?;
+        record.configuration.clone_from(&run.recipe);
         (record.steps, record.parameters) = (trained.steps, trained.parameters);
         record.parameters_by_part.clone_from(&trained.parameters_by_part);
         record.wall_seconds = begun.elapsed().as_secs_f64();
@@ -257,9 +258,8 @@ impl<'a, E: Experiment> Session<'a, E> {
     }
 
     fn train(&self, run: &Run<'_, E>, paths: &RunPaths, overview: &Overview) -> Result<RunEnd, ExperimentError> {
-        let Run { dataset, candidate: Candidate { attention, config, .. }, seed, .. } = run;
+        let Run { dataset, candidate: Candidate { attention, config, .. }, seed, recipe, .. } = run;
         let seed = *seed;
-        let recipe = self.runs.recipe(run)?;
         let tuned = match &config.training.tune {
             None => None,
             Some(tuning) => match self.tuned(run, tuning)? {
@@ -279,7 +279,7 @@ impl<'a, E: Experiment> Session<'a, E> {
             tuned.record(&mut record);
             if tuned.best.is_none() {
                 let scores = E::diverged(config).ok_or_else(|| ExperimentError::failure(format!("{run}: {tuned}")))?;
-                record.configuration = recipe;
+                record.configuration.clone_from(recipe);
                 finish::<E>(&self.runs, record, scores, paths)?;
                 return Ok(RunEnd::Finished);
             }
@@ -326,7 +326,7 @@ impl<'a, E: Experiment> Session<'a, E> {
                 },
             }
         }
-        record.configuration = recipe;
+        record.configuration.clone_from(recipe);
         let scores = match (sweep.best(), failure, E::diverged(config)) {
             (Some((index, trained)), ..) => {
                 record.steps = trained.steps;

@@ -114,7 +114,7 @@ impl<E: Experiment> Session<'_, E> {
             let problem = "--tune: its trials are not shared by processes; tune without --data-parallel, and give the rates that it finds";
             return Err(ExperimentError::usage(problem));
         }
-        let recipe = sha256_hex(format!("{} {} {}", self.runs.recipe(run)?, attention.name, self.runs.backend).as_bytes());
+        let recipe = sha256_hex(format!("{} {} {}", run.recipe, attention.name, self.runs.backend).as_bytes());
         let folder = folder.root().join(FOLDER).join(file_name(&attention.name));
         if let Some(tuned) = Tuned::read(&folder, &recipe) {
             return Ok(TuningEnd::Tuned(tuned));

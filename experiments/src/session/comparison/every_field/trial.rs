@@ -120,10 +120,11 @@ fn attempt<E: Experiment>(options: &CommonOptions) -> End {
                 _ => return Err(ExperimentError::failure("a run did not finish")),
             }
         }
-        session.runs.derive()
+        session.runs.draw()?;
+        Ok(session.runs.records())
     };
     match done() {
-        Ok(results) => End::Done(found(results.records(), options.out.as_deref().unwrap())),
+        Ok(records) => End::Done(found(&records, options.out.as_deref().unwrap())),
         Err(error) if error.exit_code() == USAGE_EXIT => End::Failed(format!("refused too late: {error}")),
         Err(error) => End::Failed(error.to_string()),
     }
