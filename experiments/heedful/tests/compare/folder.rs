@@ -26,6 +26,7 @@ pub fn record(attention: &str, seed: u64, bleu: f64) -> Value {
         "experiment": "mt", "dataset": "small en-de", "attention": attention, "backend": "flex", "seed": seed, "parameters": 1000, "steps": 20,
         "metrics": {"BLEU": bleu, "valid perplexity": 100.0 / bleu},
         "signatures": {"BLEU": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:heedful-0.1.0, test set news, beam 4"},
+        "items": {"BLEU": {"set": "news", "unit": "sentences", "combination": {"texts": {"bleu": {}}}}},
         "tokens_per_second": 500.0, "peak_memory_bytes": 1 << 28, "wall_seconds": 30.0, "version": "0.1.0", "data_sha256": "feed",
         "configuration": "c1",
         "columns": [

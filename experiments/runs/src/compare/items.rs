@@ -6,10 +6,9 @@ use std::path::Path;
 
 use heedful_host::checksum::sha256_hex;
 use heedful_metrics::significance::ItemStatistics;
-use heedful_metrics::{Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable};
+use heedful_metrics::{Combination, CorpusMetric, ItemScore, ItemTable};
 
-use crate::record::ResultRecord;
-use crate::run_folder::{RunFolder, RunPaths};
+use crate::run_folder::RunPaths;
 
 use super::group::Row;
 
@@ -35,7 +34,7 @@ pub enum Missing {
     Items,
     /// A run folder holds no hypotheses.
     Hypotheses,
-    /// A run folder holds no references, as those of earlier versions.
+    /// A run folder holds no references.
     References,
     /// What is there cannot be used; one sentence that names the file.
     Damaged(String),
@@ -50,7 +49,7 @@ impl ItemOutputs {
     /// # Errors
     /// [`Missing`] if a run lacks files, if they do not belong together, or if they do not give the score that was recorded.
     pub fn read(row: &Row<'_>, metric: &str) -> Result<Self, Missing> {
-        let score = score_of(row.records[0], metric, &row.source.folder).ok_or(Missing::NotOfItems)?;
+        let score = row.records[0].items.get(metric).ok_or(Missing::NotOfItems)?;
         let of_texts = score.is_of_texts();
         let mut read: Option<Self> = None;
         for record in &row.records {
@@ -58,11 +57,11 @@ impl ItemOutputs {
             let paths = row.source.folder.existing_run(&record.dataset, &record.attention, record.seed).ok_or(missing)?;
             let (path, found) = match score.combination {
                 Combination::Texts(corpus_metric) => (paths.hypotheses(&score.set), of_texts_in(&paths, &score.set, &corpus_metric)?),
-                _ => (paths.items(&score.set), of_items_in(&paths, &score)?),
+                _ => (paths.items(&score.set), of_items_in(&paths, score)?),
             };
             let damaged = |problem: String| Missing::Damaged(format!("`{}` {problem}", path.display()));
             let (identity, statistics) = found.map_err(damaged)?;
-            if score_of(record, metric, &row.source.folder).as_ref() != Some(&score) {
+            if record.items.get(metric) != Some(score) {
                 return Err(damaged(format!("is of a {metric} that is made in another way than that of other seeds")));
             }
             // The score of other outputs, or of other options of the metric, must not be tested as this one.
@@ -114,32 +113,6 @@ fn of_texts_in(paths: &RunPaths, set: &str, metric: &CorpusMetric) -> Result<Fou
     Ok(Ok((identity, metric.statistics(&hypotheses, &references))))
 }
 
-/// How a score is made of items, as its record says.
-fn score_of(record: &ResultRecord, metric: &str, folder: &RunFolder) -> Option<ItemScore> {
-    record.items.get(metric).cloned().or_else(|| of_earlier_version(record, metric, &folder.config()))
-}
-
-/// What records of earlier versions do not say: BLEU and chrF2 were computed from translations, which they name.
-fn of_earlier_version(record: &ResultRecord, metric: &str, config: &Path) -> Option<ItemScore> {
-    let (set, kind) = match metric.rsplit_once('/') {
-        Some((set, kind)) => (set, kind),
-        // The signature of the first test set ends in `..., test set <name>, ...`.
-        None => (record.signatures.get(metric)?.split_once(", test set ")?.1.split(',').next()?, metric),
-    };
-    match kind {
-        "BLEU" => Some(ItemScore::of_texts(set, CorpusMetric::Bleu(bleu(config)))),
-        "chrF2" => Some(ItemScore::of_texts(set, CorpusMetric::ChrF(ChrF::default()))),
-        _ => None,
-    }
-}
-
-/// The options of BLEU in a configuration; the usual ones if it has none, which the recorded score then has to confirm.
-fn bleu(config: &Path) -> Bleu {
-    let text = fs::read_to_string(config).unwrap_or_default();
-    let table: toml::Table = text.parse().unwrap_or_default();
-    table.get("bleu").and_then(|options| options.clone().try_into().ok()).unwrap_or_default()
-}
-
 fn text(path: &Path, missing: Missing) -> Result<String, Missing> {
     fs::read_to_string(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => missing,
@@ -149,13 +122,15 @@ fn text(path: &Path, missing: Missing) -> Result<String, Missing> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use heedful_metrics::ConfusionScore;
+    use heedful_metrics::{Bleu, ChrF, ConfusionScore};
     use tempfile::TempDir;
 
     use super::super::group::groups;
     use super::super::group::tests::record;
     use super::super::runs::RunSource;
     use super::*;
+    use crate::record::ResultRecord;
+    use crate::run_folder::RunFolder;
 
     pub(crate) const REFERENCES: [&str; 6] = [
         "a cat sat on the mat .",
@@ -175,10 +150,10 @@ pub(super) mod tests {
             paths.write_hypotheses("news", &hypotheses.map(str::to_owned)).unwrap();
             paths.write_references("news", &REFERENCES).unwrap();
             let score = |metric: CorpusMetric| metric.score(&metric.statistics(hypotheses, &REFERENCES).total());
-            let bleu = score(CorpusMetric::Bleu(Bleu::default()));
-            let chrf = score(CorpusMetric::ChrF(ChrF::default()));
-            let mut record = record(attention, *seed, &[("BLEU", bleu), ("news/chrF2", chrf), ("valid perplexity", 9.0)]);
-            record.signatures.insert("BLEU".into(), "nrefs:1|tok:13a, test set news, beam 4".into());
+            let metrics = [("BLEU", CorpusMetric::Bleu(Bleu::default())), ("news/chrF2", CorpusMetric::ChrF(ChrF::default()))];
+            let [bleu, chrf] = metrics.map(|(name, metric)| (name, score(metric)));
+            let mut record = record(attention, *seed, &[bleu, chrf, ("valid perplexity", 9.0)]);
+            record.items = metrics.map(|(name, metric)| (name.to_owned(), ItemScore::of_texts("news", metric))).into();
             records.push(record);
         }
         RunSource { label: "a".into(), path: folder.path().into(), folder: at, records, trivial: Vec::new() }
@@ -216,7 +191,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn translations_are_found_by_the_name_of_the_metric_or_its_signature() {
+    fn translations_are_found_as_the_record_says() {
         let folder = tempfile::tempdir().unwrap();
         let source = translated(&folder, &[("dense", 1, REFERENCES), ("dense", 2, REFERENCES.map(|line| &line[2..]))]);
         for metric in ["BLEU", "news/chrF2"] {
@@ -226,7 +201,9 @@ pub(super) mod tests {
         for metric in ["chrF2", "valid perplexity", "news/TER"] {
             assert_eq!(read(&source, metric).unwrap_err(), Missing::NotOfItems, "{metric}");
         }
-        assert_eq!(read(&source, "other/BLEU").unwrap_err(), Missing::Hypotheses);
+        let mut other = source.clone();
+        other.records[0].items.get_mut("BLEU").unwrap().set = "other".into();
+        assert_eq!(read(&other, "BLEU").unwrap_err(), Missing::Hypotheses);
     }
 
     #[test]
@@ -247,16 +224,6 @@ pub(super) mod tests {
         fs::remove_file(paths.references("news")).unwrap();
         fs::write(paths.hypotheses("news"), "one\n").unwrap();
         assert_eq!(read(&source, "BLEU").unwrap_err(), Missing::References);
-    }
-
-    #[test]
-    fn the_options_of_bleu_are_those_of_the_configuration() {
-        let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("config.toml");
-        assert_eq!(bleu(&config), Bleu::default());
-        fs::write(&config, "[bleu]\nlowercase = true\nsmoothing = { floor = 0.1 }\n").unwrap();
-        let read = bleu(&config);
-        assert!(read.lowercase && read.smoothing == heedful_metrics::Smoothing::Floor(0.1), "{read:?}");
     }
 
     #[test]
