@@ -9,10 +9,10 @@
 //! `lowercase` is set). The other kinds lose something: WordPiece and words lose the white space, and what is not in the vocabulary becomes
 //! [`UNK`].
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use heedful_host::whole_files::write_atomically;
 use serde::{Deserialize, Serialize};
 use tokenizers::{AddedToken, Tokenizer};
 
@@ -304,16 +304,8 @@ impl Tokeniser {
     /// The file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), TokeniserError> {
         let json = self.tokenizer.to_string(true).expect("a tokeniser is always representable as JSON");
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-        let written = File::create(&temporary)
-            .and_then(|mut file| file.write_all(json.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&temporary, path));
-        written.map_err(|source| {
-            // The first error is the one to report; what cannot be removed was most likely never created.
-            let _ = fs::remove_file(&temporary);
-            TokeniserError::Write { path: path.to_owned(), source }
-        })
+        let written = write_atomically(path, json.as_bytes());
+        written.map_err(|error| TokeniserError::Write { path: path.to_owned(), source: error.into_source() })
     }
 
     /// Reads a tokeniser that [`save`](Self::save) wrote.

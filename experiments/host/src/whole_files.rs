@@ -54,6 +54,41 @@ impl FileError {
     pub fn read(path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Read { path: path.into(), source }
     }
+
+    /// The system's reason.
+    pub fn into_source(self) -> io::Error {
+        match self {
+            Self::Write { source, .. } | Self::Folder { source, .. } | Self::Read { source, .. } => source,
+        }
+    }
+}
+
+/// The text of a file; `None` if there is no such file.
+///
+/// # Errors
+/// [`FileError::Read`].
+pub fn read_if_there(path: &Path) -> Result<Option<String>, FileError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(FileError::read(path, source)),
+    }
+}
+
+/// What a folder holds, sorted; nothing if there is no such folder.
+///
+/// # Errors
+/// [`FileError::Read`].
+pub fn listed_if_there(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let list = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
+    match list() {
+        Ok(mut paths) => {
+            paths.sort();
+            Ok(paths)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(FileError::read(folder, source)),
+    }
 }
 
 /// Makes a folder and those above it, if need be.

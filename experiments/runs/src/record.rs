@@ -4,9 +4,9 @@
 //! backend, seed. A score that is undefined (a correlation of constants, a diverged perplexity) is `null` with a note that says so, never a number.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 
+use heedful_host::display::grouped;
 use heedful_host::exit::ProgramError;
 use heedful_host::machine::Machine;
 use heedful_host::provenance::Provenance;
@@ -20,14 +20,6 @@ use crate::run_folder::RunFolderError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The file exists but cannot be read.
-    #[error("cannot read `{}`: {source}; mend it or choose another --out", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
     /// The file does not hold records.
     #[error("{}:{}: not the results of an experiment: {source}; move the file away or choose another --out", path.display(), source.line())]
     Format {
@@ -44,9 +36,9 @@ pub enum RecordError {
         /// The run.
         run: String,
     },
-    /// A file cannot be written.
+    /// A file cannot be read or written.
     #[error(transparent)]
-    Write(#[from] FileError),
+    File(#[from] FileError),
     /// A folder cannot be used.
     #[error(transparent)]
     Folder(#[from] RunFolderError),
@@ -86,6 +78,15 @@ pub struct Budget {
     pub steps: Option<u64>,
     /// Minutes of training, evaluation excluded.
     pub minutes: Option<f64>,
+}
+
+impl Budget {
+    /// The limits in words; `minutes` is what minutes are called, and `unlimited` says that there is none.
+    pub(crate) fn in_words(&self, minutes: &str, unlimited: &str) -> String {
+        let steps = self.steps.map(|steps| format!("{} steps", grouped(steps)));
+        let limits: Vec<String> = steps.into_iter().chain(self.minutes.map(|count| format!("{count} {minutes}"))).collect();
+        if limits.is_empty() { unlimited.to_owned() } else { limits.join(", at most ") }
+    }
 }
 
 /// One finished run.

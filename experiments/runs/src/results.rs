@@ -4,11 +4,9 @@
 //! are in the order of the command's runs, whichever was finished first. Folders of earlier versions have `results.json` alone; its records are kept.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use heedful_host::whole_files::write_atomically;
+use heedful_host::whole_files::{read_if_there, write_atomically};
 use serde::de::DeserializeOwned;
 
 use crate::record::{RecordError, ResultRecord, RunKey};
@@ -51,7 +49,7 @@ impl Results {
     /// Takes over what other processes have finished or written since the folder was read. Says whether there is something new.
     fn look_again(&mut self) -> Result<bool, RecordError> {
         let path = self.folder.results();
-        let there = text(&path)?;
+        let there = read_if_there(&path)?;
         let mut is_new = there.as_ref() != self.derived.as_ref().map(|(text, _)| text);
         if is_new {
             self.derived = there.map(|text| parsed(&path, &text).map(|records| (text, records))).transpose()?;
@@ -78,7 +76,7 @@ impl Results {
         if self.own.contains_key(run.root()) {
             return Ok(false);
         }
-        let Some(text) = text(&path)? else { return Ok(false) };
+        let Some(text) = read_if_there(&path)? else { return Ok(false) };
         let record = parsed(&path, &text)?;
         self.own.insert(run.root().to_owned(), (text, record));
         Ok(true)
@@ -178,7 +176,7 @@ fn merged<'n>(there: impl Iterator<Item = &'n str>, wanted: &[String]) -> Vec<St
 /// Records a finished run in its own folder.
 ///
 /// # Errors
-/// [`RecordError::Write`].
+/// [`RecordError::File`].
 pub fn write_result(run: &RunPaths, record: &ResultRecord) -> Result<(), RecordError> {
     let path = run.result();
     Ok(write_atomically(&path, format!("{}\n", pretty(&path, record)?).as_bytes())?)
@@ -192,17 +190,10 @@ fn parsed<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, RecordError
     serde_json::from_str(text).map_err(|source| RecordError::Format { path: path.into(), source })
 }
 
-/// What a file holds; `None` if there is no such file.
-fn text(path: &Path) -> Result<Option<String>, RecordError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(RecordError::Read { path: path.into(), source }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use heedful_host::machine::Machine;
 

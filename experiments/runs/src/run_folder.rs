@@ -23,7 +23,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use heedful_host::whole_files::{FileError, create_atomically, file_name, is_left_behind, is_temporary, make_folder, write_atomically};
+use heedful_host::whole_files::{
+    FileError, create_atomically, file_name, is_left_behind, is_temporary, listed_if_there as listed, make_folder, write_atomically,
+};
 use toml::Table;
 
 pub use self::error::RunFolderError;
@@ -34,12 +36,6 @@ use crate::settings::{self, Configuration};
 /// The configuration tables that do not say how a run is done: which runs are wanted (mechanisms, seeds, backend, data), and
 /// what Slurm gives them.
 pub const RUN_TABLES: [&str; 2] = ["run", "slurm"];
-
-/// What a folder holds.
-fn listed(folder: &Path) -> Result<Vec<PathBuf>, RunFolderError> {
-    let list = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
-    Ok(list().map_err(|source| FileError::read(folder, source))?)
-}
 
 /// The output folder of one command (`--out`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,9 +228,8 @@ impl RunFolder {
     /// [`RunFolderError::File`] when a folder cannot be listed.
     pub fn runs(&self) -> Result<Vec<RunPaths>, RunFolderError> {
         let folders = |root: &Path| -> Result<Vec<PathBuf>, RunFolderError> {
-            let there = if root.is_dir() { listed(root)? } else { Vec::new() };
             let is_part = |path: &PathBuf| path.is_dir() && !Self::at(path).config().exists();
-            Ok(there.into_iter().filter(is_part).collect())
+            Ok(listed(root)?.into_iter().filter(is_part).collect())
         };
         let mut runs = Vec::new();
         for folder in folders(&self.root)? {

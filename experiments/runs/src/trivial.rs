@@ -7,10 +7,8 @@
 //! The methods are those of [`heedful_metrics::baselines`].
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 
-use heedful_host::whole_files::write_atomically;
+use heedful_host::whole_files::{read_if_there, write_atomically};
 use serde::{Deserialize, Serialize};
 
 use crate::record::RecordError;
@@ -86,17 +84,14 @@ impl TrivialBaseline {
     /// [`RecordError`] when the file cannot be read or holds something else.
     pub fn read(folder: &RunFolder) -> Result<Vec<Self>, RecordError> {
         let path = folder.trivial();
-        match fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text).map_err(|source| RecordError::Format { path, source }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(source) => Err(RecordError::Read { path, source }),
-        }
+        let Some(text) = read_if_there(&path)? else { return Ok(Vec::new()) };
+        serde_json::from_str(&text).map_err(|source| RecordError::Format { path, source })
     }
 
     /// Keeps these in a folder in place of those that are there.
     ///
     /// # Errors
-    /// [`RecordError::Write`].
+    /// [`RecordError::File`].
     pub fn write(folder: &RunFolder, all: &[Self]) -> Result<(), RecordError> {
         let path = folder.trivial();
         let text = serde_json::to_string_pretty(all).map_err(|source| RecordError::Format { path: path.clone(), source })?;
@@ -120,7 +115,7 @@ mod tests {
         let all = [baseline, TrivialBaseline { dataset: "other".into(), ..TrivialBaseline::default() }];
         TrivialBaseline::write(&folder, &all).unwrap();
         assert_eq!(TrivialBaseline::read(&folder).unwrap(), all);
-        fs::write(folder.trivial(), "{}").unwrap();
+        std::fs::write(folder.trivial(), "{}").unwrap();
         assert!(TrivialBaseline::read(&folder).unwrap_err().to_string().contains("trivial.json"));
     }
 }

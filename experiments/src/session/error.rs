@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(told(foreign().into()), (2, 2, foreign().to_string()));
         let unwritable = || FileError::write("runs", std::io::ErrorKind::StorageFull.into());
         assert_eq!(told(unwritable().into()), (1, 1, unwritable().to_string()));
-        let unreadable = || RecordError::Read { path: "results.json".into(), source: std::io::ErrorKind::NotFound.into() };
+        let unreadable = || RecordError::from(FileError::read("results.json", std::io::ErrorKind::NotFound.into()));
         assert_eq!(told(unreadable().into()), (1, 1, unreadable().to_string()));
         let impossible = || heedful_models::architectures::classifier::ClassifierConfig::new(0, 1).validate().unwrap_err();
         assert_eq!(told(impossible().into()), (2, 2, impossible().to_string()));

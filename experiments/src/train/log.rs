@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use heedful_host::whole_files::write_atomically;
 use serde::Serialize;
 
 use super::error::TrainingError;
@@ -96,12 +97,7 @@ impl TrainingLog {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        let temporary = path.with_extension("jsonl.tmp");
-        let replaced = fs::write(&temporary, contents)
-            .and_then(|()| File::open(&temporary)?.sync_all())
-            .and_then(|()| fs::rename(&temporary, path))
-            .inspect_err(|_| drop(fs::remove_file(&temporary)));
-        replaced.map_err(failed)?;
+        write_atomically(path, contents.as_bytes()).map_err(|error| failed(error.into_source()))?;
         let file = OpenOptions::new().append(true).open(path).map_err(failed)?;
         let events = EventFile::begin(path.parent().unwrap_or(Path::new(".")), step).map_err(failed)?;
         Ok(Self { path: path.to_path_buf(), file, events })

@@ -1,6 +1,6 @@
 //! What runs were made with, in words.
 
-use heedful_host::display::{distinct, grouped, short};
+use heedful_host::display::{distinct, short};
 
 use crate::record::ResultRecord;
 
@@ -15,12 +15,6 @@ pub(crate) fn circumstances<'r, R: Iterator<Item = &'r ResultRecord>>(
         "" => text(&record.dataset),
         checksum => format!("{}, SHA-256 {}", text(&record.dataset), code(checksum)),
     };
-    let budget = |record: &ResultRecord| {
-        let steps = record.budget.steps.map(|steps| format!("{} steps", grouped(steps)));
-        let minutes = record.budget.minutes.map(|minutes| format!("{minutes} minutes of training"));
-        let limits: Vec<String> = steps.into_iter().chain(minutes).collect();
-        if limits.is_empty() { "not limited".into() } else { limits.join(", at most ") }
-    };
     [
         ("Data", each(&data)),
         ("Backend", each(&|record| text(&record.backend))),
@@ -31,7 +25,7 @@ pub(crate) fn circumstances<'r, R: Iterator<Item = &'r ResultRecord>>(
         ("Build", each(&|record| text(&provenance_in_words(record)[0]))),
         ("Configuration", each(&|record| format!("{} (config.toml)", code(short(&record.configuration))))),
         ("Seeds", each(&|record| record.seed.to_string())),
-        ("Budget of a run", each(&budget)),
+        ("Budget of a run", each(&|record| record.budget.in_words("minutes of training", "not limited"))),
     ]
 }
 

@@ -1,10 +1,9 @@
 //! Learning curves from the logs of runs.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 
+use heedful_host::whole_files::read_if_there;
 use serde::Deserialize;
 
 use super::error::CompareError;
@@ -61,11 +60,8 @@ impl Log {
     /// # Errors
     /// [`CompareError`] if the file cannot be read or another line is not one of a log.
     pub fn read(path: &Path) -> Result<Option<Self>, CompareError> {
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(CompareError::Read { path: path.into(), source }),
-        };
+        let there = read_if_there(path).map_err(|error| CompareError::Read { path: path.into(), source: error.into_source() })?;
+        let Some(text) = there else { return Ok(None) };
         let mut log = Self::default();
         for (index, text) in text.split_inclusive('\n').enumerate() {
             let Line { step, seconds, loss, dev, other } = match serde_json::from_str(text) {
@@ -199,7 +195,7 @@ pub(super) mod tests {
     fn read(text: &str) -> Result<Option<Log>, CompareError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.jsonl");
-        fs::write(&path, text).unwrap();
+        std::fs::write(&path, text).unwrap();
         Log::read(&path)
     }
 

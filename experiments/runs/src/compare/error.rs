@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use heedful_host::whole_files::FileError;
+
 use crate::record::RecordError;
 
 /// A folder or file of a run that cannot be used.
@@ -80,7 +82,7 @@ impl CompareError {
     /// What is wrong with a file of a folder, to a reader of several folders.
     pub(super) fn of_record(error: RecordError) -> Self {
         match error {
-            RecordError::Read { path, source } => Self::Read { path, source },
+            RecordError::File(FileError::Read { path, source }) => Self::Read { path, source },
             RecordError::Format { path, source } => Self::Results { path, source },
             other => Self::Unusable(other),
         }

@@ -154,90 +154,78 @@ mod tests {
     use super::super::curve::logs;
     use super::super::curve::tests::log_text;
     use super::super::group::groups;
-    use super::super::group::tests::record;
+    use super::super::group::tests::{record, source_at};
     use super::super::runs::RunSource;
     use super::*;
+    use crate::record::ResultRecord;
     use crate::run_folder::RunFolder;
     use crate::trivial::TrivialBaseline;
 
+    /// Draws the curves of a folder with these records, logs and trivial baselines.
+    fn with_curves(
+        records: &[ResultRecord],
+        logged: &[(&str, u64, String)],
+        trivial: Vec<TrivialBaseline>,
+        check: impl FnOnce(&Curves<'_>),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        for (attention, seed, text) in logged {
+            fs::write(RunFolder::at(folder.path()).run(attention, *seed).unwrap().log(), text).unwrap();
+        }
+        let sources = [RunSource { trivial, ..source_at(folder.path(), records) }];
+        let groups = groups(&sources);
+        check(&Curves::of(&groups[0], &logs(&groups[0]).unwrap()));
+    }
+
     #[test]
     fn a_picture_has_a_frame_for_each_quantity_and_a_band_where_there_are_seeds() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = RunFolder::at(folder.path());
         let records = [record("dense", 1, &[]), record("dense", 2, &[]), record("gaussian", 1, &[]), record("silent", 1, &[])];
-        for (attention, seed, loss) in [("dense", 1, 8.0), ("dense", 2, 6.0), ("gaussian", 1, 5.0)] {
-            fs::write(at.run(attention, seed).unwrap().log(), log_text(&[1, 2, 3], loss) + &log_text(&[4, 5], loss + 1.0)).unwrap();
-        }
-        let source =
-            RunSource { label: "a".into(), path: folder.path().into(), folder: at, records: records.to_vec(), trivial: Vec::new() };
-        let sources = [source];
-        let groups = groups(&sources);
-        let logs = logs(&groups[0]).unwrap();
-        let curves = Curves::of(&groups[0], &logs);
-        assert_eq!(curves.without_log, ["silent"]);
-        for against in Against::ALL {
-            let picture = curves.draw(against).unwrap().unwrap();
-            for part in ["mt: invented", "training loss", "perplexity", "dense", "gaussian", against.name()] {
-                assert!(picture.contains(part), "{part} is missing in {picture}");
+        let text = |loss: f64| log_text(&[1, 2, 3], loss) + &log_text(&[4, 5], loss + 1.0);
+        let logged = [("dense", 1, text(8.0)), ("dense", 2, text(6.0)), ("gaussian", 1, text(5.0))];
+        with_curves(&records, &logged, Vec::new(), |curves| {
+            assert_eq!(curves.without_log, ["silent"]);
+            for against in Against::ALL {
+                let picture = curves.draw(against).unwrap().unwrap();
+                for part in ["mt: invented", "training loss", "perplexity", "dense", "gaussian", against.name()] {
+                    assert!(picture.contains(part), "{part} is missing in {picture}");
+                }
+                assert_eq!(picture.matches("<polygon").count(), 2, "a band of loss and one of perplexity");
+                assert!(!picture.contains("silent"), "what has no curve is not listed");
+                assert!(!picture.contains("f1"), "what is undefined everywhere has no frame");
             }
-            assert_eq!(picture.matches("<polygon").count(), 2, "a band of loss and one of perplexity");
-            assert!(!picture.contains("silent"), "what has no curve is not listed");
-            assert!(!picture.contains("f1"), "what is undefined everywhere has no frame");
-        }
+        });
     }
 
     #[test]
     fn a_long_curve_is_thinned_and_keeps_its_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = RunFolder::at(folder.path());
         let steps: Vec<u64> = (1..=4321).collect();
-        fs::write(at.run("dense", 1).unwrap().log(), log_text(&steps, 8.0)).unwrap();
-        let source = RunSource {
-            label: "a".into(),
-            path: folder.path().into(),
-            folder: at,
-            records: vec![record("dense", 1, &[])],
-            trivial: Vec::new(),
-        };
-        let sources = [source];
-        let groups = groups(&sources);
-        let logs = logs(&groups[0]).unwrap();
-        let curves = Curves::of(&groups[0], &logs);
-        let points = &curves.frame(&Quantity::Loss, Against::Steps).unwrap().curves[0].points;
-        assert!(points.len() <= LONGEST && points.len() > LONGEST / 2, "{}", points.len());
-        assert_eq!(points.last().unwrap().x, 4321.0);
-        assert!(points.is_sorted_by(|a, b| a.x < b.x));
+        with_curves(&[record("dense", 1, &[])], &[("dense", 1, log_text(&steps, 8.0))], Vec::new(), |curves| {
+            let points = &curves.frame(&Quantity::Loss, Against::Steps).unwrap().curves[0].points;
+            assert!(points.len() <= LONGEST && points.len() > LONGEST / 2, "{}", points.len());
+            assert_eq!(points.last().unwrap().x, 4321.0);
+            assert!(points.is_sorted_by(|a, b| a.x < b.x));
+        });
     }
 
     #[test]
     fn a_trivial_baseline_is_a_dashed_line_across_the_curves_of_its_score() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = RunFolder::at(folder.path());
-        fs::write(at.run("dense", 1).unwrap().log(), log_text(&[1, 2, 3], 8.0)).unwrap();
         let of = |name: &str| TrivialBaseline { experiment: "mt".into(), dataset: "invented".into(), ..TrivialBaseline::new(name, "") };
         let trivial = vec![of("silent"), of("words").dev("perplexity", 7.0)];
-        let source =
-            RunSource { label: "a".into(), path: folder.path().into(), folder: at, records: vec![record("dense", 1, &[])], trivial };
-        let sources = [source];
-        let groups = groups(&sources);
-        let logs = logs(&groups[0]).unwrap();
-        let curves = Curves::of(&groups[0], &logs);
-        let frame = curves.frame(&Quantity::Dev("perplexity".into()), Against::Steps).unwrap();
-        let line = frame.curves.last().unwrap();
-        assert_eq!((frame.curves.len(), line.colour, line.dashed), (2, 2, true));
-        assert_eq!(line.points.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>(), [(0.0, 7.0), (3.0, 7.0)]);
-        assert_eq!(curves.frame(&Quantity::Loss, Against::Steps).unwrap().curves.len(), 1);
-        let picture = curves.draw(Against::Steps).unwrap().unwrap();
-        assert!(picture.contains("words (trivial)") && !picture.contains("silent"), "{picture}");
+        with_curves(&[record("dense", 1, &[])], &[("dense", 1, log_text(&[1, 2, 3], 8.0))], trivial, |curves| {
+            let frame = curves.frame(&Quantity::Dev("perplexity".into()), Against::Steps).unwrap();
+            let line = frame.curves.last().unwrap();
+            assert_eq!((frame.curves.len(), line.colour, line.dashed), (2, 2, true));
+            assert_eq!(line.points.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>(), [(0.0, 7.0), (3.0, 7.0)]);
+            assert_eq!(curves.frame(&Quantity::Loss, Against::Steps).unwrap().curves.len(), 1);
+            let picture = curves.draw(Against::Steps).unwrap().unwrap();
+            assert!(picture.contains("words (trivial)") && !picture.contains("silent"), "{picture}");
+        });
     }
 
     #[test]
     fn without_logs_there_is_no_picture() {
-        let source = super::super::group::tests::source("a", &[record("dense", 1, &[])]);
-        let sources = [source];
-        let groups = groups(&sources);
-        let logs = logs(&groups[0]).unwrap();
-        let curves = Curves::of(&groups[0], &logs);
-        assert_eq!(curves.draw(Against::Steps).unwrap(), None);
+        with_curves(&[record("dense", 1, &[])], &[], Vec::new(), |curves| {
+            assert_eq!(curves.draw(Against::Steps).unwrap(), None);
+        });
     }
 }

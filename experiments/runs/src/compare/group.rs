@@ -222,8 +222,12 @@ pub(super) mod tests {
 
     /// A run folder that is nowhere on the disk.
     pub(crate) fn source(label: &str, records: &[ResultRecord]) -> RunSource {
-        let path = Path::new("nowhere").join(label);
-        RunSource { label: label.into(), folder: RunFolder::at(&path), path, records: records.to_vec(), trivial: Vec::new() }
+        RunSource { label: label.into(), ..source_at(&Path::new("nowhere").join(label), records) }
+    }
+
+    /// A run folder with these records.
+    pub(crate) fn source_at(path: &Path, records: &[ResultRecord]) -> RunSource {
+        RunSource { label: "a".into(), path: path.into(), folder: RunFolder::at(path), records: records.to_vec(), trivial: Vec::new() }
     }
 
     fn names(group: &Group<'_>) -> Vec<String> {

@@ -126,7 +126,7 @@ pub(super) mod tests {
     use tempfile::TempDir;
 
     use super::super::group::groups;
-    use super::super::group::tests::record;
+    use super::super::group::tests::{record, source_at};
     use super::super::runs::RunSource;
     use super::*;
     use crate::record::ResultRecord;
@@ -156,7 +156,7 @@ pub(super) mod tests {
             record.items = metrics.map(|(name, metric)| (name.to_owned(), ItemScore::of_texts("news", metric))).into();
             records.push(record);
         }
-        RunSource { label: "a".into(), path: folder.path().into(), folder: at, records, trivial: Vec::new() }
+        source_at(folder.path(), &records)
     }
 
     /// A folder with the answers of several mechanisms to questions with two classes, and the records of their accuracy and F1.
@@ -183,7 +183,7 @@ pub(super) mod tests {
             let items = scores.iter().map(|(name, score)| ((*name).to_owned(), score.clone())).collect();
             ResultRecord { items, ..record(attention, *seed, &values) }
         });
-        RunSource { label: "a".into(), path: folder.path().into(), folder: at.clone(), records: records.collect(), trivial: Vec::new() }
+        source_at(folder.path(), &records.collect::<Vec<_>>())
     }
 
     fn read(source: &RunSource, metric: &str) -> Result<ItemOutputs, Missing> {

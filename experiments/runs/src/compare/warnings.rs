@@ -1,6 +1,6 @@
 //! Warnings about rows that are less comparable than they look.
 
-use heedful_host::display::{grouped, short};
+use heedful_host::display::short;
 use heedful_host::provenance::Provenance;
 use heedful_metrics::MetricColumn;
 
@@ -10,25 +10,16 @@ use super::group::{Group, Row};
 
 /// One sentence for each thing that should be the same in all rows and is not, and for other code than the program's `own`, if that is known.
 pub fn warnings(own: &Provenance, group: &Group<'_>, metrics: &[MetricColumn]) -> Vec<String> {
-    let budget = |record: &ResultRecord| {
-        let steps = record.budget.steps.map(|steps| format!("{} steps", grouped(steps)));
-        let minutes = record.budget.minutes.map(|minutes| format!("{minutes} minutes"));
-        let limits: Vec<String> = steps.into_iter().chain(minutes).collect();
-        if limits.is_empty() { "no limit".to_owned() } else { limits.join(", at most ") }
-    };
-    let mut warnings = Vec::new();
-    let mut differ = |what: &str, show: &dyn Fn(&ResultRecord) -> String| {
-        warnings.extend(differences(group, show).map(|values| format!("{what}: {values}.")));
-    };
-    differ("The data differ, although their name is the same, by their SHA-256", &|record| short(&record.data_sha256).to_owned());
-    differ("The versions of heedful differ", &|record| record.version.clone());
-    warnings.extend(other_code(group, own));
-    let mut differ = |what: &str, show: &dyn Fn(&ResultRecord) -> String| {
-        warnings.extend(differences(group, show).map(|values| format!("{what}: {values}.")));
-    };
-    differ("The backends differ", &|record| record.backend.clone());
-    differ("The budgets of training differ", &budget);
-    differ("The machines differ, so that speed, memory and time do not compare", &ResultRecord::machine_in_words);
+    let differ = |what: &str, show: &dyn Fn(&ResultRecord) -> String| differences(group, show).map(|values| format!("{what}: {values}."));
+    let all = [
+        differ("The data differ, although their name is the same, by their SHA-256", &|record| short(&record.data_sha256).to_owned()),
+        differ("The versions of heedful differ", &|record| record.version.clone()),
+        other_code(group, own),
+        differ("The backends differ", &|record| record.backend.clone()),
+        differ("The budgets of training differ", &|record| record.budget.in_words("minutes", "no limit")),
+        differ("The machines differ, so that speed, memory and time do not compare", &ResultRecord::machine_in_words),
+    ];
+    let mut warnings: Vec<String> = all.into_iter().flatten().collect();
     let disturbed: Vec<&str> =
         group.rows.iter().filter(|row| row.records.iter().any(|record| record.disturbed)).map(|row| row.name.as_str()).collect();
     if !disturbed.is_empty() {

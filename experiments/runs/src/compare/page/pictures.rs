@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use heedful_host::exit::ProgramError;
-use heedful_host::whole_files::FileError;
+use heedful_host::whole_files::{FileError, listed_if_there as listed};
 use heedful_metrics::MetricColumn;
 use serde::Serialize;
 
@@ -18,7 +17,6 @@ use crate::compare::table::Comparison;
 use crate::markup;
 use crate::plot::{self, Area, Axis, Curve, CurvePoint, Dots, PlotError};
 use crate::record::STATE_BYTES;
-use crate::run_folder::RunFolderError;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
@@ -175,7 +173,7 @@ struct Drawing {
 }
 
 /// The pictures of all analyses of the folders.
-pub(super) fn galleries(sources: &[&RunSource]) -> Result<Vec<Gallery>, RunFolderError> {
+pub(super) fn galleries(sources: &[&RunSource]) -> Result<Vec<Gallery>, FileError> {
     let mut room = MOST_BYTES;
     let mut galleries = Vec::new();
     for source in sources {
@@ -189,7 +187,7 @@ pub(super) fn galleries(sources: &[&RunSource]) -> Result<Vec<Gallery>, RunFolde
 }
 
 /// The pictures that the runs of a comparison have drawn of what their models made, as far as there is `room` for their bytes.
-pub(super) fn made(comparison: &Comparison<'_>, room: &mut u64) -> Result<Vec<Gallery>, RunFolderError> {
+pub(super) fn made(comparison: &Comparison<'_>, room: &mut u64) -> Result<Vec<Gallery>, FileError> {
     let mut galleries = Vec::new();
     for row in &comparison.group.rows {
         for record in &row.records {
@@ -207,7 +205,7 @@ fn of_kind(mut files: Vec<PathBuf>, ending: &str) -> Vec<PathBuf> {
 }
 
 /// The pictures in the files of `what`, a run or an analysis, as far as there is `room` for their bytes; `None` if there are no files.
-fn gallery(name: String, what: &str, files: &[PathBuf], room: &mut u64) -> Result<Option<Gallery>, RunFolderError> {
+fn gallery(name: String, what: &str, files: &[PathBuf], room: &mut u64) -> Result<Option<Gallery>, FileError> {
     if files.is_empty() {
         return Ok(None);
     }
@@ -229,19 +227,6 @@ fn gallery(name: String, what: &str, files: &[PathBuf], room: &mut u64) -> Resul
         MOST_BYTES >> 20
     );
     Ok(Some(Gallery { name, pictures, left_out: (left_out > 0).then_some(sentence) }))
-}
-
-/// What a folder holds, sorted; nothing if there is none.
-fn listed(folder: &Path) -> Result<Vec<PathBuf>, RunFolderError> {
-    let list = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
-    match list() {
-        Ok(mut paths) => {
-            paths.sort();
-            Ok(paths)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(source) => Err(FileError::read(folder, source).into()),
-    }
 }
 
 #[cfg(test)]
