@@ -66,35 +66,33 @@ pub fn latex(text: &str) -> String {
 
 /// Columns padded to equal width, flush left.
 pub fn left_aligned(rows: &[Vec<String>]) -> String {
+    padded(rows, usize::MAX).0.concat()
+}
+
+/// Columns padded to equal width, the first flush left and the others flush right; a rule below the first row.
+pub fn aligned(cells: &[Vec<String>]) -> String {
+    let (mut lines, width) = padded(cells, 1);
+    if !lines.is_empty() {
+        lines.insert(1, format!("{}\n", "─".repeat(width)));
+    }
+    lines.concat()
+}
+
+/// A line of each row, with columns padded to equal width, from the column `right` on flush right; and the width of all.
+fn padded(rows: &[Vec<String>], right: usize) -> (Vec<String>, usize) {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let cell = |(column, (cell, width)): (usize, (&String, &usize))| match column < right {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
+        };
+        let cells: Vec<String> = row.iter().zip(&widths).enumerate().map(cell).collect();
         format!("{}\n", cells.join("  ").trim_end())
     };
-    rows.iter().map(line).collect()
-}
-
-/// Columns padded to equal width, the first flush left and the others flush right.
-pub fn aligned(cells: &[Vec<String>]) -> String {
-    let cells: Vec<Vec<String>> = cells.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
-    let columns = cells.first().map_or(0, Vec::len);
-    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for (index, row) in cells.iter().enumerate() {
-        let padded = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        let _ = writeln!(text, "{}", padded.collect::<Vec<_>>().join("  ").trim_end());
-        if index == 0 {
-            let _ = writeln!(text, "{}", "─".repeat(widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1)));
-        }
-    }
-    text
+    (rows.iter().map(line).collect(), widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1))
 }
 
 /// A Markdown table whose columns after the first are aligned by `rule` (`---` left, `---:` right).

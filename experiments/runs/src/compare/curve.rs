@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use super::error::CompareError;
 use super::group::{Group, Row};
-use crate::record::ResultRecord;
 
 /// What a curve shows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,11 +101,11 @@ impl Log {
 /// # Errors
 /// [`CompareError`] for a log that is damaged.
 pub fn logs(group: &Group<'_>) -> Result<Vec<Vec<Option<Log>>>, CompareError> {
-    let of_record = |row: &Row<'_>, record: &ResultRecord| {
-        let paths = row.source.folder.existing_run(&record.dataset, &record.attention, record.seed);
-        Ok(paths.map(|paths| Log::read(&paths.log())).transpose()?.flatten())
+    let of_row = |row: &Row<'_>| {
+        let paths = row.records.iter().map(|record| row.source.folder_of(record));
+        paths.map(|paths| Ok(paths.map(|paths| Log::read(&paths.log())).transpose()?.flatten())).collect()
     };
-    group.rows.iter().map(|row| row.records.iter().map(|record| of_record(row, record)).collect()).collect()
+    group.rows.iter().map(of_row).collect()
 }
 
 /// Comma-separated values in long form: one line for each run, step and quantity.

@@ -137,7 +137,12 @@ impl<'a> Group<'a> {
 
     /// All runs.
     pub fn records(&self) -> impl Iterator<Item = &'a ResultRecord> {
-        self.rows.iter().flat_map(|row| row.records.iter().copied())
+        self.runs().map(|(_, record)| record)
+    }
+
+    /// All runs, each with its row.
+    pub fn runs(&self) -> impl Iterator<Item = (&Row<'a>, &'a ResultRecord)> {
+        self.rows.iter().flat_map(|row| row.records.iter().map(move |record| (row, *record)))
     }
 
     /// The names of all metrics that any run has.

@@ -54,7 +54,7 @@ impl ItemOutputs {
         let mut read: Option<Self> = None;
         for record in &row.records {
             let missing = if of_texts { Missing::Hypotheses } else { Missing::Items };
-            let paths = row.source.folder.existing_run(&record.dataset, &record.attention, record.seed).ok_or(missing)?;
+            let paths = row.source.folder_of(record).ok_or(missing)?;
             let (path, found) = match score.combination {
                 Combination::Texts(corpus_metric) => (paths.hypotheses(&score.set), of_texts_in(&paths, &score.set, &corpus_metric)?),
                 _ => (paths.items(&score.set), of_items_in(&paths, score)?),

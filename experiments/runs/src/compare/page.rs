@@ -26,11 +26,10 @@ use sha2::{Digest, Sha256};
 use self::pictures::{Figure, Gallery};
 use self::tables::{Table, provenance, published, runs};
 use super::circumstances::circumstances;
-use super::group::{Group, Row};
+use super::group::Group;
 use super::runs::RunSource;
 use super::table::{Comparison, SINGLE_SEED};
 use crate::published::PublishedNumbers;
-use crate::record::ResultRecord;
 
 const TEMPLATE: &str = include_str!("page/page.html.jinja");
 const STYLE: &str = include_str!("page/page.css");
@@ -215,11 +214,9 @@ struct Metric {
 
 impl Metric {
     fn of(metric: &MetricColumn, group: &Group<'_>) -> Self {
-        let has_file = |row: &Row<'_>, record: &ResultRecord, file: &String| {
-            let run = row.source.folder.existing_run(&record.dataset, &record.attention, record.seed);
-            run.is_some_and(|run| run.root().join(file).is_file())
+        let is_there = |file: &&String| {
+            group.runs().any(|(row, record)| row.source.folder_of(record).is_some_and(|run| run.root().join(file).is_file()))
         };
-        let is_there = |file: &&String| group.rows.iter().any(|row| row.records.iter().any(|record| has_file(row, record, file)));
         Self {
             heading: metric.heading(),
             name: metric.name.clone(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::record::ResultRecord;
 use crate::results::Results;
-use crate::run_folder::RunFolder;
+use crate::run_folder::{RunFolder, RunPaths};
 use crate::trivial::TrivialBaseline;
 
 use super::error::CompareError;
@@ -23,6 +23,13 @@ pub struct RunSource {
     pub records: Vec<ResultRecord>,
     /// What can be had without attention or without learning on the data sets of the folder, as far as it was computed.
     pub trivial: Vec<TrivialBaseline>,
+}
+
+impl RunSource {
+    /// The folder of a run, if it is there.
+    pub fn folder_of(&self, record: &ResultRecord) -> Option<RunPaths> {
+        self.folder.existing_run(&record.dataset, &record.attention, record.seed)
+    }
 }
 
 /// Reads the results of several run folders. One that is given twice is read once.

@@ -61,7 +61,7 @@ fn differences(group: &Group<'_>, show: &dyn Fn(&ResultRecord) -> String) -> Opt
 /// Each value with the rows that have it.
 fn listing(group: &Group<'_>, show: &dyn Fn(&ResultRecord) -> String) -> String {
     let mut values: Vec<(String, Vec<&str>)> = Vec::new();
-    for (row, record) in group.rows.iter().flat_map(|row| row.records.iter().map(move |record| (row, record))) {
+    for (row, record) in group.runs() {
         let value = show(record);
         let index = values.iter().position(|(other, _)| *other == value).unwrap_or_else(|| {
             values.push((value, Vec::new()));

@@ -189,12 +189,10 @@ pub(super) fn galleries(sources: &[&RunSource]) -> Result<Vec<Gallery>, FileErro
 /// The pictures that the runs of a comparison have drawn of what their models made, as far as there is `room` for their bytes.
 pub(super) fn made(comparison: &Comparison<'_>, room: &mut u64) -> Result<Vec<Gallery>, FileError> {
     let mut galleries = Vec::new();
-    for row in &comparison.group.rows {
-        for record in &row.records {
-            let Some(run) = row.source.folder.existing_run(&record.dataset, &record.attention, record.seed) else { continue };
-            let files = of_kind(listed(run.root())?, "png");
-            galleries.extend(gallery(format!("{}-seed{}", row.name, record.seed), "run", &files, room)?);
-        }
+    for (row, record) in comparison.group.runs() {
+        let Some(run) = row.source.folder_of(record) else { continue };
+        let files = of_kind(listed(run.root())?, "png");
+        galleries.extend(gallery(format!("{}-seed{}", row.name, record.seed), "run", &files, room)?);
     }
     Ok(galleries)
 }

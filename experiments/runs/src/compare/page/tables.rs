@@ -76,7 +76,7 @@ pub(super) fn runs(comparison: &Comparison<'_>, subject: &str, title: &str) -> T
         Some(None) => "undefined".to_owned(),
         None => "–".to_owned(),
     };
-    for (row, record) in comparison.group.rows.iter().flat_map(|row| row.records.iter().map(move |record| (row, record))) {
+    for (row, record) in comparison.group.runs() {
         let mut line = vec![row.name.clone(), record.seed.to_string(), grouped(record.steps)];
         line.extend(comparison.metrics.iter().map(|metric| score(record, metric)));
         let known = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
@@ -97,7 +97,7 @@ pub(super) fn provenance(comparisons: &[Comparison<'_>]) -> Table {
         ["run", "seed", "commit", "version", "machine", "build", "processor features", "data (SHA-256)", "configuration", "backend"];
     let mut texts = vec![heading.map(str::to_owned).to_vec()];
     for Comparison { group, .. } in comparisons {
-        for (row, record) in group.rows.iter().flat_map(|row| row.records.iter().map(move |record| (row, record))) {
+        for (row, record) in group.runs() {
             let [build, features] = provenance_in_words(record);
             texts.push(vec![
                 format!("{}, {}", group.title(), row.name),
