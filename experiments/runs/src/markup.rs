@@ -138,6 +138,14 @@ pub(crate) mod tests {
     /// A name with what each kind of text would take for something else.
     pub(crate) const HOSTILE: &str = "</script><img src=x>|../x\\input{a}$1$`b`**c**_d_[e](f)\n# g\u{1b}[31m&amp;";
 
+    /// Asserts that a text has all of these parts.
+    #[track_caller]
+    pub(crate) fn assert_holds(text: &str, parts: &[&str]) {
+        for part in parts {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+
     /// Asserts that a Markdown text that shows [`HOSTILE`] holds none of its markup.
     #[track_caller]
     pub(crate) fn assert_harmless(markdown: &str) {

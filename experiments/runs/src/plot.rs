@@ -270,6 +270,7 @@ fn short_number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::markup::tests::assert_holds;
 
     fn points(values: &[(f64, f64, f64, f64)]) -> Vec<CurvePoint> {
         values.iter().map(|&(x, y, low, high)| CurvePoint { x, y, low, high }).collect()
@@ -304,9 +305,7 @@ mod tests {
         assert_eq!(draw(std::slice::from_ref(&single)).matches("<polygon").count(), 0);
         let picture_of_both = draw(&[single, several]);
         assert_eq!(picture_of_both.matches("<polygon").count(), 1);
-        for part in ["a title", "steps", "loss"] {
-            assert!(picture_of_both.contains(part), "{part} is missing in {picture_of_both}");
-        }
+        assert_holds(&picture_of_both, &["a title", "steps", "loss"]);
         let list =
             picture((legend_width(["dot-product", "a"]), legend_height(2)), |area| legend(area, [(0, "dot-product"), (5, "a")])).unwrap();
         assert!(list.contains("dot-product") && list.matches("<polyline").count() == 2, "{list}");
@@ -335,9 +334,7 @@ mod tests {
         let drawn = picture((700, dots_height(rows.len())), |area| dots(area, &x, &rows)).unwrap();
         assert_eq!(drawn.matches("<circle").count(), 4);
         assert_eq!(drawn.matches("stroke-width=\"3\"").count(), 2, "{drawn}");
-        for part in ["BLEU", "dot-product", "&lt;none&gt;", "dense"] {
-            assert!(drawn.contains(part), "{part} is missing in {drawn}");
-        }
+        assert_holds(&drawn, &["BLEU", "dot-product", "&lt;none&gt;", "dense"]);
         let height = |name: &str| {
             let text = drawn.split("<text").find(|text| text.contains(name)).unwrap();
             text.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().parse::<f64>().unwrap()

@@ -235,10 +235,11 @@ pub const FEED_FORWARD_WIDTH: &str = "feed-forward width";
 pub const STEPS_PER_SECOND: &str = "steps per second";
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn record(attention: &str, seed: u64, bleu: f64) -> ResultRecord {
+    /// A run of the experiment `mt` on the data set `invented`.
+    pub(crate) fn record(attention: &str, seed: u64, bleu: f64) -> ResultRecord {
         let mut record = ResultRecord {
             experiment: "mt".into(),
             dataset: "invented".into(),

@@ -200,18 +200,7 @@ mod tests {
     use crate::record::Budget;
 
     fn record(attention: &str, seed: u64, bleu: f64, finished_ms: Option<u64>) -> ResultRecord {
-        let mut record = ResultRecord {
-            experiment: "mt".into(),
-            dataset: "invented".into(),
-            attention: attention.into(),
-            backend: "flex".into(),
-            seed,
-            configuration: "c1".into(),
-            finished_ms,
-            ..Default::default()
-        };
-        record.score("bleu", bleu);
-        record
+        ResultRecord { finished_ms, ..crate::record::tests::record(attention, seed, bleu) }
     }
 
     fn finish(folder: &RunFolder, record: &ResultRecord) {

@@ -157,6 +157,7 @@ mod tests {
     use super::super::group::tests::{record, source_at};
     use super::super::runs::RunSource;
     use super::*;
+    use crate::markup::tests::assert_holds;
     use crate::record::ResultRecord;
     use crate::run_folder::RunFolder;
     use crate::trivial::TrivialBaseline;
@@ -186,9 +187,7 @@ mod tests {
             assert_eq!(curves.without_log, ["silent"]);
             for against in Against::ALL {
                 let picture = curves.draw(against).unwrap().unwrap();
-                for part in ["mt: invented", "training loss", "perplexity", "dense", "gaussian", against.name()] {
-                    assert!(picture.contains(part), "{part} is missing in {picture}");
-                }
+                assert_holds(&picture, &["mt: invented", "training loss", "perplexity", "dense", "gaussian", against.name()]);
                 assert_eq!(picture.matches("<polygon").count(), 2, "a band of loss and one of perplexity");
                 assert!(!picture.contains("silent"), "what has no curve is not listed");
                 assert!(!picture.contains("f1"), "what is undefined everywhere has no frame");

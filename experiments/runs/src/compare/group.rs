@@ -206,11 +206,7 @@ pub(super) mod tests {
     /// A record of the experiment `mt` on the data set `invented`.
     pub(crate) fn record(attention: &str, seed: u64, scores: &[(&str, f64)]) -> ResultRecord {
         let mut record = ResultRecord {
-            experiment: "mt".into(),
-            dataset: "invented".into(),
-            attention: attention.into(),
-            backend: "flex".into(),
-            seed,
+            metrics: Default::default(),
             parameters: 1_234_567,
             tokens_per_second: Some(1000.0),
             peak_memory_bytes: Some(400 << 20),
@@ -218,7 +214,7 @@ pub(super) mod tests {
             version: "0.1.0".into(),
             data_sha256: "feed".into(),
             configuration: "0123456789abcdef".into(),
-            ..Default::default()
+            ..crate::record::tests::record(attention, seed, 0.0)
         };
         scores.iter().for_each(|(name, value)| record.score(name, *value));
         record.columns = known().into_iter().filter(|column| record.metrics.contains_key(&column.name)).collect();

@@ -213,7 +213,7 @@ mod tests {
     use super::super::group::tests::{record, source};
     use super::super::table::tests::{comparison, runs};
     use super::*;
-    use crate::markup::tests::{HOSTILE, assert_harmless};
+    use crate::markup::tests::{HOSTILE, assert_harmless, assert_holds};
 
     #[test]
     fn the_terminal_table_is_aligned_and_followed_by_how_to_read_it() {
@@ -223,10 +223,10 @@ mod tests {
         assert_eq!(lines[0], "mt: invented");
         let widths: Vec<usize> = lines[2..7].iter().map(|line| line.chars().count()).collect();
         assert!(widths.iter().all(|width| *width == widths[0]), "{text}");
-        for part in ["30.00 *", "0.008 †", "one seed: no test", "Differences from dot-product", "† marks p < 0.05", "Not shown: news/BLEU"]
-        {
-            assert!(text.contains(part), "{part} is missing in\n{text}");
-        }
+        assert_holds(
+            &text,
+            &["30.00 *", "0.008 †", "one seed: no test", "Differences from dot-product", "† marks p < 0.05", "Not shown: news/BLEU"],
+        );
     }
 
     #[test]
@@ -256,9 +256,10 @@ mod tests {
         assert_eq!(latex_text("1 ± 2 <0.001 † ↑ –"), "1 $\\pm$ 2 $<$0.001 \\dag{} $\\uparrow$ --");
         let sources = runs();
         let text = latex(&[comparison(&sources, &[])]);
-        for part in ["\\begin{tabular}{lrrrrrrrrrr}", "accuracy (\\%) $\\uparrow$", "\\textbf{30.00}", "0.008 \\dag{}", "\\bottomrule"] {
-            assert!(text.contains(part), "{part} is missing in\n{text}");
-        }
+        assert_holds(
+            &text,
+            &["\\begin{tabular}{lrrrrrrrrrr}", "accuracy (\\%) $\\uparrow$", "\\textbf{30.00}", "0.008 \\dag{}", "\\bottomrule"],
+        );
         assert_eq!(text.matches("\\begin{table}").count(), text.matches("\\end{table}").count());
         let body = text.split("\\midrule").nth(1).unwrap().split("\\bottomrule").next().unwrap();
         assert!(body.trim().lines().all(|line| line.matches(" & ").count() == 10 && line.ends_with("\\\\")), "{body}");

@@ -8,11 +8,6 @@ use crate::record::Budget;
 
 fn record(attention: &str, seed: u64, bleu: f64, perplexity: f64) -> ResultRecord {
     let mut record = ResultRecord {
-        experiment: "mt".into(),
-        dataset: "invented".into(),
-        attention: attention.into(),
-        backend: "flex".into(),
-        seed,
         parameters: 1_234_567,
         tokens_per_second: Some(12_345.6),
         peak_memory_bytes: Some(400 << 20),
@@ -23,10 +18,9 @@ fn record(attention: &str, seed: u64, bleu: f64, perplexity: f64) -> ResultRecor
         machine: Machine { cpu: "Some CPU".into(), cores: 2, os: "linux x86_64".into() },
         configuration: "0123456789abcdef".into(),
         budget: Budget { steps: Some(1500), minutes: None },
-        ..Default::default()
+        ..crate::record::tests::record(attention, seed, bleu)
     };
     record.signatures.insert("bleu".into(), "nrefs:1|tok:13a".into());
-    record.score("bleu", bleu);
     record.score("perplexity", perplexity);
     record
 }

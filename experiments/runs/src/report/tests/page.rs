@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest, Sha256};
 
 use super::*;
-use crate::markup::tests::HOSTILE;
+use crate::markup::tests::{HOSTILE, assert_holds};
 use crate::published::PublishedNumber;
 
 const PICTURE: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\"><script>alert(1)</script></svg>";
@@ -40,13 +40,6 @@ fn folder(root: &Path, records: &[ResultRecord]) -> RunFolder {
 fn page(records: &[ResultRecord]) -> String {
     let place = tempfile::tempdir().unwrap();
     report(records).html(&folder(place.path(), records)).unwrap()
-}
-
-#[track_caller]
-fn assert_holds(page: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(page.contains(part), "{part} is missing in\n{page}");
-    }
 }
 
 #[test]
