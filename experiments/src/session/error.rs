@@ -15,7 +15,7 @@ use heedful_runs::record::RecordError;
 use heedful_runs::run_folder::RunFolderError;
 use heedful_runs::settings::SettingsError;
 
-use crate::train::RankError;
+use crate::train::{RankError, TrainingError};
 
 /// The reason why an experiment ended early.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +66,12 @@ impl ExperimentError {
 
 impl From<RankError> for ExperimentError {
     fn from(error: RankError) -> Self {
+        if error.is_usage() { Self::usage(error) } else { Self::failure(error) }
+    }
+}
+
+impl From<TrainingError> for ExperimentError {
+    fn from(error: TrainingError) -> Self {
         if error.is_usage() { Self::usage(error) } else { Self::failure(error) }
     }
 }

@@ -16,7 +16,7 @@ use crate::session::error::{ExperimentError, print_line};
 use crate::session::experiment::definition::{Candidate, Experiment, Setup};
 use crate::session::footprint;
 use crate::session::jobs::Shard;
-use crate::train::{ParameterCount, Task, Trainer, TrainingError, Watcher};
+use crate::train::{ParameterCount, Task, Trainer, Watcher};
 use heedful_runs::markup::columns;
 
 /// What a plan whose device failed is told.
@@ -113,11 +113,8 @@ impl<E: Experiment> Plan<'_, E> {
         let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
         let parameters = ParameterCount::of(&task.without_training_parts(model.clone())).trainable as u64;
         let folder = tempfile::tempdir().map_err(ExperimentError::failure)?;
-        let timed = Trainer::new(&task, training, folder.path(), "", key).watcher(Watcher::Nobody).seconds_per_step(model);
-        let seconds_per_step = timed.map_err(|error: TrainingError| match error.is_usage() {
-            true => ExperimentError::usage(error),
-            false => ExperimentError::failure(error),
-        })?;
+        let trainer = Trainer::new(&task, training, folder.path(), "", key).watcher(Watcher::Nobody);
+        let seconds_per_step = trainer.seconds_per_step(model)?;
         let whole = seconds_per_step * training.steps as f64;
         let of_attempt = training.minutes.map_or(whole, |minutes| whole.min(60.0 * minutes));
         // The trials of a candidate are done once for all its seeds.

@@ -144,8 +144,7 @@ pub(super) fn follow<E: Experiment>(
         match trainer.interrupt(interrupt.clone()).ranks(ranks).follow(model) {
             // All ranks have this error, and the first one knows what becomes of it.
             Ok(()) | Err(TrainingError::NonFinite { .. }) => {}
-            Err(error) if error.is_usage() => return Err(ExperimentError::usage(error)),
-            Err(error) => return Err(ExperimentError::failure(error)),
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -321,8 +321,7 @@ impl<'a, E: Experiment> Session<'a, E> {
                         sweep.diverged(training.learning_rate, *wall_seconds, *disturbed);
                         failure = Some(error);
                     }
-                    _ if error.is_usage() => return Err(ExperimentError::usage(error)),
-                    _ => return Err(ExperimentError::failure(error)),
+                    _ => return Err(error.into()),
                 },
             }
         }

@@ -112,28 +112,30 @@ impl<M> Sweep<M> {
             Some(_) => format!(
                 "{count} learning rates were tried and the best by {} on the development set was kept ({})",
                 self.selection.metric,
-                self.told()
+                told(&self.tried)
             ),
-            None => format!("{count} learning rates were tried and none was kept ({})", self.told()),
+            None => format!("{count} learning rates were tried and none was kept ({})", told(&self.tried)),
         });
-    }
-
-    /// The rates and their scores.
-    fn told(&self) -> String {
-        let told = |(rate, score): &(f64, Option<f64>)| match score {
-            Some(score) => format!("{rate}: {score:.4}"),
-            None => format!("{rate}: diverged"),
-        };
-        self.tried.iter().map(told).collect::<Vec<_>>().join(", ")
     }
 
     /// The failure of a run of which no training was finished: with several rates, which were tried and what all took, before how the last of them ended.
     pub(super) fn failure(&self, last: &TrainingError) -> String {
         match self.tried.len() {
             1 => last.to_string(),
-            count => format!("{count} learning rates were tried in {:.1} s ({}); the last one: {last}", self.wall_seconds, self.told()),
+            count => {
+                format!("{count} learning rates were tried in {:.1} s ({}); the last one: {last}", self.wall_seconds, told(&self.tried))
+            }
         }
     }
+}
+
+/// Learning rates and their scores, in words.
+pub(super) fn told(tried: &[(f64, Option<f64>)]) -> String {
+    let told = |(rate, score): &(f64, Option<f64>)| match score {
+        Some(score) => format!("{rate}: {score:.4}"),
+        None => format!("{rate}: diverged"),
+    };
+    tried.iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
 /// Moves what the best training has left to the place of a run that tries no rates.

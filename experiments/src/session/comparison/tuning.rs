@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::runs::Run;
 use super::session::Session;
-use super::sweep::Sweep;
+use super::sweep::{self, Sweep};
 use crate::session::error::ExperimentError;
 use crate::session::experiment::definition::{Candidate, Experiment, Setup};
 use crate::train::{Outcome, Selection, Task, Trainer, TrainingError, Tuning, is_inside};
@@ -85,13 +85,9 @@ impl Tuned {
 
 impl std::fmt::Display for Tuned {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut trials = self.trials.clone();
-        trials.sort_by(|one, other| one.learning_rate.total_cmp(&other.learning_rate));
-        let told = trials.iter().map(|Trial { learning_rate, score }| match score {
-            Some(score) => format!("{learning_rate}: {score:.4}"),
-            None => format!("{learning_rate}: diverged"),
-        });
-        let told = told.collect::<Vec<_>>().join(", ");
+        let mut trials: Vec<_> = self.trials.iter().map(|trial| (trial.learning_rate, trial.score)).collect();
+        trials.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let told = sweep::told(&trials);
         let (count, steps, seed, metric) = (trials.len(), self.steps, self.seed, &self.metric);
         write!(f, "{count} learning rates were tried for {steps} steps with seed {seed} ({told})")?;
         match self.best {
@@ -151,8 +147,7 @@ impl<E: Experiment> Session<'_, E> {
                     Err(TrainingError::NonFinite { wall_seconds, disturbed, .. }) => {
                         sweep.diverged(learning_rate, wall_seconds, disturbed);
                     }
-                    Err(error) if error.is_usage() => return Err(ExperimentError::usage(error)),
-                    Err(error) => return Err(ExperimentError::failure(error)),
+                    Err(error) => return Err(error.into()),
                 }
             }
             let rates: Vec<f64> = sweep.tried().iter().map(|(rate, _)| *rate).collect();
