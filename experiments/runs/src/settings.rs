@@ -216,6 +216,14 @@ impl<T: Configuration> Settings<T> {
         Self::laid(Table::new(), file.transpose()?, assignments)
     }
 
+    /// Without a file, with these texts of `--set`.
+    ///
+    /// # Errors
+    /// [`SettingsError`] for a text that is no assignment, and as for [`read`](Self::read).
+    pub fn set(texts: &[&str]) -> Result<Self, SettingsError> {
+        Self::read(None, texts.iter().map(|text| Assignment::parse(text)).collect::<Result<_, _>>()?)
+    }
+
     /// The same file and assignments over defaults that `base`, in TOML, changes, besides what changed them before.
     ///
     /// # Errors
@@ -520,11 +528,11 @@ mod tests {
     }
 
     fn set(texts: &[&str]) -> Experiment {
-        Settings::read(None, assignments(texts)).unwrap().value
+        Settings::set(texts).unwrap().value
     }
 
     fn set_error(texts: &[&str]) -> String {
-        let error = Settings::<Experiment>::read(None, assignments(texts)).unwrap_err();
+        let error = Settings::<Experiment>::set(texts).unwrap_err();
         assert!(error.is_usage());
         error.to_string()
     }
@@ -564,7 +572,7 @@ mod tests {
     #[test]
     fn tables_that_are_given_as_a_whole_count_field_by_field() {
         let texts = ["training={steps=7}", "training={learning_rate=2, schedule={kind='constant'}}"];
-        let settings = Settings::<Experiment>::read(None, assignments(&texts)).unwrap();
+        let settings = Settings::<Experiment>::set(&texts).unwrap();
         let Training { steps, learning_rate, schedule, .. } = &settings.value.training;
         assert_eq!((*steps, *learning_rate, schedule), (7, 2.0, &Schedule::Constant));
         let paths: Vec<_> = settings.assigned().map(|path| path.join(".")).collect();

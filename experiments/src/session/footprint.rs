@@ -409,7 +409,6 @@ pub(crate) fn amount(bytes: u128) -> String {
 #[cfg(test)]
 mod tests {
     use heedful_random::RandomKey;
-    use heedful_runs::settings::Assignment;
 
     use super::*;
     use crate::session::experiment::definition::Setup;
@@ -419,8 +418,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     pub(super) fn settings(assignments: &[&str]) -> Settings<LanguageConfig> {
-        let assignments = assignments.iter().map(|text| Assignment::parse(text).unwrap()).collect();
-        Settings::read(None, assignments).unwrap()
+        Settings::set(assignments).unwrap()
     }
 
     pub(super) fn attention(name: &str) -> Attention {

@@ -83,9 +83,7 @@ mod tests {
     /// The configuration and attention of the model that a command names, or why there is none.
     fn of<E: Experiment>(name: &str, options: &[&str]) -> Result<(Config<E>, Attention), String> {
         let named = format!("run.models=[{{name='{name}'}}]");
-        let texts = ["run.attention=[]", &named].into_iter().chain(options.iter().copied());
-        let assignments = texts.map(|text| Assignment::parse(text).unwrap()).collect();
-        let mut settings = Settings::<Config<E>>::read(None, assignments).unwrap();
+        let mut settings = Settings::<Config<E>>::set(&[&["run.attention=[]", &named], options].concat()).unwrap();
         let candidates = candidates::<E>(&mut settings, Memory::of_finished()).map_err(|error| error.to_string())?;
         let [candidate] = &candidates[..] else { panic!("{name}: {} candidates", candidates.len()) };
         assert_eq!(candidate.attention.name, name);
@@ -199,9 +197,8 @@ mod tests {
 
     #[test]
     fn what_a_command_writes_down_of_a_preset_repeats_it() {
-        let named =
-            vec![Assignment::parse("run.attention=[]").unwrap(), Assignment::parse("run.models=[{name='synthesizer-base-tiny'}]").unwrap()];
-        let mut settings = Settings::<Config<Translation>>::read(None, named).unwrap();
+        let mut settings =
+            Settings::<Config<Translation>>::set(&["run.attention=[]", "run.models=[{name='synthesizer-base-tiny'}]"]).unwrap();
         let first = candidates::<Translation>(&mut settings, Memory::of_finished()).unwrap();
         let written = settings::complete(&settings.value).unwrap();
         let again = written.iter().map(|(field, value)| Assignment::option("--config", field, value.clone())).collect();

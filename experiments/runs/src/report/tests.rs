@@ -212,7 +212,7 @@ fn a_bar_in_a_name_does_not_break_the_table() {
 fn configuration_results_and_report_of_an_experiment_work_together() {
     use crate::results::{Results, RunOrder, write_result};
     use crate::run_folder::RUN_TABLES;
-    use crate::settings::{Assignment, Settings, digest};
+    use crate::settings::{Settings, digest};
     use std::collections::BTreeMap;
 
     #[derive(Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -231,8 +231,7 @@ fn configuration_results_and_report_of_an_experiment_work_together() {
 
     fn run(root: &Path, seeds: u64, steps: u64, resume: bool) -> Result<usize, ProgramError> {
         let given = ["run.attention=[\"dot-product\"]".to_string(), format!("run.seeds={seeds}"), format!("training.steps={steps}")];
-        let given = given.iter().map(|text| Assignment::parse(text)).collect::<Result<Vec<_>, _>>()?;
-        let settings = Settings::<Configuration>::read(None, given)?;
+        let settings = Settings::<Configuration>::set(&given.each_ref().map(String::as_str))?;
         let folder = RunFolder::open(root, &settings.value, resume, |_, _| {})?;
         folder.choose_runs(&settings.value)?;
         let configuration = digest(&settings.value, &RUN_TABLES)?;

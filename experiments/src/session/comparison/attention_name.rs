@@ -164,7 +164,7 @@ mod tests {
     use heedful_attention::mechanisms::linformer::LinformerConfig;
     use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
     use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
-    use heedful_runs::settings::{Assignment, Settings};
+    use heedful_runs::settings::Settings;
 
     use super::*;
     use crate::tasks::image::SuperResolution;
@@ -172,8 +172,7 @@ mod tests {
     use crate::tasks::translation::Translation;
 
     fn of<E: Experiment>(names: &[&str], options: &[&str]) -> Vec<Attention> {
-        let assignments = options.iter().map(|text| Assignment::parse(text).unwrap()).collect();
-        let config = Settings::read(None, assignments).unwrap().value;
+        let config = Settings::set(options).unwrap().value;
         names.iter().map(|name| attention::<E>(&config, name).unwrap()).collect()
     }
 

@@ -282,7 +282,7 @@ pub(super) fn twins<E: Experiment>(candidates: &[Candidate<E>], datasets: &[E::D
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind};
     use heedful_models::parts::residual::NormOrder;
 
@@ -295,11 +295,11 @@ mod tests {
     use crate::tasks::swap::Swap;
     use crate::tasks::translation::Translation;
 
-    fn of<E: Experiment>(names: &[&str], options: &[&str]) -> (Settings<Config<E>>, Vec<Candidate<E>>) {
+    /// The candidates of a command with these attentions and options.
+    pub(crate) fn of<E: Experiment>(names: &[&str], options: &[&str]) -> (Settings<Config<E>>, Vec<Candidate<E>>) {
         let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
         let attention = format!("run.attention=[{}]", names.join(", "));
-        let assignments = options.iter().chain([&attention.as_str()]).map(|text| Assignment::parse(text).unwrap()).collect();
-        let mut settings = Settings::read(None, assignments).unwrap();
+        let mut settings = Settings::set(&[options, &[attention.as_str()]].concat()).unwrap();
         let candidates = candidates::<E>(&mut settings, Memory::here()).unwrap();
         (settings, candidates)
     }
@@ -343,8 +343,8 @@ mod tests {
     fn fields_that_each_model_sets_itself_are_refused() {
         let of = |models: &[&str], attention: &str, option: &str| {
             let models = format!("run.models=[{}]", models.join(", "));
-            let options = [&models, &format!("run.attention={attention}"), option].map(|text| Assignment::parse(text).unwrap());
-            check_overridden::<Language>(&Settings::read(None, options.into()).unwrap()).map_err(|error| error.to_string())
+            let settings = Settings::set(&[&models, &format!("run.attention={attention}"), option]).unwrap();
+            check_overridden::<Language>(&settings).map_err(|error| error.to_string())
         };
         let own = "{name='a', attention='uniform', set={training={steps=7}}}";
         let error = of(&[own, &own.replace("'a'", "'b'")], "[]", "training.steps=50").unwrap_err();
@@ -362,7 +362,7 @@ mod tests {
     fn options_of_a_mechanism_stay_when_its_kind_changes() {
         let models = "run.models=[{name='a', attention='adaptive-span', set={mechanisms={adaptive-span={kind='dynamic'}}}}]";
         let options = [models, "run.attention=[]", "mechanisms.adaptive-span={max_span=64, kind='fixed', initial=0.5}"];
-        let mut settings = Settings::read(None, options.map(|text| Assignment::parse(text).unwrap()).into()).unwrap();
+        let mut settings = Settings::set(&options).unwrap();
         let candidate = candidates::<Language>(&mut settings, Memory::here()).unwrap().pop().unwrap();
         let expected = AdaptiveSpanConfig::default().with_kind(SpanKind::Dynamic).with_max_span(64).with_initial(0.5);
         assert_eq!(candidate.attention.layout.decoder.at(0).get::<AdaptiveSpanConfig>(), Some(&expected));
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn what_a_known_model_sets_stands_above_its_own_fields() {
         let of = |models: &str| {
-            let mut settings = Settings::read(None, vec![Assignment::parse(&format!("run.models=[{models}]")).unwrap()]).unwrap();
+            let mut settings = Settings::set(&[&format!("run.models=[{models}]")]).unwrap();
             candidates::<Language>(&mut settings, Memory::here()).map(|mut candidates| candidates.pop().unwrap())
         };
         let known = of("{name='transformer-xl'}").unwrap();

@@ -331,20 +331,13 @@ fn options(mechanism: &AnyMechanism) -> Map<String, Value> {
 mod tests {
     mod equal_candidates;
 
-    use heedful_runs::settings::{Assignment, Settings};
-
     use super::*;
-    use crate::session::comparison::candidate::{candidates, twins};
-    use crate::session::footprint::Memory;
+    use crate::session::comparison::candidate::{self, twins};
     use crate::tasks::language::Language;
     use crate::tasks::translation::Translation;
 
     fn of<E: Experiment>(names: &[&str], options: &[&str]) -> (Vec<Candidate<E>>, Vec<E::Data>) {
-        let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
-        let attention = format!("run.attention=[{}]", names.join(", "));
-        let assignments = options.iter().chain([&attention.as_str()]).map(|text| Assignment::parse(text).unwrap()).collect();
-        let mut settings = Settings::read(None, assignments).unwrap();
-        let candidates = candidates::<E>(&mut settings, Memory::here()).unwrap();
+        let (settings, candidates) = candidate::tests::of::<E>(names, options);
         (candidates, E::open(&settings.value).unwrap())
     }
 

@@ -75,8 +75,6 @@ fn parameters<E: Experiment>(candidate: &Candidate<E>, dataset: &E::Data, d_ff: 
 
 #[cfg(test)]
 mod tests {
-    use heedful_runs::settings::Assignment;
-
     use super::*;
     use crate::session::comparison::candidates;
     use crate::session::footprint::Memory;
@@ -92,8 +90,7 @@ mod tests {
             "data.context=8",
             "data.stride=8",
         ];
-        let given = sizes.iter().chain(options).map(|text| Assignment::parse(text).unwrap()).collect();
-        let mut settings = Settings::<Config<Language>>::read(None, given).unwrap();
+        let mut settings = Settings::<Config<Language>>::set(&[&sizes, options].concat()).unwrap();
         let mut candidates = candidates::<Language>(&mut settings, Memory::here()).unwrap();
         let datasets = Language::open(&settings.value).unwrap();
         match_parameters(&settings, &mut candidates, &datasets)?;

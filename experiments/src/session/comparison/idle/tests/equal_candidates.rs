@@ -85,11 +85,7 @@ fn outputs(places: &Places, d_model: usize) -> Vec<f32> {
 
 /// Adds the pairs of mechanisms of an experiment that give the same.
 fn equal<E: Experiment>(found: &mut BTreeSet<(String, String)>) {
-    let settings = |name: &str| {
-        let given = Assignment::parse(&format!("run.attention=['{name}']")).unwrap();
-        let models = Assignment::parse("run.models=[]").unwrap();
-        Settings::read(None, vec![given, models]).unwrap()
-    };
+    let settings = |name: &str| Settings::set(&[&format!("run.attention=['{name}']"), "run.models=[]"]).unwrap();
     let datasets = E::open(&settings(&AnyMechanism::default().name()).value).unwrap();
     let mut computed: Vec<(String, Vec<f32>, bool)> = Vec::new();
     for mechanism in AnyMechanism::all() {
