@@ -9,7 +9,7 @@ use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention as _, AttentionInput};
 use heedful_attention::tensors::read::read;
-use heedful_runs::settings::{Assignment, Settings};
+use heedful_runs::settings::Settings;
 use rand::RngExt;
 
 use super::*;
