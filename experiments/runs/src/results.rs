@@ -307,7 +307,7 @@ mod tests {
         // Another process, which knew of one run only, writes last.
         fs::write(folder.results(), serde_json::to_string(&[&other]).unwrap()).unwrap();
         finish(&folder, &third);
-        assert_eq!(derive(), [other, one, third]);
+        assert_eq!(derive(), [one, other, third]);
     }
 
     #[test]
