@@ -130,23 +130,17 @@ pub struct CurvePoint {
     pub high: f64,
 }
 
-/// Draws curves in a frame with two axes, below a title if there is one.
+/// Draws curves in a frame with two axes, below a title if there is one, and in grey a line through the places of `front`.
 ///
 /// # Errors
 /// Those of the drawing library.
-pub fn curves(area: &Area<'_>, title: Option<&str>, x: &Axis, y: &Axis, curves: &[Curve]) -> Result<(), PlotError> {
-    scaled(area, title, (x, y), curves, &[])
-}
-
-/// Draws curves as [`curves`] does, and in grey a line through the places of `front`.
-///
-/// # Errors
-/// Those of the drawing library.
-pub fn curves_with_front(area: &Area<'_>, x: &Axis, y: &Axis, curves: &[Curve], front: &[(f64, f64)]) -> Result<(), PlotError> {
-    scaled(area, None, (x, y), curves, front)
-}
-
-fn scaled(area: &Area<'_>, title: Option<&str>, (x, y): (&Axis, &Axis), curves: &[Curve], front: &[(f64, f64)]) -> Result<(), PlotError> {
+pub fn curves(
+    area: &Area<'_>,
+    title: Option<&str>,
+    (x, y): (&Axis, &Axis),
+    curves: &[Curve],
+    front: &[(f64, f64)],
+) -> Result<(), PlotError> {
     // Powers of two where those of ten are too few to read a place from.
     let logarithmic = |axis: &Axis| {
         let base = if axis.high < 1000.0 * axis.low { 2.0 } else { 10.0 };
@@ -301,7 +295,7 @@ mod tests {
         let single = Curve { colour: 0, points: points(&[(0.0, 3.0, 3.0, 3.0), (10.0, 1.0, 1.0, 1.0)]), dashed: false };
         let several = Curve { colour: 1, points: points(&[(0.0, 3.0, 2.0, 4.0), (10.0, 1.0, 0.5, 1.5)]), dashed: false };
         let axes = (Axis::over("steps", [0.0, 10.0]).unwrap(), Axis::over("loss", [0.5, 4.0]).unwrap().with_margin());
-        let draw = |all: &[Curve]| picture((400, 300), |area| curves(area, Some("a title"), &axes.0, &axes.1, all)).unwrap();
+        let draw = |all: &[Curve]| picture((400, 300), |area| curves(area, Some("a title"), (&axes.0, &axes.1), all, &[])).unwrap();
         assert_eq!(draw(std::slice::from_ref(&single)).matches("<polygon").count(), 0);
         let picture_of_both = draw(&[single, several]);
         assert_eq!(picture_of_both.matches("<polygon").count(), 1);
@@ -318,7 +312,7 @@ mod tests {
         let axis = |name: &str, of: fn(&Curve) -> f64| Axis::over(name, all.iter().map(of)).unwrap().with_margin();
         let (x, y) = (axis("bytes", |curve| curve.points[0].x), axis("accuracy", |curve| curve.points[0].y));
         assert!(x.logarithmic && y.logarithmic);
-        let draw = |front: &[(f64, f64)]| picture((400, 300), |area| curves_with_front(area, &x, &y, &all, front)).unwrap();
+        let draw = |front: &[(f64, f64)]| picture((400, 300), |area| curves(area, None, (&x, &y), &all, front)).unwrap();
         let with = draw(&[(10.0, 1.0), (1000.0, 90.0)]);
         assert!(with.contains("#969696") && !draw(&[(10.0, 1.0)]).contains("#969696"), "{with}");
         let places: Vec<f64> = with.split("<circle cx=\"").skip(1).map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect();

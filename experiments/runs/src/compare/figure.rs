@@ -101,7 +101,7 @@ impl<'l> Curves<'l> {
             let (left, right) = area.split_horizontally(WIDTH);
             for (index, frame) in frames.iter().enumerate() {
                 let place = left.clone().shrink((0, HEIGHT as i32 * index as i32), (WIDTH, HEIGHT));
-                plot::curves(&place, (index == 0).then_some(self.title.as_str()), &x, &frame.y, &frame.curves)?;
+                plot::curves(&place, (index == 0).then_some(self.title.as_str()), (&x, &frame.y), &frame.curves, &[])?;
             }
             plot::legend(&right, named())
         })?;

@@ -184,17 +184,9 @@ impl<'a, E: Experiment> Runs<'a, E> {
         Ok(true)
     }
 
-    /// Brings `results.json` up to date, also with the runs that other commands have finished; the reports too, unless they were drawn not long ago.
-    pub(super) fn derive(&self) -> Result<(), ExperimentError> {
-        self.bring_up_to_date(false)
-    }
-
-    /// Brings `results.json` and the reports up to date.
-    pub(super) fn draw(&self) -> Result<(), ExperimentError> {
-        self.bring_up_to_date(true)
-    }
-
-    fn bring_up_to_date(&self, is_end: bool) -> Result<(), ExperimentError> {
+    /// Brings `results.json` up to date, also with the runs that other commands have finished. So are the reports at the end of a command, and before it unless they
+    /// were drawn not long ago.
+    pub(super) fn derive(&self, is_end: bool) -> Result<(), ExperimentError> {
         let order = RunOrder {
             datasets: self.datasets.iter().map(|data| E::card(data).name).collect(),
             candidates: self.candidates.iter().map(|candidate| candidate.attention.name.clone()).collect(),
@@ -231,7 +223,7 @@ impl<'a, E: Experiment> Runs<'a, E> {
     pub(super) fn merge(&self) -> Result<Completion, ExperimentError> {
         let runs = self.all()?;
         self.complete_trivial_baselines(&Interrupt::new())?;
-        self.draw()?;
+        self.derive(true)?;
         self.show()?;
         let mut missing = Vec::new();
         for run in &runs {
@@ -257,7 +249,7 @@ pub(super) struct ReportAtEnd<'a, E: Experiment>(pub(super) &'a Runs<'a, E>);
 impl<E: Experiment> Drop for ReportAtEnd<'_, E> {
     fn drop(&mut self) {
         let is_behind = self.0.finished().is_behind;
-        if let (true, Err(error)) = (is_behind, self.0.draw()) {
+        if is_behind && let Err(error) = self.0.derive(true) {
             tracing::warn!("the report lacks runs: {error}");
         }
     }

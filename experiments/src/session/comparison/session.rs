@@ -107,7 +107,7 @@ impl<'a, E: Experiment> Session<'a, E> {
                 "{finished_before} runs in {out} were finished by an earlier command and not repeated; give another --out to repeat them"
             );
         }
-        self.runs.draw()?;
+        self.runs.derive(true)?;
         if self.is_shown {
             self.runs.show()?;
         }
@@ -144,7 +144,7 @@ impl<'a, E: Experiment> Session<'a, E> {
                 RunEnd::Finished | RunEnd::Interrupted => {}
             }
             if matches!(end, RunEnd::Finished) {
-                self.runs.derive()?;
+                self.runs.derive(false)?;
             }
             others.done();
             Ok(if matches!(end, RunEnd::Interrupted) { ControlFlow::Break(end) } else { ControlFlow::Continue(end) })

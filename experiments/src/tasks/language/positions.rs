@@ -72,7 +72,7 @@ impl PositionLosses {
             return Ok(None);
         }
         let curve = Curve { colour: 0, points, dashed: false };
-        let drawn = picture((760, 420), |area| curves(area, Some("Loss by position"), &x, &y.with_margin(), &[curve]));
+        let drawn = picture((760, 420), |area| curves(area, Some("Loss by position"), (&x, &y.with_margin()), &[curve], &[]));
         drawn.map(Some).map_err(|error: PlotError| error.to_string())
     }
 }

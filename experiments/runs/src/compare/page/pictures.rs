@@ -136,7 +136,7 @@ pub(super) fn costs(comparison: &Comparison<'_>) -> Result<Vec<Figure>, ProgramE
         let size = (width, HEIGHT.max(plot::legend_height(curves.len())));
         figures.push(Figure::drawn(format!("{} against {cost}", metric.label), text, size, |area| {
             let (left, right) = area.split_horizontally(WIDTH);
-            plot::curves_with_front(&left, &x, &y, &curves, &front)?;
+            plot::curves(&left, None, (&x, &y), &curves, &front)?;
             plot::legend(&right, shown())
         })?);
     }

@@ -120,7 +120,7 @@ fn attempt<E: Experiment>(options: &CommonOptions) -> End {
                 _ => return Err(ExperimentError::failure("a run did not finish")),
             }
         }
-        session.runs.draw()?;
+        session.runs.derive(true)?;
         Ok(session.runs.records())
     };
     match done() {
