@@ -17,9 +17,13 @@ mod tokeniser;
 use std::collections::HashMap;
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign};
+use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
+
+use super::TextMetric;
+use super::clipped::{counts, take};
+use super::text_metric::each_example;
 
 pub use tokeniser::Tokeniser;
 
@@ -59,7 +63,7 @@ impl Smoothing {
 ///
 /// # Example
 /// ```
-/// use heedful_metrics::Bleu;
+/// use heedful_metrics::{Bleu, TextMetric};
 ///
 /// let bleu = Bleu::default();
 /// let score = bleu.corpus_score(&["The cat sat on the mat."], &[["The cat sat on a mat."]]);
@@ -111,50 +115,16 @@ impl Bleu {
         for order in 1..=MAX_ORDER {
             let mut available: HashMap<&[String], u64> = HashMap::new();
             for reference in &references {
-                let mut seen: HashMap<&[String], u64> = HashMap::new();
-                for ngram in reference.windows(order) {
-                    let count = seen.entry(ngram).or_default();
-                    *count += 1;
+                for (ngram, count) in counts(reference.windows(order)) {
                     let most = available.entry(ngram).or_default();
-                    *most = (*most).max(*count);
+                    *most = (*most).max(count);
                 }
             }
-            for ngram in hypothesis.windows(order) {
-                statistics.totals[order - 1] += 1;
-                if let Some(left) = available.get_mut(ngram).filter(|left| **left > 0) {
-                    *left -= 1;
-                    statistics.counts[order - 1] += 1;
-                }
-            }
+            let ngrams = hypothesis.windows(order);
+            statistics.totals[order - 1] = ngrams.len() as u64;
+            statistics.counts[order - 1] = ngrams.filter(|&ngram| take(&mut available, ngram)).count() as u64;
         }
         statistics
-    }
-
-    /// The sufficient statistics of each sentence of a corpus; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// Note that sacreBLEU wants the references the other way round, as one list of sentences per reference.
-    ///
-    /// # Panics
-    /// If there are no hypotheses, if the two slices differ in length, or if a sentence has no reference.
-    pub fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(
-        &self,
-        hypotheses: &[H],
-        references: &[S],
-    ) -> Vec<BleuStatistics> {
-        super::assert_parallel(hypotheses.len(), references.len());
-        hypotheses
-            .iter()
-            .zip(references)
-            .map(|(hypothesis, of_sentence)| self.statistics(hypothesis.as_ref(), of_sentence.as_ref()))
-            .collect()
-    }
-
-    /// The BLEU of a corpus; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// As [`corpus_statistics`](Self::corpus_statistics) and [`score`](Self::score).
-    pub fn corpus_score<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> BleuScore {
-        self.score(&self.corpus_statistics(hypotheses, references).into_iter().sum())
     }
 
     /// The BLEU of one sentence, always with effective order. Its mean over sentences is not the BLEU of the corpus.
@@ -167,11 +137,22 @@ impl Bleu {
         Self { effective_order: true, ..*self }.score(&self.statistics(hypothesis, references))
     }
 
-    /// The BLEU that summed statistics amount to. The statistics must come from the same tokeniser and case.
-    ///
+    fn words(&self, text: &str) -> Vec<String> {
+        if self.lowercase { self.tokeniser.words(&text.to_lowercase()) } else { self.tokeniser.words(text) }
+    }
+}
+
+impl TextMetric for Bleu {
+    type Statistics = BleuStatistics;
+    type Score = BleuScore;
+
+    fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> Vec<BleuStatistics> {
+        each_example(hypotheses, references, |hypothesis, references| self.statistics(hypothesis, references))
+    }
+
     /// # Panics
     /// If the smoothing value is negative or not finite.
-    pub fn score(&self, statistics: &BleuStatistics) -> BleuScore {
+    fn score(&self, statistics: &BleuStatistics) -> BleuScore {
         if let Smoothing::Floor(value) | Smoothing::AddK(value) = self.smoothing {
             assert!(value.is_finite() && value >= 0.0, "BLEU's smoothing value must be finite and not negative, not {value}");
         }
@@ -214,19 +195,12 @@ impl Bleu {
         result
     }
 
-    /// All that another needs to know to compute a comparable score, in sacreBLEU's format with a version field of our own.
-    ///
-    /// `references` is the number of references per sentence, `None` if it varies (see [`reference_count`](super::reference_count)).
-    pub fn signature(&self, references: Option<usize>) -> String {
+    fn signature(&self, references: Option<usize>) -> String {
         let effective = if self.effective_order { "eff:yes" } else { "eff:no" };
         let tokeniser = format!("tok:{}", self.tokeniser.name());
         let smoothing = format!("smooth:{}", self.smoothing.name());
         [&super::reference_field(references), super::case_field(self.lowercase), effective, &tokeniser, &smoothing, super::VERSION_FIELD]
             .join("|")
-    }
-
-    fn words(&self, text: &str) -> Vec<String> {
-        if self.lowercase { self.tokeniser.words(&text.to_lowercase()) } else { self.tokeniser.words(text) }
     }
 }
 
@@ -243,23 +217,17 @@ pub struct BleuStatistics {
     pub totals: [u64; MAX_ORDER],
 }
 
-impl AddAssign for BleuStatistics {
-    fn add_assign(&mut self, other: Self) {
-        self.sys_len += other.sys_len;
-        self.ref_len += other.ref_len;
-        for index in 0..MAX_ORDER {
-            self.counts[index] += other.counts[index];
-            self.totals[index] += other.totals[index];
-        }
-    }
-}
-
 impl Add for BleuStatistics {
     type Output = Self;
 
-    fn add(mut self, other: Self) -> Self {
-        self += other;
-        self
+    fn add(self, other: Self) -> Self {
+        let sum = |one: [u64; MAX_ORDER], other: [u64; MAX_ORDER]| std::array::from_fn(|index| one[index] + other[index]);
+        Self {
+            sys_len: self.sys_len + other.sys_len,
+            ref_len: self.ref_len + other.ref_len,
+            counts: sum(self.counts, other.counts),
+            totals: sum(self.totals, other.totals),
+        }
     }
 }
 
@@ -306,16 +274,9 @@ impl fmt::Display for BleuScore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{assert_agrees, load};
+    use super::super::fixtures::{self, Corpus, assert_agrees, assert_all_agree, corpora, fields, load};
+    use super::super::reference_count;
     use super::*;
-
-    #[derive(Deserialize)]
-    struct Corpus {
-        name: String,
-        hypotheses: Vec<String>,
-        references: Vec<Vec<String>>,
-        cases: Vec<Case>,
-    }
 
     #[derive(Deserialize)]
     struct Case {
@@ -339,14 +300,8 @@ mod tests {
         words: Vec<String>,
     }
 
-    fn each_case(mut check: impl FnMut(&Corpus, &Case, &str)) {
-        let corpora: Vec<Corpus> = load("bleu");
-        assert!(corpora.len() > 10);
-        for corpus in &corpora {
-            for case in &corpus.cases {
-                check(corpus, case, &format!("{}, {}", corpus.name, case.signature));
-            }
-        }
+    fn each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
+        fixtures::each_case(&corpora("bleu", 10), check);
     }
 
     #[test]
@@ -367,9 +322,7 @@ mod tests {
             assert_eq!((score.counts, score.totals), (case.counts, case.totals), "{what}");
             assert_eq!((score.sys_len, score.ref_len), (case.sys_len, case.ref_len), "{what}");
             assert_agrees(score.brevity_penalty, case.brevity_penalty, what);
-            for (actual, expected) in score.precisions.into_iter().zip(case.precisions) {
-                assert_agrees(actual, expected, what);
-            }
+            assert_all_agree(score.precisions, case.precisions, what);
             assert_agrees(score.score, case.score, what);
             assert_eq!(score.to_string(), case.display, "{what}");
         });
@@ -378,10 +331,9 @@ mod tests {
     #[test]
     fn sentence_scores_agree_with_sacrebleu() {
         each_case(|corpus, case, what| {
-            assert_eq!(corpus.hypotheses.len(), case.sentence_scores.len());
-            for (index, hypothesis) in corpus.hypotheses.iter().enumerate() {
-                let score = case.options.sentence_score(hypothesis, &corpus.references[index]);
-                assert_agrees(score.score, case.sentence_scores[index], &format!("{what}, {hypothesis:?}"));
+            for (hypothesis, references, expected) in corpus.examples(&case.sentence_scores) {
+                let score = case.options.sentence_score(hypothesis, references);
+                assert_agrees(score.score, *expected, &format!("{what}, {hypothesis:?}"));
             }
         });
     }
@@ -389,34 +341,22 @@ mod tests {
     #[test]
     fn signatures_are_those_of_sacrebleu_but_for_the_version() {
         each_case(|corpus, case, _| {
-            let signature = case.options.signature(super::super::reference_count(&corpus.references));
-            let (fields, version) = signature.rsplit_once('|').expect("several fields");
-            assert_eq!(fields, case.signature);
-            assert_eq!(version, concat!("version:heedful-", env!("CARGO_PKG_VERSION")));
+            assert_eq!(fields(&case.options.signature(reference_count(&corpus.references))), case.signature);
         });
     }
 
     #[test]
     fn summed_statistics_of_two_halves_give_the_score_of_the_whole() {
         each_case(|corpus, case, what| {
-            let statistics = case.options.corpus_statistics(&corpus.hypotheses, &corpus.references);
-            let (front, back) = statistics.split_at(statistics.len() / 2);
-            let sum = back.iter().copied().sum::<BleuStatistics>() + front.iter().copied().sum();
-            assert_eq!(case.options.score(&sum), case.options.corpus_score(&corpus.hypotheses, &corpus.references), "{what}");
+            assert_eq!(corpus.score_of_halves(&case.options), case.options.corpus_score(&corpus.hypotheses, &corpus.references), "{what}");
         });
     }
 
     #[test]
     fn options_refuse_unknown_fields_and_fall_back_to_what_is_commonly_reported() {
         assert_eq!(serde_json::from_str::<Bleu>("{}").unwrap(), Bleu::default());
-        assert_eq!(Bleu::default().signature(Some(1)).rsplit_once('|').unwrap().0, "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp");
+        assert_eq!(fields(&Bleu::default().signature(Some(1))), "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp");
         assert!(serde_json::from_str::<Bleu>(r#"{"tokenizer": "13a"}"#).is_err());
-    }
-
-    #[test]
-    #[should_panic(expected = "at least one reference")]
-    fn a_sentence_without_reference_is_refused() {
-        Bleu::default().statistics::<&str>("a", &[]);
     }
 
     #[test]

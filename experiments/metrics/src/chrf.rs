@@ -10,13 +10,17 @@
 //! ("effective order"). Of several references the one with the best sentence score counts. Not covered: the variants with white space and with
 //! epsilon smoothing.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign};
+use std::ops::Add;
 
+use derive_more::AddAssign;
 use serde::{Deserialize, Serialize};
+
+use super::TextMetric;
+use super::clipped::{counts, take};
+use super::text_metric::each_example;
 
 /// The chrF metric with its options; the default is chrF2, [`ChrF::plus_plus`] is chrF2++.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,53 +65,12 @@ impl ChrF {
         best.expect("chrF needs at least one reference for each sentence").1
     }
 
-    /// The sufficient statistics of each sentence of a corpus; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// If there are no hypotheses, if the two slices differ in length, or if a sentence has no reference.
-    pub fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(
-        &self,
-        hypotheses: &[H],
-        references: &[S],
-    ) -> Vec<ChrFStatistics> {
-        super::assert_parallel(hypotheses.len(), references.len());
-        hypotheses
-            .iter()
-            .zip(references)
-            .map(|(hypothesis, of_sentence)| self.statistics(hypothesis.as_ref(), of_sentence.as_ref()))
-            .collect()
-    }
-
-    /// The chrF of a corpus; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// As [`corpus_statistics`](Self::corpus_statistics).
-    pub fn corpus_score<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> ChrFScore {
-        self.score(&self.corpus_statistics(hypotheses, references).into_iter().sum())
-    }
-
     /// The chrF of one sentence.
     ///
     /// # Panics
     /// If `references` is empty.
     pub fn sentence_score<R: AsRef<str>>(&self, hypothesis: &str, references: &[R]) -> ChrFScore {
         self.score(&self.statistics(hypothesis, references))
-    }
-
-    /// The chrF that summed statistics amount to. The statistics must come from the same options.
-    ///
-    /// # Panics
-    /// If the statistics hold another number of orders than these options ask for.
-    pub fn score(&self, statistics: &ChrFStatistics) -> ChrFScore {
-        ChrFScore { score: self.f_score(statistics), word_order: self.word_order, beta: self.beta }
-    }
-
-    /// All that another needs to know to compute a comparable score, in sacreBLEU's format with a version field of our own.
-    ///
-    /// `references` is the number of references per sentence, `None` if it varies (see [`reference_count`](super::reference_count)).
-    pub fn signature(&self, references: Option<usize>) -> String {
-        let orders = format!("eff:yes|nc:{}|nw:{}|space:no", self.char_order, self.word_order);
-        [&super::reference_field(references), super::case_field(self.lowercase), &orders, super::VERSION_FIELD].join("|")
     }
 
     fn segment(&self, text: &str) -> Segment {
@@ -141,6 +104,26 @@ impl ChrF {
     }
 }
 
+impl TextMetric for ChrF {
+    type Statistics = ChrFStatistics;
+    type Score = ChrFScore;
+
+    fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> Vec<ChrFStatistics> {
+        each_example(hypotheses, references, |hypothesis, references| self.statistics(hypothesis, references))
+    }
+
+    /// # Panics
+    /// If the statistics hold another number of orders than these options ask for.
+    fn score(&self, statistics: &ChrFStatistics) -> ChrFScore {
+        ChrFScore { score: self.f_score(statistics), word_order: self.word_order, beta: self.beta }
+    }
+
+    fn signature(&self, references: Option<usize>) -> String {
+        let orders = format!("eff:yes|nc:{}|nw:{}|space:no", self.char_order, self.word_order);
+        [&super::reference_field(references), super::case_field(self.lowercase), &orders, super::VERSION_FIELD].join("|")
+    }
+}
+
 /// One side of a comparison.
 struct Segment {
     characters: Vec<char>,
@@ -161,28 +144,18 @@ fn split_punctuation(word: &str) -> Vec<String> {
 }
 
 fn overlap<T: Eq + Hash>(hypothesis: &[T], reference: &[T], order: usize) -> NgramOverlap {
-    let mut available: HashMap<&[T], u64> = HashMap::new();
-    let mut overlap = NgramOverlap::default();
-    for ngram in reference.windows(order) {
-        overlap.reference += 1;
-        *available.entry(ngram).or_default() += 1;
-    }
+    let (ngrams, of_reference) = (hypothesis.windows(order), reference.windows(order));
     // An order that the reference is too short for must not count against the hypothesis once sentences are summed.
-    if overlap.reference == 0 {
-        return overlap;
+    if of_reference.len() == 0 {
+        return NgramOverlap::default();
     }
-    for ngram in hypothesis.windows(order) {
-        overlap.hypothesis += 1;
-        if let Some(left) = available.get_mut(ngram).filter(|left| **left > 0) {
-            *left -= 1;
-            overlap.matches += 1;
-        }
-    }
-    overlap
+    let (hypothesis, reference) = (ngrams.len() as u64, of_reference.len() as u64);
+    let mut available = counts(of_reference);
+    NgramOverlap { hypothesis, reference, matches: ngrams.filter(|&ngram| take(&mut available, ngram)).count() as u64 }
 }
 
 /// How many n-grams of one order hypothesis and reference have, and have in common.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign, Serialize, Deserialize)]
 pub struct NgramOverlap {
     /// N-grams of the hypotheses; those of sentences whose reference has none of this order are left out.
     pub hypothesis: u64,
@@ -199,28 +172,17 @@ pub struct ChrFStatistics {
     pub orders: Vec<NgramOverlap>,
 }
 
-impl AddAssign<&Self> for ChrFStatistics {
-    /// # Panics
-    /// If the two sides hold different numbers of orders, unless one is the empty sum.
-    fn add_assign(&mut self, other: &Self) {
-        if self.orders.is_empty() {
-            self.orders.clone_from(&other.orders);
-            return;
-        }
-        assert!(other.orders.is_empty() || self.orders.len() == other.orders.len(), "the statistics come from different orders of chrF");
-        for (sum, overlap) in self.orders.iter_mut().zip(&other.orders) {
-            sum.hypothesis += overlap.hypothesis;
-            sum.reference += overlap.reference;
-            sum.matches += overlap.matches;
-        }
-    }
-}
-
 impl Add for ChrFStatistics {
     type Output = Self;
 
+    /// # Panics
+    /// If the two sides hold different numbers of orders, unless one is the empty sum.
     fn add(mut self, other: Self) -> Self {
-        self += &other;
+        if self.orders.is_empty() {
+            return other;
+        }
+        assert!(other.orders.is_empty() || self.orders.len() == other.orders.len(), "the statistics come from different orders of chrF");
+        self.orders.iter_mut().zip(other.orders).for_each(|(sum, overlap)| *sum += overlap);
         self
     }
 }
@@ -250,16 +212,9 @@ impl fmt::Display for ChrFScore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{assert_agrees, load};
+    use super::super::fixtures::{self, Corpus, assert_agrees, corpora, fields};
+    use super::super::reference_count;
     use super::*;
-
-    #[derive(Deserialize)]
-    struct Corpus {
-        name: String,
-        hypotheses: Vec<String>,
-        references: Vec<Vec<String>>,
-        cases: Vec<Case>,
-    }
 
     #[derive(Deserialize)]
     struct Case {
@@ -271,14 +226,8 @@ mod tests {
         sentence_scores: Vec<f64>,
     }
 
-    fn each_case(mut check: impl FnMut(&Corpus, &Case, &str)) {
-        let corpora: Vec<Corpus> = load("chrf");
-        assert!(corpora.len() > 10);
-        for corpus in &corpora {
-            for case in &corpus.cases {
-                check(corpus, case, &format!("{}, {}", corpus.name, case.signature));
-            }
-        }
+    fn each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
+        fixtures::each_case(&corpora("chrf", 10), check);
     }
 
     #[test]
@@ -296,10 +245,9 @@ mod tests {
     #[test]
     fn sentence_scores_agree_with_sacrebleu() {
         each_case(|corpus, case, what| {
-            assert_eq!(corpus.hypotheses.len(), case.sentence_scores.len());
-            for (index, hypothesis) in corpus.hypotheses.iter().enumerate() {
-                let score = case.options.sentence_score(hypothesis, &corpus.references[index]);
-                assert_agrees(score.score, case.sentence_scores[index], &format!("{what}, {hypothesis:?}"));
+            for (hypothesis, references, expected) in corpus.examples(&case.sentence_scores) {
+                let score = case.options.sentence_score(hypothesis, references);
+                assert_agrees(score.score, *expected, &format!("{what}, {hypothesis:?}"));
             }
         });
     }
@@ -307,10 +255,7 @@ mod tests {
     #[test]
     fn signatures_are_those_of_sacrebleu_but_for_the_version() {
         each_case(|corpus, case, _| {
-            let signature = case.options.signature(super::super::reference_count(&corpus.references));
-            let (fields, version) = signature.rsplit_once('|').expect("several fields");
-            assert_eq!(fields, case.signature);
-            assert_eq!(version, concat!("version:heedful-", env!("CARGO_PKG_VERSION")));
+            assert_eq!(fields(&case.options.signature(reference_count(&corpus.references))), case.signature);
         });
     }
 
@@ -325,11 +270,5 @@ mod tests {
     #[should_panic(expected = "other orders of chrF")]
     fn statistics_of_other_orders_are_refused() {
         ChrF::plus_plus().score(&ChrF::default().statistics("a", &["a"]));
-    }
-
-    #[test]
-    #[should_panic(expected = "at least one reference")]
-    fn a_sentence_without_reference_is_refused() {
-        ChrF::default().statistics::<&str>("a", &[]);
     }
 }

@@ -17,11 +17,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign};
 
+use derive_more::{Add, AddAssign};
 use serde::{Deserialize, Serialize};
 
+use super::TextMetric;
 use super::bleu::MAX_ORDER;
+use super::text_metric::each_example;
 
 /// The standard deviation of CIDEr-D's penalty for another length, in words.
 const SIGMA: f64 = 6.0;
@@ -52,7 +54,7 @@ impl CiderVariant {
 ///
 /// # Example
 /// ```
-/// use heedful_metrics::Cider;
+/// use heedful_metrics::{Cider, TextMetric};
 ///
 /// let score = Cider::default().corpus_score(&["a dog barks", "two cats sleep"], &[["a dog barks"], ["three cats sleep"]]);
 /// assert_eq!(score.to_string(), "CIDEr-D = 5.2083");
@@ -97,53 +99,6 @@ impl Cider {
         CiderStatistics { examples: 1, score: 10.0 * sum / references.len() as f64 }
     }
 
-    /// The statistics of each example of a corpus; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// If there are no hypotheses, if the two slices differ in length, or if an example has no reference.
-    pub fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(
-        &self,
-        hypotheses: &[H],
-        references: &[S],
-    ) -> Vec<CiderStatistics> {
-        super::assert_parallel(hypotheses.len(), references.len());
-        let corpus = self.document_frequencies(references);
-        hypotheses
-            .iter()
-            .zip(references)
-            .map(|(hypothesis, of_example)| self.statistics(hypothesis.as_ref(), of_example.as_ref(), &corpus))
-            .collect()
-    }
-
-    /// The CIDEr of a corpus, the mean over its examples; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// As [`corpus_statistics`](Self::corpus_statistics).
-    pub fn corpus_score<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> CiderScore {
-        self.score(&self.corpus_statistics(hypotheses, references).into_iter().sum())
-    }
-
-    /// The CIDEr that summed statistics amount to. The statistics must come from the same options and frequencies.
-    ///
-    /// # Panics
-    /// If the sum is over no examples.
-    pub fn score(&self, statistics: &CiderStatistics) -> CiderScore {
-        CiderScore { variant: self.variant, score: super::mean_over_examples(statistics.score, statistics.examples) }
-    }
-
-    /// All that another needs to know to compute a comparable score, in sacreBLEU's format; the references are part of it.
-    ///
-    /// `references` is the number of references per example, `None` if it varies (see [`reference_count`](super::reference_count)).
-    pub fn signature(&self, references: Option<usize>) -> String {
-        let variant = format!("type:{}|n:{MAX_ORDER}", self.variant.name());
-        let sigma = match self.variant {
-            CiderVariant::CiderD => format!("sigma:{SIGMA}"),
-            CiderVariant::Cider => "sigma:no".to_owned(),
-        };
-        let case = super::case_field(self.lowercase);
-        [&super::reference_field(references), case, "tok:none|df:references", &variant, &sigma, super::VERSION_FIELD].join("|")
-    }
-
     fn words(&self, text: &str) -> Vec<String> {
         let text = if self.lowercase { text.to_lowercase() } else { text.to_owned() };
         super::words(&text).map(str::to_owned).collect()
@@ -171,6 +126,31 @@ impl Cider {
             CiderVariant::Cider => 1.0,
         };
         penalty * sum / MAX_ORDER as f64
+    }
+}
+
+impl TextMetric for Cider {
+    type Statistics = CiderStatistics;
+    type Score = CiderScore;
+
+    /// The frequencies are those of `references`.
+    fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> Vec<CiderStatistics> {
+        let corpus = self.document_frequencies(references);
+        each_example(hypotheses, references, |hypothesis, references| self.statistics(hypothesis, references, &corpus))
+    }
+
+    fn score(&self, statistics: &CiderStatistics) -> CiderScore {
+        CiderScore { variant: self.variant, score: super::mean_over_examples(statistics.score, statistics.examples) }
+    }
+
+    fn signature(&self, references: Option<usize>) -> String {
+        let variant = format!("type:{}|n:{MAX_ORDER}", self.variant.name());
+        let sigma = match self.variant {
+            CiderVariant::CiderD => format!("sigma:{SIGMA}"),
+            CiderVariant::Cider => "sigma:no".to_owned(),
+        };
+        let case = super::case_field(self.lowercase);
+        [&super::reference_field(references), case, "tok:none|df:references", &variant, &sigma, super::VERSION_FIELD].join("|")
     }
 }
 
@@ -211,7 +191,7 @@ fn norm(weights: &BTreeMap<&[String], f64>) -> f64 {
 }
 
 /// The CIDEr of an example or, summed, of several. Sums of the same examples in another order may differ in the last digits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Add, AddAssign, Serialize, Deserialize)]
 pub struct CiderStatistics {
     /// How many examples were summed.
     pub examples: u64,
@@ -219,25 +199,9 @@ pub struct CiderStatistics {
     pub score: f64,
 }
 
-impl AddAssign for CiderStatistics {
-    fn add_assign(&mut self, other: Self) {
-        self.examples += other.examples;
-        self.score += other.score;
-    }
-}
-
-impl Add for CiderStatistics {
-    type Output = Self;
-
-    fn add(mut self, other: Self) -> Self {
-        self += other;
-        self
-    }
-}
-
 impl Sum for CiderStatistics {
     fn sum<I: Iterator<Item = Self>>(statistics: I) -> Self {
-        statistics.fold(Self::default(), Add::add)
+        statistics.fold(Self::default(), |sum, statistics| sum + statistics)
     }
 }
 
@@ -258,16 +222,8 @@ impl fmt::Display for CiderScore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{assert_agrees, load};
+    use super::super::fixtures::{self, Corpus, assert_agrees, corpora, fields};
     use super::*;
-
-    #[derive(Deserialize)]
-    struct Corpus {
-        name: String,
-        hypotheses: Vec<String>,
-        references: Vec<Vec<String>>,
-        cases: Vec<Case>,
-    }
 
     #[derive(Deserialize)]
     struct Case {
@@ -276,28 +232,22 @@ mod tests {
         score: f64,
     }
 
-    fn each_case(mut check: impl FnMut(&Corpus, &Case, &str)) {
-        let corpora: Vec<Corpus> = load("cider");
-        assert!(corpora.len() > 20);
+    fn each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
+        let corpora = corpora::<Case>("cider", 20);
         for variant in [CiderVariant::CiderD, CiderVariant::Cider] {
             assert!(corpora.iter().all(|corpus| corpus.cases.iter().any(|case| case.options.variant == variant)));
         }
-        for corpus in &corpora {
-            for case in &corpus.cases {
-                check(corpus, case, &format!("{}, {:?}", corpus.name, case.options));
-            }
-        }
+        fixtures::each_case(&corpora, check);
     }
 
     #[test]
     fn each_example_agrees_with_pycocoevalcap_and_the_plain_cosine() {
         each_case(|corpus, case, what| {
             let frequencies = case.options.document_frequencies(&corpus.references);
-            assert_eq!(corpus.hypotheses.len(), case.scores.len());
-            for (index, hypothesis) in corpus.hypotheses.iter().enumerate() {
-                let statistics = case.options.statistics(hypothesis, &corpus.references[index], &frequencies);
+            for (hypothesis, references, expected) in corpus.examples(&case.scores) {
+                let statistics = case.options.statistics(hypothesis, references, &frequencies);
                 assert_eq!(statistics.examples, 1);
-                assert_agrees(statistics.score, case.scores[index], &format!("{what}, {hypothesis:?}"));
+                assert_agrees(statistics.score, *expected, &format!("{what}, {hypothesis:?}"));
             }
         });
     }
@@ -313,12 +263,7 @@ mod tests {
 
     #[test]
     fn summed_statistics_of_two_halves_give_the_score_of_the_whole() {
-        each_case(|corpus, case, what| {
-            let statistics = case.options.corpus_statistics(&corpus.hypotheses, &corpus.references);
-            let (front, back) = statistics.split_at(statistics.len() / 2);
-            let sum = back.iter().copied().sum::<CiderStatistics>() + front.iter().copied().sum();
-            assert_agrees(case.options.score(&sum).score, case.score, what);
-        });
+        each_case(|corpus, case, what| assert_agrees(corpus.score_of_halves(&case.options).score, case.score, what));
     }
 
     #[test]
@@ -331,16 +276,9 @@ mod tests {
 
     #[test]
     fn signatures_name_all_options() {
-        let version = concat!("|version:heedful-", env!("CARGO_PKG_VERSION"));
-        let signature = Cider::default().signature(Some(5));
-        assert_eq!(signature, format!("nrefs:5|case:mixed|tok:none|df:references|type:CIDEr-D|n:4|sigma:6{version}"));
-        let signature = Cider { variant: CiderVariant::Cider, lowercase: true }.signature(None);
-        assert_eq!(signature, format!("nrefs:var|case:lc|tok:none|df:references|type:CIDEr|n:4|sigma:no{version}"));
-    }
-
-    #[test]
-    #[should_panic(expected = "at least one reference")]
-    fn an_example_without_reference_is_refused() {
-        Cider::default().corpus_score::<&str, Vec<&str>, &str>(&["a"], &[vec![]]);
+        let default = Cider::default().signature(Some(5));
+        assert_eq!(fields(&default), "nrefs:5|case:mixed|tok:none|df:references|type:CIDEr-D|n:4|sigma:6");
+        let plain = Cider { variant: CiderVariant::Cider, lowercase: true }.signature(None);
+        assert_eq!(fields(&plain), "nrefs:var|case:lc|tok:none|df:references|type:CIDEr|n:4|sigma:no");
     }
 }

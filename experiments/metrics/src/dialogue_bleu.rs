@@ -16,6 +16,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::TextMetric;
 use super::bleu::{Bleu, BleuStatistics, MAX_ORDER, Tokeniser};
 
 /// Added to matches and to the length of the hypotheses.
@@ -27,7 +28,7 @@ const SMALL: f64 = 1e-9;
 ///
 /// # Example
 /// ```
-/// use heedful_metrics::DialogueBleu;
+/// use heedful_metrics::{DialogueBleu, TextMetric};
 ///
 /// let bleu = DialogueBleu::default();
 /// let score = bleu.corpus_score(&["i like cats too ."], &[["i like dogs too ."]]);
@@ -49,28 +50,21 @@ impl DialogueBleu {
         self.counts().statistics(hypothesis, references)
     }
 
-    /// The sufficient statistics of each example of a corpus; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// If there are no hypotheses, if the two slices differ in length, or if an example has no reference.
-    pub fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(
-        &self,
-        hypotheses: &[H],
-        references: &[S],
-    ) -> Vec<BleuStatistics> {
+    fn counts(&self) -> Bleu {
+        Bleu { tokeniser: Tokeniser::Whitespace, lowercase: self.lowercase, ..Bleu::default() }
+    }
+}
+
+impl TextMetric for DialogueBleu {
+    type Statistics = BleuStatistics;
+    type Score = DialogueBleuScore;
+
+    fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> Vec<BleuStatistics> {
         self.counts().corpus_statistics(hypotheses, references)
     }
 
-    /// The BLEU of a corpus; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// As [`corpus_statistics`](Self::corpus_statistics).
-    pub fn corpus_score<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> DialogueBleuScore {
-        self.score(&self.corpus_statistics(hypotheses, references).into_iter().sum())
-    }
-
-    /// The BLEU that the statistics of an example or of a corpus, summed, amount to. The mean over examples is not the BLEU of the corpus.
-    pub fn score(&self, statistics: &BleuStatistics) -> DialogueBleuScore {
+    /// The BLEU of an example or of a corpus. The mean over examples is not the BLEU of the corpus.
+    fn score(&self, statistics: &BleuStatistics) -> DialogueBleuScore {
         let BleuStatistics { sys_len, ref_len, counts, totals } = *statistics;
         let ratio = (sys_len as f64 + TINY) / (ref_len as f64 + SMALL);
         let brevity_penalty = if ratio < 1.0 { (1.0 - 1.0 / ratio).exp() } else { 1.0 };
@@ -82,16 +76,9 @@ impl DialogueBleu {
         DialogueBleuScore { bleu }
     }
 
-    /// All that another needs to know to compute a comparable score, in sacreBLEU's format.
-    ///
-    /// `references` is the number of references per example, `None` if it varies (see [`reference_count`](super::reference_count)).
-    pub fn signature(&self, references: Option<usize>) -> String {
+    fn signature(&self, references: Option<usize>) -> String {
         let case = super::case_field(self.lowercase);
         [&super::reference_field(references), case, "tok:none", "smooth:pycocoevalcap", super::VERSION_FIELD].join("|")
-    }
-
-    fn counts(&self) -> Bleu {
-        Bleu { tokeniser: Tokeniser::Whitespace, lowercase: self.lowercase, ..Bleu::default() }
     }
 }
 
@@ -111,16 +98,8 @@ impl fmt::Display for DialogueBleuScore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{assert_agrees, load};
+    use super::super::fixtures::{self, Corpus, assert_all_agree, corpora, fields};
     use super::*;
-
-    #[derive(Deserialize)]
-    struct Corpus {
-        name: String,
-        hypotheses: Vec<String>,
-        references: Vec<Vec<String>>,
-        cases: Vec<Case>,
-    }
 
     #[derive(Deserialize)]
     struct Case {
@@ -129,35 +108,25 @@ mod tests {
         scores: Vec<[f64; MAX_ORDER]>,
     }
 
-    fn each_case(mut check: impl FnMut(&Corpus, &Case, &str)) {
-        let corpora: Vec<Corpus> = load("dialogue_bleu");
-        assert!(corpora.len() > 20);
-        for corpus in &corpora {
-            assert_eq!(corpus.cases.len(), 2);
-            for case in &corpus.cases {
-                check(corpus, case, &format!("{}, {:?}", corpus.name, case.options));
-            }
-        }
-    }
-
-    fn assert_score(score: &DialogueBleuScore, expected: [f64; MAX_ORDER], what: &str) {
-        for (actual, expected) in score.bleu.into_iter().zip(expected) {
-            assert_agrees(actual, expected, what);
-        }
+    fn each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
+        let corpora = corpora::<Case>("dialogue_bleu", 20);
+        assert!(corpora.iter().all(|corpus| corpus.cases.len() == 2));
+        fixtures::each_case(&corpora, check);
     }
 
     #[test]
     fn corpus_scores_agree_with_pycocoevalcap() {
-        each_case(|corpus, case, what| assert_score(&case.options.corpus_score(&corpus.hypotheses, &corpus.references), case.bleu, what));
+        each_case(|corpus, case, what| {
+            assert_all_agree(case.options.corpus_score(&corpus.hypotheses, &corpus.references).bleu, case.bleu, what);
+        });
     }
 
     #[test]
     fn the_score_of_each_example_agrees_with_pycocoevalcap() {
         each_case(|corpus, case, what| {
-            assert_eq!(corpus.hypotheses.len(), case.scores.len());
-            for (index, hypothesis) in corpus.hypotheses.iter().enumerate() {
-                let statistics = case.options.statistics(hypothesis, &corpus.references[index]);
-                assert_score(&case.options.score(&statistics), case.scores[index], &format!("{what}, {hypothesis:?}"));
+            for (hypothesis, references, expected) in corpus.examples(&case.scores) {
+                let score = case.options.score(&case.options.statistics(hypothesis, references));
+                assert_all_agree(score.bleu, *expected, &format!("{what}, {hypothesis:?}"));
             }
         });
     }
@@ -165,17 +134,13 @@ mod tests {
     #[test]
     fn summed_statistics_of_two_halves_give_the_score_of_the_whole() {
         each_case(|corpus, case, what| {
-            let statistics = case.options.corpus_statistics(&corpus.hypotheses, &corpus.references);
-            let (front, back) = statistics.split_at(statistics.len() / 2);
-            let sum = back.iter().copied().sum::<BleuStatistics>() + front.iter().copied().sum();
-            assert_eq!(case.options.score(&sum), case.options.corpus_score(&corpus.hypotheses, &corpus.references), "{what}");
+            assert_eq!(corpus.score_of_halves(&case.options), case.options.corpus_score(&corpus.hypotheses, &corpus.references), "{what}");
         });
     }
 
     #[test]
     fn signatures_name_all_options() {
-        let version = concat!("|version:heedful-", env!("CARGO_PKG_VERSION"));
-        assert_eq!(DialogueBleu::default().signature(Some(3)), format!("nrefs:3|case:mixed|tok:none|smooth:pycocoevalcap{version}"));
-        assert_eq!(DialogueBleu { lowercase: true }.signature(None), format!("nrefs:var|case:lc|tok:none|smooth:pycocoevalcap{version}"));
+        assert_eq!(fields(&DialogueBleu::default().signature(Some(3))), "nrefs:3|case:mixed|tok:none|smooth:pycocoevalcap");
+        assert_eq!(fields(&DialogueBleu { lowercase: true }.signature(None)), "nrefs:var|case:lc|tok:none|smooth:pycocoevalcap");
     }
 }

@@ -5,8 +5,9 @@
 //! neighbours. Text answers are compared as in SQuAD (Rajpurkar et al. 2016) and in ReCoRD's evaluation (Zhang et al. 2018): without case, ASCII
 //! punctuation and articles. Not covered: MultiRC's F1 averaged over questions, which the benchmark does not report.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use super::clipped::{counts, take};
 use super::{ConfusionMatrix, words};
 
 /// A candidate answer to a question and what a model said of it.
@@ -82,16 +83,10 @@ pub fn text_scores<A: AsRef<str>>(candidates: &[Candidate], texts: &[(&str, &[A]
 /// F1 of the words that two answers share, each counted as often as it occurs in both, 0 to 1; without common words zero.
 pub fn word_f1(answer: &str, right: &str) -> f64 {
     let (answer, right) = (normalised(answer), normalised(right));
-    let mut left: HashMap<&str, usize> = HashMap::new();
-    for word in right.split(' ').filter(|word| !word.is_empty()) {
-        *left.entry(word).or_default() += 1;
-    }
-    let count = |text: &str| text.split(' ').filter(|word| !word.is_empty()).count();
-    let shared =
-        answer.split(' ').filter(|word| left.get_mut(word).is_some_and(|left| left.checked_sub(1).map(|less| *left = less).is_some()));
-    match shared.count() {
+    let mut left = counts(words(&right));
+    match words(&answer).filter(|word| take(&mut left, word)).count() {
         0 => 0.0,
-        shared => 2.0 * shared as f64 / (count(&answer) + count(&right)) as f64,
+        shared => 2.0 * shared as f64 / (words(&answer).count() + words(&right).count()) as f64,
     }
 }
 

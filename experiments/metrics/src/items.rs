@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::significance::ItemStatistics;
-use super::{Bleu, BleuStatistics, ChrF, ChrFStatistics, ConfusionMatrix, DialogueBleu, NgramOverlap};
+use super::{Bleu, BleuStatistics, ChrF, ChrFStatistics, ConfusionMatrix, DialogueBleu, NgramOverlap, TextMetric};
 
 /// How a score is made of items.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -18,10 +18,13 @@ pub mod bleu;
 pub mod chrf;
 pub mod cider;
 pub mod classification;
+mod clipped;
 mod column;
 pub mod correlation;
 pub mod dialogue_bleu;
 pub mod embedding;
+#[cfg(test)]
+mod fixtures;
 pub mod grouped;
 pub mod items;
 pub mod likelihood;
@@ -30,6 +33,7 @@ mod porter;
 pub mod rouge;
 pub mod significance;
 pub mod spread;
+mod text_metric;
 
 pub use bleu::{Bleu, BleuScore, BleuStatistics, Smoothing, Tokeniser};
 pub use chrf::{ChrF, ChrFScore, ChrFStatistics, NgramOverlap};
@@ -45,13 +49,14 @@ pub use likelihood::{LikelihoodTotal, TextUnit};
 pub use meteor::{Meteor, MeteorScore, MeteorStatistics, Synonyms};
 pub use rouge::{Rouge, RougeScore, RougeStatistics, RougeVariant};
 pub use spread::Spread;
+pub use text_metric::TextMetric;
 
 /// The last field of every signature.
 const VERSION_FIELD: &str = concat!("version:heedful-", env!("CARGO_PKG_VERSION"));
 
 /// The number of references that each sentence has, or `None` if it differs between sentences (or there is no sentence).
 ///
-/// This is the argument that [`Bleu::signature`] and [`ChrF::signature`] ask for.
+/// This is the argument that [`TextMetric::signature`] asks for.
 pub fn reference_count<S: AsRef<[R]>, R: AsRef<str>>(references: &[S]) -> Option<usize> {
     let first = references.first()?.as_ref().len();
     references.iter().all(|of_sentence| of_sentence.as_ref().len() == first).then_some(first)
@@ -65,12 +70,6 @@ fn reference_field(references: Option<usize>) -> String {
 /// The signature's field for letter case.
 fn case_field(lowercase: bool) -> &'static str {
     if lowercase { "case:lc" } else { "case:mixed" }
-}
-
-/// Refuses a corpus in which hypotheses and references do not belong together.
-fn assert_parallel(hypotheses: usize, references: usize) {
-    assert!(hypotheses > 0, "a corpus score needs at least one sentence");
-    assert_eq!(hypotheses, references, "each hypothesis needs its own list of references: {hypotheses} hypotheses, {references} lists");
 }
 
 /// The mean of what was summed over examples.
@@ -92,27 +91,32 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[cfg(test)]
-mod fixtures {
-    //! Values computed by other packages; `make_fixtures.py` beside them says how.
-
-    use serde::de::DeserializeOwned;
-
-    /// Reads `<name>.json`.
-    pub(super) fn load<T: DeserializeOwned>(name: &str) -> T {
-        let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/metrics/{}.json"), name);
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
-    }
-
-    /// Asserts agreement to nine digits, and exactly at zero.
-    pub(super) fn assert_agrees(actual: f64, expected: f64, what: &str) {
-        assert!((actual - expected).abs() <= 1e-9 * expected.abs(), "{what}: {actual} instead of {expected}");
-    }
-}
-
-#[cfg(test)]
 mod tests {
+    use std::panic::catch_unwind;
+
     use super::*;
+
+    /// What a call panics with.
+    fn refusal(call: fn()) -> String {
+        let payload = catch_unwind(call).expect_err("the call is refused");
+        payload.downcast_ref::<String>().cloned().unwrap_or_else(|| payload.downcast_ref::<&str>().expect("a message").to_string())
+    }
+
+    #[test]
+    fn every_metric_refuses_examples_without_a_reference_and_means_over_none() {
+        let without_reference: [fn(); 6] = [
+            || _ = Bleu::default().statistics::<&str>("a", &[]),
+            || _ = ChrF::default().statistics::<&str>("a", &[]),
+            || _ = Rouge::default().statistics::<&str>("a", &[]),
+            || _ = Meteor::default().statistics::<&str>("a", &[]),
+            || _ = Cider::default().corpus_score::<&str, Vec<&str>, &str>(&["a"], &[vec![]]),
+            || _ = EmbeddingSimilarity::new("toy", |_: &str| None).statistics::<&str>("a", &[]),
+        ];
+        let over_none: [fn(); 2] =
+            [|| _ = Rouge::default().score(&RougeStatistics::default()), || _ = Meteor::default().score(&MeteorStatistics::default())];
+        without_reference.into_iter().for_each(|call| assert!(refusal(call).contains("at least one reference")));
+        over_none.into_iter().for_each(|call| assert!(refusal(call).contains("at least one example")));
+    }
 
     #[test]
     fn reference_count_is_none_when_sentences_differ() {

@@ -21,11 +21,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign};
 
+use derive_more::{Add, AddAssign};
 use serde::{Deserialize, Serialize};
 
-use super::{Tokeniser, porter};
+use super::text_metric::each_example;
+use super::{TextMetric, Tokeniser, porter};
 
 /// The weight of precision's part in the harmonic mean.
 const ALPHA: f64 = 0.9;
@@ -82,7 +83,7 @@ impl Synonyms {
 ///
 /// # Example
 /// ```
-/// use heedful_metrics::{Meteor, Synonyms};
+/// use heedful_metrics::{Meteor, Synonyms, TextMetric};
 ///
 /// let score = |meteor: &Meteor| meteor.corpus_score(&["The cats sat down."], &[["The cat sat."]]).to_string();
 /// assert_eq!(score(&Meteor::default()), "METEOR = 0.9146");
@@ -109,52 +110,6 @@ impl Meteor<'_> {
         let scores = references.iter().map(|reference| self.compare(&hypothesis, &self.words(reference.as_ref())));
         let score = scores.reduce(f64::max).expect("METEOR needs at least one reference for each example");
         MeteorStatistics { examples: 1, score }
-    }
-
-    /// The statistics of each example of a corpus; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// If there are no hypotheses, if the two slices differ in length, or if an example has no reference.
-    pub fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(
-        &self,
-        hypotheses: &[H],
-        references: &[S],
-    ) -> Vec<MeteorStatistics> {
-        super::assert_parallel(hypotheses.len(), references.len());
-        hypotheses
-            .iter()
-            .zip(references)
-            .map(|(hypothesis, of_example)| self.statistics(hypothesis.as_ref(), of_example.as_ref()))
-            .collect()
-    }
-
-    /// The METEOR of a corpus, the mean over its examples; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// As [`corpus_statistics`](Self::corpus_statistics).
-    pub fn corpus_score<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> MeteorScore {
-        self.score(&self.corpus_statistics(hypotheses, references).into_iter().sum())
-    }
-
-    /// The METEOR that summed statistics amount to. The statistics must come from the same options.
-    ///
-    /// # Panics
-    /// If the sum is over no examples.
-    pub fn score(&self, statistics: &MeteorStatistics) -> MeteorScore {
-        MeteorScore { score: super::mean_over_examples(statistics.score, statistics.examples) }
-    }
-
-    /// All that another needs to know to compute a comparable score, in sacreBLEU's format; synonyms are named by their file.
-    ///
-    /// `references` is the number of references per example, `None` if it varies (see [`reference_count`](super::reference_count)).
-    pub fn signature(&self, references: Option<usize>) -> String {
-        let tokeniser = format!("tok:{}", self.tokeniser.name());
-        let stages = match self.synonyms {
-            Some(synonyms) => format!("stages:exact+stem+synonyms|synonyms:{}", synonyms.name),
-            None => "stages:exact+stem".to_owned(),
-        };
-        let parameters = format!("stem:porter-nltk|alpha:{ALPHA}|beta:{BETA}|gamma:{GAMMA}");
-        [&super::reference_field(references), super::case_field(true), &tokeniser, &stages, &parameters, super::VERSION_FIELD].join("|")
     }
 
     fn words(&self, text: &str) -> Vec<String> {
@@ -187,6 +142,30 @@ impl Meteor<'_> {
     }
 }
 
+impl TextMetric for Meteor<'_> {
+    type Statistics = MeteorStatistics;
+    type Score = MeteorScore;
+
+    fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> Vec<MeteorStatistics> {
+        each_example(hypotheses, references, |hypothesis, references| self.statistics(hypothesis, references))
+    }
+
+    fn score(&self, statistics: &MeteorStatistics) -> MeteorScore {
+        MeteorScore { score: super::mean_over_examples(statistics.score, statistics.examples) }
+    }
+
+    /// Synonyms are named by their file.
+    fn signature(&self, references: Option<usize>) -> String {
+        let tokeniser = format!("tok:{}", self.tokeniser.name());
+        let stages = match self.synonyms {
+            Some(synonyms) => format!("stages:exact+stem+synonyms|synonyms:{}", synonyms.name),
+            None => "stages:exact+stem".to_owned(),
+        };
+        let parameters = format!("stem:porter-nltk|alpha:{ALPHA}|beta:{BETA}|gamma:{GAMMA}");
+        [&super::reference_field(references), super::case_field(true), &tokeniser, &stages, &parameters, super::VERSION_FIELD].join("|")
+    }
+}
+
 /// An alignment that stages add matches to.
 struct Alignment<'t> {
     hypothesis: &'t [String],
@@ -216,7 +195,7 @@ impl<'t> Alignment<'t> {
 }
 
 /// The METEOR of an example or, summed, of several. Sums of the same examples in another order may differ in the last digits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Add, AddAssign, Serialize, Deserialize)]
 pub struct MeteorStatistics {
     /// How many examples were summed.
     pub examples: u64,
@@ -224,25 +203,9 @@ pub struct MeteorStatistics {
     pub score: f64,
 }
 
-impl AddAssign for MeteorStatistics {
-    fn add_assign(&mut self, other: Self) {
-        self.examples += other.examples;
-        self.score += other.score;
-    }
-}
-
-impl Add for MeteorStatistics {
-    type Output = Self;
-
-    fn add(mut self, other: Self) -> Self {
-        self += other;
-        self
-    }
-}
-
 impl Sum for MeteorStatistics {
     fn sum<I: Iterator<Item = Self>>(statistics: I) -> Self {
-        statistics.fold(Self::default(), Add::add)
+        statistics.fold(Self::default(), |sum, statistics| sum + statistics)
     }
 }
 
@@ -261,16 +224,8 @@ impl fmt::Display for MeteorScore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{assert_agrees, load};
+    use super::super::fixtures::{self, Corpus, assert_agrees, corpora, fields};
     use super::*;
-
-    #[derive(Deserialize)]
-    struct Corpus {
-        name: String,
-        hypotheses: Vec<String>,
-        references: Vec<Vec<String>>,
-        cases: Vec<Case>,
-    }
 
     #[derive(Deserialize)]
     struct Case {
@@ -280,29 +235,25 @@ mod tests {
         score: f64,
     }
 
-    fn each_case(mut check: impl FnMut(&Corpus, &Case, Meteor, &str)) {
-        let corpora: Vec<Corpus> = load("meteor");
-        assert!(corpora.len() > 20);
-        for corpus in &corpora {
-            assert_eq!(corpus.cases.iter().filter(|case| case.synonyms.is_some()).count(), 1, "{}", corpus.name);
-            for case in &corpus.cases {
-                let synonyms = case.synonyms.as_ref().map(|sets| Synonyms::new("fixture", sets));
-                let meteor = Meteor { tokeniser: Tokeniser::Whitespace, synonyms: synonyms.as_ref() };
-                check(corpus, case, meteor, &format!("{}, {}", corpus.name, meteor.signature(None)));
-            }
-        }
+    fn each_case(mut check: impl FnMut(&Corpus<Case>, &Case, Meteor, &str)) {
+        let corpora = corpora::<Case>("meteor", 20);
+        let with_synonyms = |corpus: &Corpus<Case>| corpus.cases.iter().filter(|case| case.synonyms.is_some()).count();
+        assert!(corpora.iter().all(|corpus| with_synonyms(corpus) == 1));
+        fixtures::each_case(&corpora, |corpus, case, what| {
+            let synonyms = case.synonyms.as_ref().map(|sets| Synonyms::new("fixture", sets));
+            check(corpus, case, Meteor { tokeniser: Tokeniser::Whitespace, synonyms: synonyms.as_ref() }, what);
+        });
     }
 
     #[test]
     fn each_example_agrees_with_nltk() {
         let mut with_other_scores = 0;
         each_case(|corpus, case, meteor, what| {
-            assert_eq!(corpus.hypotheses.len(), case.scores.len());
-            for (index, hypothesis) in corpus.hypotheses.iter().enumerate() {
-                let statistics = meteor.statistics(hypothesis, &corpus.references[index]);
+            for (hypothesis, references, expected) in corpus.examples(&case.scores) {
+                let statistics = meteor.statistics(hypothesis, references);
                 assert_eq!(statistics.examples, 1);
-                assert_agrees(statistics.score, case.scores[index], &format!("{what}, {hypothesis:?}"));
-                let two_stages = Meteor { synonyms: None, ..meteor }.statistics(hypothesis, &corpus.references[index]);
+                assert_agrees(statistics.score, *expected, &format!("{what}, {hypothesis:?}"));
+                let two_stages = Meteor { synonyms: None, ..meteor }.statistics(hypothesis, references);
                 with_other_scores += usize::from(two_stages != statistics);
             }
         });
@@ -318,12 +269,7 @@ mod tests {
 
     #[test]
     fn summed_statistics_of_two_halves_give_the_score_of_the_whole() {
-        each_case(|corpus, case, meteor, what| {
-            let statistics = meteor.corpus_statistics(&corpus.hypotheses, &corpus.references);
-            let (front, back) = statistics.split_at(statistics.len() / 2);
-            let sum = back.iter().copied().sum::<MeteorStatistics>() + front.iter().copied().sum();
-            assert_agrees(meteor.score(&sum).score, case.score, what);
-        });
+        each_case(|corpus, case, meteor, what| assert_agrees(corpus.score_of_halves(&meteor).score, case.score, what));
     }
 
     #[test]
@@ -348,24 +294,11 @@ mod tests {
 
     #[test]
     fn signatures_name_tokeniser_stages_and_parameters() {
-        let version = concat!("version:heedful-", env!("CARGO_PKG_VERSION"));
-        let parameters = format!("stem:porter-nltk|alpha:0.9|beta:3|gamma:0.5|{version}");
-        assert_eq!(Meteor::default().signature(Some(1)), format!("nrefs:1|case:lc|tok:13a|stages:exact+stem|{parameters}"));
+        let parameters = "stem:porter-nltk|alpha:0.9|beta:3|gamma:0.5";
+        assert_eq!(fields(&Meteor::default().signature(Some(1))), format!("nrefs:1|case:lc|tok:13a|stages:exact+stem|{parameters}"));
         let synonyms = Synonyms::new("wordnet.txt", [["a", "b"]]);
         let meteor = Meteor { tokeniser: Tokeniser::Whitespace, synonyms: Some(&synonyms) };
         let expected = format!("nrefs:var|case:lc|tok:none|stages:exact+stem+synonyms|synonyms:wordnet.txt|{parameters}");
-        assert_eq!(meteor.signature(None), expected);
-    }
-
-    #[test]
-    #[should_panic(expected = "at least one reference")]
-    fn an_example_without_reference_is_refused() {
-        Meteor::default().statistics::<&str>("a", &[]);
-    }
-
-    #[test]
-    #[should_panic(expected = "at least one example")]
-    fn the_empty_sum_has_no_score() {
-        Meteor::default().score(&MeteorStatistics::default());
+        assert_eq!(fields(&meteor.signature(None)), expected);
     }
 }

@@ -14,15 +14,15 @@
 //! covered: other orders of n-grams, the variants with skips and weights, splitting text into sentences, and the ROUGE-L of COCO's captions, which
 //! weighs recall more.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::Hash;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign};
 
+use derive_more::{Add, AddAssign};
 use serde::{Deserialize, Serialize};
 
-use super::porter;
+use super::clipped::{counts, take};
+use super::text_metric::each_example;
+use super::{TextMetric, porter};
 
 /// What hypothesis and reference are compared by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ impl RougeVariant {
 ///
 /// # Example
 /// ```
-/// use heedful_metrics::{Rouge, RougeVariant};
+/// use heedful_metrics::{Rouge, RougeVariant, TextMetric};
 ///
 /// let rouge = Rouge { variant: RougeVariant::Rouge2, ..Rouge::default() };
 /// let score = rouge.corpus_score(&["The cat sat on the mat."], &[["The cat sat on a mat."]]);
@@ -89,50 +89,6 @@ impl Rouge {
             }
         }
         best.expect("ROUGE needs at least one reference for each example")
-    }
-
-    /// The statistics of each example of a corpus; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// If there are no hypotheses, if the two slices differ in length, or if an example has no reference.
-    pub fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(
-        &self,
-        hypotheses: &[H],
-        references: &[S],
-    ) -> Vec<RougeStatistics> {
-        super::assert_parallel(hypotheses.len(), references.len());
-        hypotheses
-            .iter()
-            .zip(references)
-            .map(|(hypothesis, of_example)| self.statistics(hypothesis.as_ref(), of_example.as_ref()))
-            .collect()
-    }
-
-    /// The ROUGE of a corpus, the mean over its examples; `references[i]` holds all references of `hypotheses[i]`.
-    ///
-    /// # Panics
-    /// As [`corpus_statistics`](Self::corpus_statistics).
-    pub fn corpus_score<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> RougeScore {
-        self.score(&self.corpus_statistics(hypotheses, references).into_iter().sum())
-    }
-
-    /// The ROUGE that summed statistics amount to. The statistics must come from the same options.
-    ///
-    /// # Panics
-    /// If the sum is over no examples.
-    pub fn score(&self, statistics: &RougeStatistics) -> RougeScore {
-        let RougeStatistics { examples, precision, recall, f_measure } = *statistics;
-        let mean = |sum| super::mean_over_examples(sum, examples);
-        RougeScore { variant: self.variant, precision: mean(precision), recall: mean(recall), f_measure: mean(f_measure) }
-    }
-
-    /// All that another needs to know to compute a comparable score, in sacreBLEU's format.
-    ///
-    /// `references` is the number of references per example, `None` if it varies (see [`reference_count`](super::reference_count)).
-    pub fn signature(&self, references: Option<usize>) -> String {
-        let stemmer = if self.stemmer { "stem:porter-nltk" } else { "stem:no" };
-        let variant = format!("type:{}", self.variant.name());
-        [&super::reference_field(references), super::case_field(true), "tok:rouge-score", stemmer, &variant, super::VERSION_FIELD].join("|")
     }
 
     /// The words of each sentence; all text is one sentence unless the variant tells sentences apart.
@@ -165,29 +121,31 @@ impl Rouge {
     }
 }
 
-fn counts<'t, T: Eq + Hash + ?Sized + 't>(items: impl Iterator<Item = &'t T>) -> HashMap<&'t T, usize> {
-    let mut counts = HashMap::new();
-    for item in items {
-        *counts.entry(item).or_default() += 1;
+impl TextMetric for Rouge {
+    type Statistics = RougeStatistics;
+    type Score = RougeScore;
+
+    fn corpus_statistics<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> Vec<RougeStatistics> {
+        each_example(hypotheses, references, |hypothesis, references| self.statistics(hypothesis, references))
     }
-    counts
+
+    fn score(&self, statistics: &RougeStatistics) -> RougeScore {
+        let RougeStatistics { examples, precision, recall, f_measure } = *statistics;
+        let mean = |sum| super::mean_over_examples(sum, examples);
+        RougeScore { variant: self.variant, precision: mean(precision), recall: mean(recall), f_measure: mean(f_measure) }
+    }
+
+    fn signature(&self, references: Option<usize>) -> String {
+        let stemmer = if self.stemmer { "stem:porter-nltk" } else { "stem:no" };
+        let variant = format!("type:{}", self.variant.name());
+        [&super::reference_field(references), super::case_field(true), "tok:rouge-score", stemmer, &variant, super::VERSION_FIELD].join("|")
+    }
 }
 
 /// How many n-grams of the hypothesis occur in the reference, each as often at most as there.
 fn matching_ngrams(hypothesis: &[String], reference: &[String], order: usize) -> usize {
     let mut available = counts(reference.windows(order));
     hypothesis.windows(order).filter(|&ngram| take(&mut available, ngram)).count()
-}
-
-/// Uses up one of the available items, if there is one.
-fn take<T: Eq + Hash + ?Sized>(available: &mut HashMap<&T, usize>, item: &T) -> bool {
-    match available.get_mut(item) {
-        Some(left) if *left > 0 => {
-            *left -= 1;
-            true
-        }
-        _ => false,
-    }
 }
 
 /// The positions in `reference` of a longest common subsequence, from the last to the first.
@@ -240,7 +198,7 @@ fn matches_in_union(hypothesis: &[Vec<String>], reference: &[Vec<String>]) -> us
 }
 
 /// The ROUGE of an example or, summed, of several. Sums of the same examples in another order may differ in the last digits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Add, AddAssign, Serialize, Deserialize)]
 pub struct RougeStatistics {
     /// How many examples were summed.
     pub examples: u64,
@@ -252,27 +210,9 @@ pub struct RougeStatistics {
     pub f_measure: f64,
 }
 
-impl AddAssign for RougeStatistics {
-    fn add_assign(&mut self, other: Self) {
-        self.examples += other.examples;
-        self.precision += other.precision;
-        self.recall += other.recall;
-        self.f_measure += other.f_measure;
-    }
-}
-
-impl Add for RougeStatistics {
-    type Output = Self;
-
-    fn add(mut self, other: Self) -> Self {
-        self += other;
-        self
-    }
-}
-
 impl Sum for RougeStatistics {
     fn sum<I: Iterator<Item = Self>>(statistics: I) -> Self {
-        statistics.fold(Self::default(), Add::add)
+        statistics.fold(Self::default(), |sum, statistics| sum + statistics)
     }
 }
 
@@ -298,16 +238,8 @@ impl fmt::Display for RougeScore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{assert_agrees, load};
+    use super::super::fixtures::{self, Corpus, assert_all_agree, corpora, fields};
     use super::*;
-
-    #[derive(Deserialize)]
-    struct Corpus {
-        name: String,
-        hypotheses: Vec<String>,
-        references: Vec<Vec<String>>,
-        cases: Vec<Case>,
-    }
 
     #[derive(Deserialize)]
     struct Case {
@@ -316,31 +248,23 @@ mod tests {
         score: [f64; 3],
     }
 
-    fn each_case(mut check: impl FnMut(&Corpus, &Case, &str)) {
-        let corpora: Vec<Corpus> = load("rouge");
-        assert!(corpora.len() > 20);
-        for corpus in &corpora {
-            assert_eq!(corpus.cases.len(), 8);
-            for case in &corpus.cases {
-                check(corpus, case, &format!("{}, {:?}", corpus.name, case.options));
-            }
-        }
+    fn each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
+        let corpora = corpora("rouge", 20);
+        assert!(corpora.iter().all(|corpus| corpus.cases.len() == 8));
+        fixtures::each_case(&corpora, check);
     }
 
     fn assert_score(score: &RougeScore, expected: [f64; 3], what: &str) {
-        for (actual, expected) in [score.precision, score.recall, score.f_measure].into_iter().zip(expected) {
-            assert_agrees(actual, expected, what);
-        }
+        assert_all_agree([score.precision, score.recall, score.f_measure], expected, what);
     }
 
     #[test]
     fn each_example_agrees_with_rouge_score() {
         each_case(|corpus, case, what| {
-            assert_eq!(corpus.hypotheses.len(), case.scores.len());
-            for (index, hypothesis) in corpus.hypotheses.iter().enumerate() {
-                let statistics = case.options.statistics(hypothesis, &corpus.references[index]);
+            for (hypothesis, references, expected) in corpus.examples(&case.scores) {
+                let statistics = case.options.statistics(hypothesis, references);
                 assert_eq!(statistics.examples, 1);
-                assert_score(&case.options.score(&statistics), case.scores[index], &format!("{what}, {hypothesis:?}"));
+                assert_score(&case.options.score(&statistics), *expected, &format!("{what}, {hypothesis:?}"));
             }
         });
     }
@@ -356,42 +280,19 @@ mod tests {
 
     #[test]
     fn summed_statistics_of_two_halves_give_the_score_of_the_whole() {
-        each_case(|corpus, case, what| {
-            let statistics = case.options.corpus_statistics(&corpus.hypotheses, &corpus.references);
-            let (front, back) = statistics.split_at(statistics.len() / 2);
-            let sum = back.iter().copied().sum::<RougeStatistics>() + front.iter().copied().sum();
-            assert_score(&case.options.score(&sum), case.score, what);
-        });
+        each_case(|corpus, case, what| assert_score(&corpus.score_of_halves(&case.options), case.score, what));
     }
 
     #[test]
     fn signatures_name_all_options() {
-        let signature = |rouge: Rouge, references| {
-            let signature = rouge.signature(references);
-            let (fields, version) = signature.rsplit_once('|').expect("several fields");
-            assert_eq!(version, concat!("version:heedful-", env!("CARGO_PKG_VERSION")));
-            fields.to_owned()
-        };
-        assert_eq!(signature(Rouge::default(), Some(1)), "nrefs:1|case:lc|tok:rouge-score|stem:no|type:rougeL");
+        assert_eq!(fields(&Rouge::default().signature(Some(1))), "nrefs:1|case:lc|tok:rouge-score|stem:no|type:rougeL");
         let stemmed = Rouge { variant: RougeVariant::RougeLsum, stemmer: true };
-        assert_eq!(signature(stemmed, None), "nrefs:var|case:lc|tok:rouge-score|stem:porter-nltk|type:rougeLsum");
+        assert_eq!(fields(&stemmed.signature(None)), "nrefs:var|case:lc|tok:rouge-score|stem:porter-nltk|type:rougeLsum");
     }
 
     #[test]
     fn options_refuse_unknown_fields() {
         assert_eq!(serde_json::from_str::<Rouge>("{}").unwrap(), Rouge::default());
         assert!(serde_json::from_str::<Rouge>(r#"{"use_stemmer": true}"#).is_err());
-    }
-
-    #[test]
-    #[should_panic(expected = "at least one reference")]
-    fn an_example_without_reference_is_refused() {
-        Rouge::default().statistics::<&str>("a", &[]);
-    }
-
-    #[test]
-    #[should_panic(expected = "at least one example")]
-    fn the_empty_sum_has_no_score() {
-        Rouge::default().score(&RougeStatistics::default());
     }
 }

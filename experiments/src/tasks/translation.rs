@@ -13,7 +13,7 @@ use heedful_data::synonyms;
 use heedful_data::tokenise::Tokeniser;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{
-    Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, Tokeniser as WordsOfBleu,
+    Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, TextMetric, Tokeniser as WordsOfBleu,
 };
 use heedful_models::architectures::seq2seq::Seq2SeqTransformer;
 use heedful_models::pretrained::presets::Preset;

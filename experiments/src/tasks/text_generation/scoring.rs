@@ -3,7 +3,7 @@
 use heedful_data::summary;
 use heedful_metrics::{
     Cider, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemTable, Meteor, MeteorStatistics, Rouge,
-    RougeStatistics, RougeVariant,
+    RougeStatistics, RougeVariant, TextMetric,
 };
 
 use super::{GenerationConfig, GenerationData, GenerationDataset, GenerationTask};
