@@ -52,11 +52,11 @@ pub fn read(dir: &Path, set: &str, task: u8) -> Result<Exercises, DataError> {
 }
 
 fn missing(place: &Path, set: &str, task: u8, split: &str) -> DataError {
-    DataError::MissingPart {
-        dir: place.to_path_buf(),
-        part: format!("the {split} set of task {task} in `{set}` (--set data.babi_set=NAME takes another set)"),
-        expected: format!("qa{task}_..._{split}.txt"),
-    }
+    DataError::missing(
+        place,
+        format!("the {split} set of task {task} in `{set}` (--set data.babi_set=NAME takes another set)"),
+        format!("qa{task}_..._{split}.txt"),
+    )
 }
 
 fn from_archive(path: &Path, set: &str, task: u8) -> Result<(TextFile, TextFile), DataError> {
@@ -112,8 +112,7 @@ fn exercises(file: &TextFile) -> Result<Vec<Exercise>, DataError> {
         }
     }
     if exercises.is_empty() {
-        let (found, remedy) = ("no question".to_owned(), "restore the original file".to_owned());
-        return Err(DataError::Empty { path: file.path.clone(), found, remedy });
+        return Err(DataError::empty(&file.path, "no question", "restore the original file"));
     }
     Ok(exercises)
 }
@@ -132,7 +131,7 @@ fn words(sentence: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tests::folder;
+    use crate::files::tests::{folder, refused};
 
     const STORY: &str = "1 Mary got the apple.\n2 What has Mary? \tapple\t1\n3 Mary got the milk.\n4 What has Mary? \tapple,milk\t1 3\n\
                          1 John slept.\n2 Who slept? \tJohn\t1\n";
@@ -151,23 +150,15 @@ mod tests {
     }
 
     fn tar(prefix: &str) -> Vec<u8> {
-        let mut builder = tar::Builder::new(Vec::new());
-        for (name, text) in [
-            ("en/._qa8_lists_train.txt", "\u{5}".to_owned()),
-            ("en/qa8_lists_train.txt", STORY.repeat(10)),
-            ("en/qa8_lists_test.txt", STORY.to_owned()),
-            ("en/qa8_lists_valid.txt", String::new()),
-            ("en-10k/qa8_x_test.txt", String::new()),
-        ] {
-            let mut header = tar::Header::new_gnu();
-            let name = format!("{prefix}{name}");
-            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
-            header.set_size(text.len() as u64);
-            header.set_mode(0o644);
-            header.set_cksum();
-            builder.append(&header, text.as_bytes()).unwrap();
-        }
-        builder.into_inner().unwrap()
+        let train = STORY.repeat(10);
+        let files = [
+            ("en/._qa8_lists_train.txt", "\u{5}"),
+            ("en/qa8_lists_train.txt", &train),
+            ("en/qa8_lists_test.txt", STORY),
+            ("en/qa8_lists_valid.txt", ""),
+            ("en-10k/qa8_x_test.txt", ""),
+        ];
+        files::tests::tar(files.map(|(name, text)| (format!("{prefix}{name}"), text)))
     }
 
     #[test]
@@ -195,8 +186,7 @@ mod tests {
         let unpacked = folder(&[("qa8_lists_train.txt", STORY.repeat(10).as_bytes()), ("qa8_lists_test.txt", STORY.as_bytes())]);
         assert_eq!(read(unpacked.path(), "en", 8).unwrap().test, packed.test);
         for (set, task, part) in [("en", 9, "qa9_"), ("hn", 8, "`hn`"), ("en-10k", 8, "train set")] {
-            let error = read(archive.path(), set, task).unwrap_err().to_string();
-            assert!(error.contains(part), "{error}");
+            refused(read(archive.path(), set, task), &[part]);
         }
     }
 
@@ -208,8 +198,7 @@ mod tests {
             ("1 A b.\n2 What? \t\t1\n", ["line 2", "answer"]),
             ("1 A b.\n", ["no question", "restore"]),
         ] {
-            let error = of(text).unwrap_err().to_string();
-            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            refused(of(text), &parts);
         }
     }
 }

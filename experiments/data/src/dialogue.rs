@@ -74,11 +74,11 @@ pub fn read(dir: &Path, kind: &str, turns: usize) -> Result<TextPairs, DataError
             (parts.map(|part| (file, part)), "test", split)
         }
         _ => {
-            return Err(DataError::MissingPart {
-                dir: dir.to_path_buf(),
-                part: format!("the training dialogues of kind `{kind}`"),
-                expected: format!("train_{kind}_no_cands.txt or train_{kind}.txt"),
-            });
+            return Err(DataError::missing(
+                dir,
+                format!("the training dialogues of kind `{kind}`"),
+                format!("train_{kind}_no_cands.txt or train_{kind}.txt"),
+            ));
         }
     };
     let mut skipped = Vec::new();
@@ -149,10 +149,8 @@ fn dialogues(file: &TextFile, turns: usize) -> Result<Vec<Dialogue>, DataError> 
 
 #[cfg(test)]
 mod tests {
-    use heedful_random::RandomKey;
-
-    use super::super::files::tests::folder;
-    use super::super::text_pairs::tests::damaged;
+    use super::super::files::tests::{folder, refused};
+    use super::super::text_pairs::tests::survives;
     use super::*;
 
     const DIALOGUE: &str = "1 your persona: i have two dogs.\n2 your persona: i like cars.\n3 hi ! how are you ?\ti am great .\n4 what do you like ?\tcars .\n\
@@ -219,8 +217,7 @@ mod tests {
             assert!(data.split.contains(part), "{}", data.split);
         }
         for name in [test, "train_self_revised.txt"] {
-            let error = read(folder(&[(name, DIALOGUE.as_bytes())]).path(), USUAL_KIND, 3).unwrap_err().to_string();
-            assert!(error.contains("train_self_original_no_cands.txt"), "{error}");
+            refused(read(folder(&[(name, DIALOGUE.as_bytes())]).path(), USUAL_KIND, 3), &["train_self_original_no_cands.txt"]);
         }
     }
 
@@ -258,26 +255,14 @@ mod tests {
             ("1 a\tb\n2 your persona: late.\n", ["line 2, field `persona`", "before the first exchange"]),
             (long.as_str(), ["line 101", "at most 100 exchanges"]),
         ] {
-            let error = of(text, 3).unwrap_err().to_string();
-            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            refused(of(text, 3), &parts);
         }
     }
 
     #[test]
     fn damaged_files_are_read_within_bounds_or_refused() {
-        let mut rng = RandomKey::from_seed(1).named("fuzz").rng();
-        let (mut accepted, mut refused) = (0, 0);
-        for _ in 0..3_000 {
-            let bytes = damaged(&mut rng, DIALOGUE.repeat(3).as_bytes());
-            match TextFile::from_bytes("a".into(), "a".into(), &bytes).and_then(|file| dialogues(&file, 5)) {
-                Ok(dialogues) => {
-                    accepted += 1;
-                    let length: usize = dialogues.concat().iter().map(|(_, pair)| pair.source.len() + pair.target.len()).sum();
-                    assert!(length <= 2 * MOST_EXCHANGES * bytes.len(), "{length} bytes from {}", bytes.len());
-                }
-                Err(_) => refused += 1,
-            }
-        }
-        assert!(accepted > 100 && refused > 100, "{accepted} accepted, {refused} refused");
+        survives(&DIALOGUE.repeat(3), 2 * MOST_EXCHANGES, |file| {
+            Ok(dialogues(file, 5)?.concat().iter().map(|(_, pair)| pair.source.len() + pair.target.len()).sum())
+        });
     }
 }

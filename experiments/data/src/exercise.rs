@@ -124,6 +124,7 @@ impl From<ExerciseTask> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::tests::refused;
 
     #[test]
     fn names_are_read_as_they_are_written() {
@@ -132,8 +133,7 @@ mod tests {
             assert_eq!(task.to_string().parse::<ExerciseTask>().unwrap(), task);
         }
         for name in ["babi-0", "babi-21", "babi", "sort"] {
-            let error = name.parse::<ExerciseTask>().unwrap_err().to_string();
-            assert!(error.contains(name) && error.contains("babi-N"), "{error}");
+            refused(name.parse::<ExerciseTask>(), &[name, "babi-N"]);
         }
     }
 }

@@ -208,10 +208,32 @@ pub(crate) mod tests {
         dir
     }
 
+    /// Asserts that something is refused with a message that has these parts.
+    #[track_caller]
+    pub(crate) fn refused<T, E: std::error::Error>(result: Result<T, E>, parts: &[&str]) {
+        let Err(error) = result else { panic!("it is accepted") };
+        let message = error.to_string();
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    }
+
     pub(crate) fn gzip(content: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(content).unwrap();
         encoder.finish().unwrap()
+    }
+
+    /// A tar archive of the given files, whose names stand in it as they are.
+    pub(crate) fn tar<'f>(files: impl IntoIterator<Item = (impl AsRef<str>, &'f str)>) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, text) in files {
+            let (mut header, name) = (tar::Header::new_gnu(), name.as_ref().as_bytes());
+            header.as_old_mut().name[..name.len()].copy_from_slice(name);
+            header.set_size(text.len() as u64);
+            header.set_mode(0o644);
+            header.set_cksum();
+            builder.append(&header, text.as_bytes()).unwrap();
+        }
+        builder.into_inner().unwrap()
     }
 
     fn read(content: &[u8]) -> Result<Vec<String>, DataError> {
@@ -261,8 +283,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_missing_file_error_names_the_file_and_what_was_looked_for() {
-        let message = TextFile::read(Path::new("nowhere/train.en"), "the English training text").unwrap_err().to_string();
-        assert!(message.contains("nowhere/train.en") && message.contains("the English training text"), "{message}");
+        refused(
+            TextFile::read(Path::new("nowhere/train.en"), "the English training text"),
+            &["nowhere/train.en", "the English training text"],
+        );
         assert!(matches!(list(Path::new("nowhere"), "x"), Err(DataError::NotFound { .. })));
     }
 

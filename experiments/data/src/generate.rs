@@ -4,15 +4,15 @@
 //! word at a varying distance, not by its position. The texts are drawn from a [`RandomKey`]; the same key gives the same data on every machine. No
 //! sentence occurs in two splits. Validation and test sets are drawn from streams of their own, so that they stay the same when the size of the training
 //! set changes. Not covered: any claim about natural language.
-//!
-//! [`RandomKey`]: heedful_random::RandomKey
 
 use std::collections::HashSet;
 
+use heedful_random::RandomKey;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::DataError;
+use super::files::sha256_of_lines;
+use super::{DataError, Pair, ParallelCorpus};
 
 pub mod algorithmic;
 pub mod dialogue;
@@ -97,5 +97,67 @@ impl Seen {
 
     fn is_new(&mut self, text: &str) -> bool {
         self.0.insert(text.to_string())
+    }
+}
+
+/// The corpus of the pairs that `split` makes for the name and the size of each split; `sides` name its two languages.
+fn corpus<E>(sides: [&str; 2], sizes: Sizes, mut split: impl FnMut(&str, usize) -> Result<Vec<Pair>, E>) -> Result<ParallelCorpus, E> {
+    // The other splits come first, so that they stay the same when the size of the training set changes.
+    let test = split("test", sizes.test)?;
+    let valid = split("valid", sizes.valid)?;
+    let train = split("train", sizes.train)?;
+    let lines: Vec<String> =
+        [&train, &valid, &test].into_iter().flatten().map(|pair| format!("{}\t{}", pair.source, pair.target)).collect();
+    let [source_language, target_language] = sides.map(str::to_owned);
+    let sha256 = sha256_of_lines(lines.iter().map(String::as_str));
+    Ok(ParallelCorpus {
+        source_language,
+        target_language,
+        train,
+        valid,
+        tests: vec![("test".to_owned(), test)],
+        skipped: Vec::new(),
+        sha256,
+    })
+}
+
+/// The corpus of pairs that `draw` makes, whose sources all differ; `what` names them.
+fn distinct_pairs(
+    sides: [&str; 2],
+    what: &str,
+    key: &RandomKey,
+    sizes: Sizes,
+    draw: impl Fn(&mut ChaCha8Rng) -> Pair,
+) -> Result<ParallelCorpus, DataError> {
+    let mut seen = Seen::default();
+    corpus(sides, sizes, |name, size| {
+        let mut rng = key.named(name).rng();
+        seen.distinct(&format!("{name} {what}"), size, |_| {
+            let pair = draw(&mut rng);
+            (pair.source.clone(), pair)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The pairs of all splits.
+    pub(super) fn all(corpus: &ParallelCorpus) -> impl Iterator<Item = &Pair> {
+        corpus.train.iter().chain(&corpus.valid).chain(&corpus.tests[0].1)
+    }
+
+    /// Asserts of a generator that the key alone makes its pairs, all of them different, and that those for evaluation are the same in a smaller set.
+    pub(super) fn assert_made_by_the_key(sizes: Sizes, make: impl Fn(&RandomKey, Sizes) -> ParallelCorpus) {
+        let made = |seed, sizes| make(&RandomKey::from_seed(seed), sizes);
+        let corpus = made(1, sizes);
+        assert_eq!(made(1, sizes), corpus);
+        assert_ne!(made(2, sizes).sha256, corpus.sha256);
+        let small = made(1, Sizes { train: 10, ..sizes });
+        assert_eq!((&small.valid, &small.tests), (&corpus.valid, &corpus.tests));
+        assert_eq!(all(&corpus).map(|pair| &pair.source).collect::<BTreeSet<_>>().len(), sizes.train + sizes.valid + sizes.test);
     }
 }

@@ -139,10 +139,10 @@ pub fn read(dir: &Path) -> Result<Images, DataError> {
     let mut found: Vec<_> = FORMATS.iter().filter_map(|(is_part, read)| Some((fitting(*is_part)?.clone(), *read))).collect();
     found.extend(folders::training_images(dir).map(|folder| (folder, folders::read_imagenet as _)));
     match found[..] {
-        [] => Err(DataError::MissingPart {
-            dir: dir.to_path_buf(),
-            part: "images".into(),
-            expected: format!(
+        [] => Err(DataError::missing(
+            dir,
+            "images",
+            format!(
                 "{} (MNIST), {} (CIFAR-10), {} (CIFAR-100), {} or a folder train_32x32 (ImageNet), or {} (CelebA)",
                 idx::EXPECTED,
                 cifar::EXPECTED_10,
@@ -150,7 +150,7 @@ pub fn read(dir: &Path) -> Result<Images, DataError> {
                 npz::EXPECTED,
                 folders::PARTITION
             ),
-        }),
+        )),
         [(_, read)] => read(dir, &listed),
         _ => {
             Err(DataError::Ambiguous { part: "the format of the images".into(), files: found.into_iter().map(|(file, _)| file).collect() })
@@ -167,17 +167,13 @@ fn name_of(dir: &Path) -> String {
 /// The only form of the file whose name fits.
 fn file(dir: &Path, listed: &Listed, part: &str, expected: &str, fits: impl Fn(&str) -> bool) -> Result<PathBuf, DataError> {
     let forms = listed.iter().filter(|(name, _)| fits(name)).flat_map(|(_, forms)| forms.clone()).collect();
-    files::only(forms, part)?.ok_or_else(|| DataError::MissingPart {
-        dir: dir.to_path_buf(),
-        part: part.to_owned(),
-        expected: expected.to_owned(),
-    })
+    files::only(forms, part)?.ok_or_else(|| DataError::missing(dir, part, expected))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tests::folder;
+    use crate::files::tests::{folder, refused};
 
     #[test]
     fn an_image_is_found_by_its_index() {
@@ -191,8 +187,7 @@ mod tests {
     fn a_folder_without_images_or_with_two_formats_is_refused() {
         let error = read(folder(&[("images.txt", b"")]).path()).unwrap_err().to_string();
         assert!(["train-images-idx3-ubyte", "data_batch_1.bin", "train.bin"].iter().all(|name| error.contains(name)), "{error}");
-        let error = read(folder(&[("train.bin", b""), ("test_batch.bin.gz", b"")]).path()).unwrap_err().to_string();
-        assert!(["train.bin", "test_batch.bin.gz", "keep one"].iter().all(|part| error.contains(part)), "{error}");
+        refused(read(folder(&[("train.bin", b""), ("test_batch.bin.gz", b"")]).path()), &["train.bin", "test_batch.bin.gz", "keep one"]);
         assert!(matches!(read(Path::new("nowhere")), Err(DataError::NotFound { .. })));
     }
 

@@ -80,8 +80,7 @@ impl LabelledTexts {
         found.extend(roots.into_iter().filter(|root| root.join("train/pos").is_dir()).map(|root| (root, Layout::Reviews)));
         let training_set = files::only(found.iter().map(|(path, _)| path.clone()).collect(), "one training set")?;
         let (Some(path), Some((_, layout))) = (training_set, found.first()) else {
-            let part = "labelled training texts".to_owned();
-            return Err(DataError::MissingPart { dir: dir.to_path_buf(), part, expected: EXPECTED.to_owned() });
+            return Err(DataError::missing(dir, "labelled training texts", EXPECTED));
         };
         let parts = match layout {
             Layout::Csv => news::read(&folder, &path),
@@ -133,7 +132,7 @@ impl Folder<'_> {
     }
 
     fn required(&self, part: &str, names: &[String]) -> Result<TextFile, DataError> {
-        let missing = || DataError::MissingPart { dir: self.dir.to_path_buf(), part: part.to_owned(), expected: names.join(" or ") };
+        let missing = || DataError::missing(self.dir, part, names.join(" or "));
         self.optional(names)?.ok_or_else(missing)
     }
 
@@ -173,7 +172,7 @@ impl Parts {
             let (count, set) = (scored.map_or(0, Vec::len), if test.is_some() { "test" } else { "development" });
             let expected = if scored.is_some() { format!("{needed} and 1 belong") } else { format!("{needed} training texts belong") };
             let found = format!("{} training and {count} {set} texts where at least {expected}", train.len());
-            return Err(DataError::Empty { path: place.to_path_buf(), found, remedy: "restore the original files".to_owned() });
+            return Err(DataError::empty(place, found, "restore the original files"));
         }
         let mut held_out = String::new();
         let mut take = |train: &mut Vec<LabelledText>, key: &RandomKey, set: &str| {

@@ -9,7 +9,7 @@
 //! ([`LabelledTexts`]), and texts that answer others ([`TextPairs`]): dialogues ([`dialogue`]) and summaries ([`summary`]). Images ([`Images`]) are read from
 //! binary files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -304,6 +304,18 @@ pub enum DataError {
         /// What was being generated.
         what: String,
     },
+}
+
+impl DataError {
+    /// The folder `dir` has no file for `part`, where files called `expected` would have been accepted.
+    fn missing(dir: &Path, part: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::MissingPart { dir: dir.to_path_buf(), part: part.into(), expected: expected.into() }
+    }
+
+    /// The file `path` holds nothing usable but `found`.
+    fn empty(path: &Path, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Empty { path: path.to_path_buf(), found: found.into(), remedy: remedy.into() }
+    }
 }
 
 fn name_all(files: &[PathBuf]) -> String {

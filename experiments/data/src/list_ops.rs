@@ -49,11 +49,7 @@ pub fn read(dir: &Path) -> Result<ListOpsFiles, DataError> {
         files::only(forms, &format!("the {split} set of ListOps"))
     };
     let (train, valid, test) = (file("train")?, file("val")?, file("test")?);
-    let test = test.ok_or_else(|| DataError::MissingPart {
-        dir: dir.to_path_buf(),
-        part: "the test set of ListOps".into(),
-        expected: "test_d20s.tsv or basic_test.tsv".into(),
-    })?;
+    let test = test.ok_or_else(|| DataError::missing(dir, "the test set of ListOps", "test_d20s.tsv or basic_test.tsv"))?;
     let read = |path: PathBuf| TextFile::read(&path, "ListOps");
     let (train, valid, test) = (train.map(read).transpose()?, valid.map(read).transpose()?, read(test)?);
     let sha256 = files::combined_sha256(train.iter().chain(&valid).chain([&test]));
@@ -125,7 +121,7 @@ fn apply(operation: &str, mut arguments: Vec<u32>) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tests::folder;
+    use crate::files::tests::{folder, refused};
 
     fn of(text: &str) -> Option<u32> {
         value(&text.split(' ').collect::<Vec<_>>())
@@ -175,8 +171,7 @@ mod tests {
             ("1\t( ( [TOP 9 ) ] )\n", ["line 1", "expression"]),
         ] {
             let data = folder(&[("test_d20s.tsv", text.as_bytes())]);
-            let error = read(data.path()).unwrap_err().to_string();
-            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            refused(read(data.path()), &parts);
         }
         assert!(read(folder(&[("other.tsv", b"1\t1\n")]).path()).unwrap_err().to_string().contains("test_d20s.tsv"));
     }

@@ -140,10 +140,12 @@ impl Folder {
     }
 
     fn required(&self, splits: &[&str], language: &str) -> Result<PathBuf, DataError> {
-        self.file(splits, language)?.ok_or_else(|| DataError::MissingPart {
-            dir: self.dir.clone(),
-            part: format!("the {} text in language `{language}`", splits.join("/")),
-            expected: splits.iter().map(|split| format!("{split}.{language}")).collect::<Vec<_>>().join(" or "),
+        self.file(splits, language)?.ok_or_else(|| {
+            DataError::missing(
+                &self.dir,
+                format!("the {} text in language `{language}`", splits.join("/")),
+                splits.iter().map(|split| format!("{split}.{language}")).collect::<Vec<_>>().join(" or "),
+            )
         })
     }
 
@@ -155,17 +157,18 @@ impl Folder {
 fn aligned(source_file: &Path, target_file: &Path) -> Result<(Vec<Pair>, [TextFile; 2]), DataError> {
     let source = TextFile::read(source_file, "the source side of parallel text")?;
     let target = TextFile::read(target_file, "the target side of parallel text")?;
-    if source.lines.len() != target.lines.len() {
-        return Err(DataError::LineCounts {
-            unit: "lines",
-            source_lines: source.lines.len(),
-            target_lines: target.lines.len(),
-            source_file: source.path,
-            target_file: target.path,
-        });
-    }
+    same_number("lines", [&source, &target], source.lines.len(), target.lines.len())?;
     let pairs = source.lines.iter().zip(&target.lines).map(|(source, target)| Pair { source: source.clone(), target: target.clone() });
     Ok((pairs.collect(), [source, target]))
+}
+
+/// Fails unless both sides have as many of a unit.
+fn same_number(unit: &'static str, [source, target]: [&TextFile; 2], source_lines: usize, target_lines: usize) -> Result<(), DataError> {
+    if source_lines == target_lines {
+        return Ok(());
+    }
+    let (source_file, target_file) = (source.path.clone(), target.path.clone());
+    Err(DataError::LineCounts { unit, source_file, source_lines, target_file, target_lines })
 }
 
 impl Pair {
@@ -178,11 +181,7 @@ fn without_empty(pairs: Vec<Pair>, [source, target]: &[TextFile; 2], skipped: &m
     let lines: Vec<usize> = (1..).zip(&pairs).filter(|(_, pair)| pair.has_empty_side()).map(|(line, _)| line).collect();
     let kept: Vec<Pair> = pairs.into_iter().filter(|pair| !pair.has_empty_side()).collect();
     if kept.is_empty() {
-        return Err(DataError::Empty {
-            path: source.path.clone(),
-            found: "no line that has text on both sides".to_string(),
-            remedy: format!("restore it and `{}`", target.name),
-        });
+        return Err(DataError::empty(&source.path, "no line that has text on both sides", format!("restore it and `{}`", target.name)));
     }
     if let Some(first) = lines.first() {
         tracing::warn!("{} and {}: skipped {} pairs with an empty side, the first in line {first}", source.name, target.name, lines.len());
@@ -199,11 +198,11 @@ fn warn_of_empty_test_lines(pairs: &[Pair], [source, target]: &[TextFile; 2]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::files::tests::folder;
     use super::*;
 
-    fn pair(source: &str, target: &str) -> Pair {
+    pub(crate) fn pair(source: &str, target: &str) -> Pair {
         Pair { source: source.to_string(), target: target.to_string() }
     }
 

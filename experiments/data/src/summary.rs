@@ -46,10 +46,7 @@ pub fn read(dir: &Path) -> Result<TextPairs, DataError> {
             Ok(TextPairs { corpus, split: format!("as distributed: .{source} and .{target} files") })
         }
         ([], false) => Tables { dir, listed: &listed, read: Vec::new() }.pairs(tables),
-        ([], true) => stories::read(dir)?.ok_or_else(|| {
-            let part = "documents and summaries".to_owned();
-            DataError::MissingPart { dir: dir.to_path_buf(), part, expected: EXPECTED.to_owned() }
-        }),
+        ([], true) => stories::read(dir)?.ok_or_else(|| DataError::missing(dir, "documents and summaries", EXPECTED)),
         _ => {
             let files = sides.iter().flat_map(|[source, _]| with_extension(source)).chain(tables).collect();
             Err(DataError::Ambiguous { part: "one set of documents and summaries".to_owned(), files })
@@ -105,7 +102,7 @@ impl Tables<'_> {
         let forms = names.iter().filter_map(|name| self.listed.get(*name)).flatten().cloned().collect();
         match files::only(forms, &expected)? {
             Some(path) => self.table(&path),
-            None => Err(DataError::MissingPart { dir: self.dir.to_path_buf(), part: "a part of the summaries".to_owned(), expected }),
+            None => Err(DataError::missing(self.dir, "a part of the summaries", expected)),
         }
     }
 
@@ -137,15 +134,10 @@ fn table(file: &TextFile) -> Result<Vec<LinePair>, DataError> {
 
 #[cfg(test)]
 mod tests {
-    use heedful_random::RandomKey;
-
     use super::super::files::tests::folder;
-    use super::super::text_pairs::tests::damaged;
+    use super::super::parallel::tests::pair;
+    use super::super::text_pairs::tests::survives;
     use super::*;
-
-    fn pair(source: &str, target: &str) -> Pair {
-        Pair { source: source.to_owned(), target: target.to_owned() }
-    }
 
     fn message(files: &[(&str, &[u8])]) -> String {
         read(folder(files).path()).unwrap_err().to_string()
@@ -223,21 +215,10 @@ mod tests {
 
     #[test]
     fn damaged_tables_are_read_within_bounds_or_refused() {
-        let mut rng = RandomKey::from_seed(1).named("fuzz").rng();
-        let original = "a long text .\ta text\nmore of it\tit\n".repeat(4);
-        let (mut accepted, mut refused) = (0, 0);
-        for _ in 0..3_000 {
-            let bytes = damaged(&mut rng, original.as_bytes());
-            match TextFile::from_bytes("a".into(), "a".into(), &bytes).and_then(|file| table(&file)) {
-                Ok(pairs) => {
-                    accepted += 1;
-                    let length: usize = pairs.iter().map(|(_, pair)| pair.source.len() + pair.target.len()).sum();
-                    assert!(length <= bytes.len(), "{length} bytes from {}", bytes.len());
-                    pairs.iter().for_each(|(_, pair)| assert!(with_line_ends(&pair.target).len() <= 2 * pair.target.len()));
-                }
-                Err(_) => refused += 1,
-            }
-        }
-        assert!(accepted > 100 && refused > 100, "{accepted} accepted, {refused} refused");
+        survives(&"a long text .\ta text\nmore of it\tit\n".repeat(4), 1, |file| {
+            let pairs = table(file)?;
+            pairs.iter().for_each(|(_, pair)| assert!(with_line_ends(&pair.target).len() <= 2 * pair.target.len()));
+            Ok(pairs.iter().map(|(_, pair)| pair.source.len() + pair.target.len()).sum())
+        });
     }
 }

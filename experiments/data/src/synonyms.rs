@@ -33,8 +33,7 @@ pub fn read(path: &Path) -> Result<SynonymSets, DataError> {
         }
     }
     if sets.is_empty() {
-        let (found, remedy) = ("no set of synonyms".to_owned(), "give a file with one set of words on each line".to_owned());
-        return Err(DataError::Empty { path: file.path, found, remedy });
+        return Err(DataError::empty(&file.path, "no set of synonyms", "give a file with one set of words on each line"));
     }
     Ok(SynonymSets { name: file.name, sets })
 }
@@ -43,7 +42,7 @@ pub fn read(path: &Path) -> Result<SynonymSets, DataError> {
 mod tests {
 
     use super::*;
-    use crate::files::tests::folder;
+    use crate::files::tests::{folder, refused};
 
     fn read(text: &str) -> Result<SynonymSets, DataError> {
         let folder = folder(&[("synonyms.txt", text.as_bytes())]);
@@ -63,8 +62,7 @@ mod tests {
             ("a b\nword\n", &["synonyms.txt", "line 2", "`word`", "two words"][..]),
             ("\n \n", &["synonyms.txt", "no set", "on each line"]),
         ] {
-            let error = read(text).unwrap_err().to_string();
-            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            refused(read(text), parts);
         }
     }
 }

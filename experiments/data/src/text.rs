@@ -91,11 +91,7 @@ impl TextCorpus {
             Some(((set, extension), files)) => Self::read_set(dir, &set, &extension, files),
             None => match files::only(single_files, "one text to be split")? {
                 Some(path) => Self::read_single(&path),
-                None => Err(DataError::MissingPart {
-                    dir: dir.to_path_buf(),
-                    part: "a language-model text".to_string(),
-                    expected: EXPECTED.to_string(),
-                }),
+                None => Err(DataError::missing(dir, "a language-model text", EXPECTED)),
             },
         }
     }
@@ -104,14 +100,11 @@ impl TextCorpus {
         let mut read = Vec::new();
         for split in SPLITS {
             let expected = format!("{set}.{split}.{extension}");
-            let path = files::only(forms.remove(split).unwrap_or_default(), &expected)?.ok_or_else(|| DataError::MissingPart {
-                dir: dir.to_path_buf(),
-                part: format!("the {split} text"),
-                expected,
-            })?;
+            let path = files::only(forms.remove(split).unwrap_or_default(), &expected)?
+                .ok_or_else(|| DataError::missing(dir, format!("the {split} text"), expected))?;
             let file = TextFile::read(&path, LOOKED_FOR)?;
             if file.lines.iter().all(|line| line.trim().is_empty()) {
-                return Err(DataError::Empty { path, found: "no text".to_string(), remedy: "restore it".to_string() });
+                return Err(DataError::empty(&path, "no text", "restore it"));
             }
             read.push(file);
         }
@@ -157,11 +150,11 @@ impl TextCorpus {
     fn of_parts(path: &Path, parts: [(Vec<String>, bool); 3], sizes: [usize; 3], by: [&str; 2], sha256: String) -> Result<Self, DataError> {
         let [by, unit] = by;
         if parts.iter().any(|(lines, _)| lines.iter().all(|line| line.trim().is_empty())) {
-            return Err(DataError::Empty {
-                path: path.to_path_buf(),
-                found: format!("too few lines to be cut 90/5/5 ({} {unit})", sizes.iter().sum::<usize>()),
-                remedy: format!("use a longer text or provide {EXPECTED}"),
-            });
+            return Err(DataError::empty(
+                path,
+                format!("too few lines to be cut 90/5/5 ({} {unit})", sizes.iter().sum::<usize>()),
+                format!("use a longer text or provide {EXPECTED}"),
+            ));
         }
         let name = path.file_name().unwrap_or_default().display();
         let split = format!("{name} cut 90/5/5 by {by}: {} / {} / {} {unit}", sizes[0], sizes[1], sizes[2]);

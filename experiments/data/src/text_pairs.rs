@@ -20,8 +20,7 @@ pub(super) type LinePair = (usize, Pair);
 pub(super) fn usable(file: &TextFile, pairs: Vec<LinePair>, skipped: &mut Vec<SkippedPairs>) -> Result<Vec<Pair>, DataError> {
     let (kept, empty): (Vec<LinePair>, Vec<LinePair>) = pairs.into_iter().partition(|(_, pair)| !pair.has_empty_side());
     if kept.is_empty() {
-        let (found, remedy) = ("no pair that has text on both sides".to_owned(), "restore the original file".to_owned());
-        return Err(DataError::Empty { path: file.path.clone(), found, remedy });
+        return Err(DataError::empty(&file.path, "no pair that has text on both sides", "restore the original file"));
     }
     if let Some((first, _)) = empty.first() {
         tracing::warn!("{}: skipped {} pairs with an empty side, the first in line {first}", file.name, empty.len());
@@ -39,8 +38,7 @@ pub(super) fn without_lines(pairs: Vec<LinePair>) -> Vec<Pair> {
 /// Takes the last tenth of `items` away. `what` names them in the error for fewer than ten.
 pub(super) fn last_tenth<T>(file: &TextFile, what: &str, items: &mut Vec<T>) -> Result<Vec<T>, DataError> {
     if items.len() < 10 {
-        let (found, remedy) = (format!("too few {what} to be divided ({})", items.len()), "use a longer file".to_owned());
-        return Err(DataError::Empty { path: file.path.clone(), found, remedy });
+        return Err(DataError::empty(&file.path, format!("too few {what} to be divided ({})", items.len()), "use a longer file"));
     }
     Ok(items.split_off(items.len() - items.len() / 10))
 }
@@ -55,6 +53,7 @@ pub(super) fn cut<T>(file: &TextFile, what: &str, mut items: Vec<T>) -> Result<[
 
 #[cfg(test)]
 pub(super) mod tests {
+    use heedful_random::RandomKey;
     use rand::RngExt;
     use rand_chacha::ChaCha8Rng;
 
@@ -85,6 +84,24 @@ pub(super) mod tests {
             }
         }
         bytes
+    }
+
+    /// Reads damaged copies of `original`. Some of them are refused; of the others, what was read has, by `size`, at most `times` as many bytes as the copy.
+    pub(crate) fn survives(original: &str, times: usize, size: impl Fn(&TextFile) -> Result<usize, DataError>) {
+        let mut rng = RandomKey::from_seed(1).named("fuzz").rng();
+        let (mut accepted, mut refused) = (0, 0);
+        for _ in 0..3_000 {
+            let bytes = damaged(&mut rng, original.as_bytes());
+            let Ok(file) = TextFile::from_bytes("a".into(), "a".into(), &bytes) else { continue };
+            match size(&file) {
+                Ok(length) => {
+                    accepted += 1;
+                    assert!(length <= times * bytes.len(), "{length} bytes from {}", bytes.len());
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        assert!(accepted > 100 && refused > 100, "{accepted} accepted, {refused} refused");
     }
 
     #[test]

@@ -51,8 +51,7 @@ impl WordVectors {
             );
         }
         if vectors.is_empty() {
-            let (found, remedy) = ("no vector".to_owned(), "give a file in the text format of GloVe".to_owned());
-            return Err(DataError::Empty { path: file.path, found, remedy });
+            return Err(DataError::empty(&file.path, "no vector", "give a file in the text format of GloVe"));
         }
         Ok(Self { name: file.name, vectors })
     }
@@ -133,7 +132,7 @@ fn ends_in_a_fraction(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tests::folder;
+    use crate::files::tests::{folder, refused};
 
     fn read(text: &str) -> Result<WordVectors, DataError> {
         let folder = folder(&[("vectors.txt", text.as_bytes())]);
@@ -196,8 +195,7 @@ mod tests {
             ("a\n", &["line 1", "`a`", "0 numbers"]),
             ("\n", &["no vector"]),
         ] {
-            let error = read(text).unwrap_err().to_string();
-            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            refused(read(text), parts);
         }
     }
 }

@@ -237,8 +237,7 @@ fn talks_of_iwslt() {
 
 #[test]
 fn compressed_text() {
-    use std::io::Write;
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all("some words on a line\n".repeat(40).as_bytes()).unwrap();
     survives(&[("input.txt.gz", encoder.finish().unwrap())], TextCorpus::read);
 }

@@ -12,10 +12,9 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Seen, Sizes, pick};
+use super::{Sizes, distinct_pairs, pick};
 use crate::dialogue::source;
-use crate::files::sha256_of_lines;
-use crate::{DataError, Pair, ParallelCorpus, TextPairs};
+use crate::{DataError, Pair, TextPairs};
 
 const FACTS: usize = 4;
 const EARLIER_EXCHANGE: f64 = 0.5;
@@ -69,29 +68,8 @@ const NUMBERS: [&str; 6] = ["two", "three", "four", "five", "six", "seven"];
 /// # Errors
 /// [`DataError::TooManyWanted`] if there are not so many different dialogues.
 pub fn dialogue(key: &RandomKey, turns: usize, sizes: Sizes) -> Result<TextPairs, DataError> {
-    let key = key.named("dialogue");
-    let mut seen = Seen::default();
-    let mut split = |name: &str, size: usize| {
-        let mut rng = key.named(name).rng();
-        seen.distinct(&format!("{name} dialogues"), size, |_| {
-            let pair = exchange(&mut rng, turns);
-            (pair.source.clone(), pair)
-        })
-    };
-    let test = split("test", sizes.test)?;
-    let valid = split("valid", sizes.valid)?;
-    let train = split("train", sizes.train)?;
-    let lines: Vec<String> =
-        [&train, &valid, &test].into_iter().flatten().map(|pair| format!("{}\t{}", pair.source, pair.target)).collect();
-    let corpus = ParallelCorpus {
-        source_language: "persona and history".to_owned(),
-        target_language: "reply".to_owned(),
-        train,
-        valid,
-        tests: vec![("test".to_owned(), test)],
-        skipped: Vec::new(),
-        sha256: sha256_of_lines(lines.iter().map(String::as_str)),
-    };
+    let sides = ["persona and history", "reply"];
+    let corpus = distinct_pairs(sides, "dialogues", &key.named("dialogue"), sizes, |rng| exchange(rng, turns))?;
     Ok(TextPairs { corpus, split: "generated: no source is in two splits".to_owned() })
 }
 
@@ -145,7 +123,9 @@ fn exchange(rng: &mut ChaCha8Rng, turns: usize) -> Pair {
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::tests::{all, assert_made_by_the_key};
     use super::*;
+    use crate::ParallelCorpus;
     use crate::dialogue::{FACT, OWN, PARTNER};
 
     const TURNS: usize = 3;
@@ -153,10 +133,6 @@ mod tests {
 
     fn pairs() -> ParallelCorpus {
         dialogue(&RandomKey::from_seed(1), TURNS, SIZES).unwrap().corpus
-    }
-
-    fn all(corpus: &ParallelCorpus) -> impl Iterator<Item = &Pair> {
-        corpus.train.iter().chain(&corpus.valid).chain(&corpus.tests[0].1)
     }
 
     /// The sorts that a text names or has a thing of, each with its kind.
@@ -208,12 +184,7 @@ mod tests {
 
     #[test]
     fn the_same_key_gives_the_same_dialogues_and_evaluation_does_not_depend_on_the_training_size() {
-        let corpus = pairs();
-        assert_eq!(pairs(), corpus);
-        assert_ne!(dialogue(&RandomKey::from_seed(2), TURNS, SIZES).unwrap().corpus.sha256, corpus.sha256);
-        let small = dialogue(&RandomKey::from_seed(1), TURNS, Sizes { train: 10, ..SIZES }).unwrap().corpus;
-        assert_eq!((&small.valid, &small.tests), (&corpus.valid, &corpus.tests));
-        assert_eq!(all(&corpus).map(|pair| &pair.source).collect::<BTreeSet<_>>().len(), 2_600);
+        assert_made_by_the_key(SIZES, |key, sizes| dialogue(key, TURNS, sizes).unwrap().corpus);
         let single = dialogue(&RandomKey::from_seed(1), 1, Sizes { train: 10, ..SIZES }).unwrap().corpus;
         assert!(all(&single).all(|pair| !pair.source.contains(OWN)));
     }

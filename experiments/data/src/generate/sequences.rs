@@ -127,10 +127,8 @@ fn ensure_lengths(length: usize, longer: &[usize], least: usize) -> Result<(), S
 /// What each task does.
 trait Generator {
     fn validate(&self) -> Result<(), SequenceTaskError>;
-    /// Number of tokens; those of the sequences and those expected are below it.
-    fn vocabulary(&self) -> usize;
-    /// Those of training first.
-    fn levels(&self) -> Vec<Level>;
+    /// The number of tokens, below which are those of the sequences and those expected, and the levels, those of training first.
+    fn extent(&self) -> (usize, Vec<Level>);
     fn draw(&self, level: usize, purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence;
 }
 
@@ -216,12 +214,12 @@ impl SequenceTask {
 
     /// Number of tokens: all that occur and all that are expected are below it.
     pub fn vocabulary(&self) -> usize {
-        self.generator().vocabulary()
+        self.generator().extent().0
     }
 
     /// The kinds of sequences, those of training first. There is at least one of training.
     pub fn levels(&self) -> Vec<Level> {
-        self.generator().levels()
+        self.generator().extent().1
     }
 
     /// Most tokens of a sequence, those of tests alone included.

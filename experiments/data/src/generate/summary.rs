@@ -10,9 +10,8 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Seen, Sizes, pick};
-use crate::files::sha256_of_lines;
-use crate::{DataError, Pair, ParallelCorpus, TextPairs};
+use super::{Sizes, distinct_pairs, pick};
+use crate::{DataError, Pair, TextPairs};
 
 const CUED: f64 = 0.6;
 const TWO_CUES: f64 = 0.5;
@@ -32,29 +31,7 @@ const CUES: [&str; 3] = ["importantly ,", "above all ,", "note that"];
 /// # Errors
 /// [`DataError::TooManyWanted`] if there are not so many different documents.
 pub fn summary(key: &RandomKey, sizes: Sizes) -> Result<TextPairs, DataError> {
-    let key = key.named("summary");
-    let mut seen = Seen::default();
-    let mut split = |name: &str, size: usize| {
-        let mut rng = key.named(name).rng();
-        seen.distinct(&format!("{name} documents"), size, |_| {
-            let pair = document(&mut rng);
-            (pair.source.clone(), pair)
-        })
-    };
-    let test = split("test", sizes.test)?;
-    let valid = split("valid", sizes.valid)?;
-    let train = split("train", sizes.train)?;
-    let lines: Vec<String> =
-        [&train, &valid, &test].into_iter().flatten().map(|pair| format!("{}\t{}", pair.source, pair.target)).collect();
-    let corpus = ParallelCorpus {
-        source_language: "document".to_owned(),
-        target_language: "summary".to_owned(),
-        train,
-        valid,
-        tests: vec![("test".to_owned(), test)],
-        skipped: Vec::new(),
-        sha256: sha256_of_lines(lines.iter().map(String::as_str)),
-    };
+    let corpus = distinct_pairs(["document", "summary"], "documents", &key.named("summary"), sizes, document)?;
     Ok(TextPairs { corpus, split: "generated: no document is in two splits".to_owned() })
 }
 
@@ -98,16 +75,14 @@ fn detail(rng: &mut ChaCha8Rng, details: &[&'static str]) -> Option<&'static str
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use super::super::tests::{all, assert_made_by_the_key};
     use super::*;
+    use crate::ParallelCorpus;
 
     const SIZES: Sizes = Sizes { train: 2_000, ..Sizes::TEXT_PAIRS };
 
     fn pairs() -> ParallelCorpus {
         summary(&RandomKey::from_seed(1), SIZES).unwrap().corpus
-    }
-
-    fn all(corpus: &ParallelCorpus) -> impl Iterator<Item = &Pair> {
-        corpus.train.iter().chain(&corpus.valid).chain(&corpus.tests[0].1)
     }
 
     /// The sentences of a document: whether cued, the person, and the compression.
@@ -156,12 +131,7 @@ mod tests {
 
     #[test]
     fn the_same_key_gives_the_same_documents_and_evaluation_does_not_depend_on_the_training_size() {
-        let corpus = pairs();
-        assert_eq!(pairs(), corpus);
-        assert_ne!(summary(&RandomKey::from_seed(2), SIZES).unwrap().corpus.sha256, corpus.sha256);
-        let small = summary(&RandomKey::from_seed(1), Sizes { train: 10, ..SIZES }).unwrap().corpus;
-        assert_eq!((&small.valid, &small.tests), (&corpus.valid, &corpus.tests));
-        assert_eq!(all(&corpus).map(|pair| &pair.source).collect::<BTreeSet<_>>().len(), 2_600);
+        assert_made_by_the_key(SIZES, |key, sizes| summary(key, sizes).unwrap().corpus);
     }
 
     #[test]

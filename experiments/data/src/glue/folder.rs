@@ -92,8 +92,7 @@ impl Folder {
             }
         };
         if examples.is_empty() {
-            let remedy = "restore it".to_string();
-            return Err(DataError::Empty { path: file.path, found: "no labelled example".to_string(), remedy });
+            return Err(DataError::empty(&file.path, "no labelled example", "restore it"));
         }
         self.read.push(file);
         Ok(examples)
@@ -144,7 +143,7 @@ impl Folder {
     fn missing(&self, part: &str, names: &[String]) -> DataError {
         let inside = names.iter().map(|name| format!("{}/{name}", self.task));
         let expected = names.iter().cloned().chain(inside).collect::<Vec<_>>().join(" or ");
-        DataError::MissingPart { dir: self.dir.clone(), part: part.to_string(), expected }
+        DataError::missing(&self.dir, part, expected)
     }
 }
 
@@ -154,7 +153,7 @@ fn looked_for(task: GlueTask) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::files::tests::folder;
+    use super::super::super::files::tests::{folder, refused};
     use super::super::{GlueData, Label};
     use super::*;
 
@@ -236,8 +235,10 @@ mod tests {
         assert_eq!(*girl, Example::new("A girl.", Some("A boy.".to_string()), Label::Score(2.5)));
         assert_eq!(*news, Example::new("x", Some("y".to_string()), Label::Score(0.0)), "sources behind the sentences are passed over");
         let without = folder(&[("train.tsv", MRPC), ("dev.tsv", MRPC)]);
-        let message = GlueData::read_with_labelled_test(without.path(), GlueTask::Mrpc).unwrap_err().to_string();
-        assert!(message.contains("the labelled test set of MRPC") && message.contains("msr_paraphrase_test.txt"), "{message}");
+        refused(
+            GlueData::read_with_labelled_test(without.path(), GlueTask::Mrpc),
+            &["the labelled test set of MRPC", "msr_paraphrase_test.txt"],
+        );
         let cola: &[u8] = b"a\t1\t\tA cat sat.\n";
         let cola = folder(&[("train.tsv", cola), ("dev.tsv", cola)]);
         assert_eq!(GlueData::read_with_labelled_test(cola.path(), GlueTask::Cola).unwrap().labelled_test, None);
@@ -259,19 +260,18 @@ mod tests {
             ),
             (GlueTask::Wic, vec![("train.data.txt", WORDS)], ["the labels of the train set of WiC", "expected train.gold.txt"]),
         ] {
-            let message = GlueData::read(folder(&files).path(), task).unwrap_err().to_string();
-            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+            refused(GlueData::read(folder(&files).path(), task), &parts);
         }
         let cb = br#"{"premise": "a", "hypothesis": "b", "label": "neutral", "idx": 0}"#;
-        let message = GlueData::read(folder(&[("train.jsonl", cb), ("dev.jsonl", cb)]).path(), GlueTask::Cb).unwrap_err().to_string();
-        assert!(message.contains("the dev set of CB; expected val.jsonl"), "{message}");
-        let message = GlueData::read(Path::new("nowhere"), GlueTask::Wsc).unwrap_err().to_string();
-        assert!(message.contains("the folder of the GLUE task WSC with train.jsonl"), "{message}");
+        refused(
+            GlueData::read(folder(&[("train.jsonl", cb), ("dev.jsonl", cb)]).path(), GlueTask::Cb),
+            &["the dev set of CB; expected val.jsonl"],
+        );
+        refused(GlueData::read(Path::new("nowhere"), GlueTask::Wsc), &["the folder of the GLUE task WSC with train.jsonl"]);
     }
 
     #[test]
     fn a_file_without_examples_is_an_error() {
-        let message = GlueData::read(folder(&[("train.jsonl", b"")]).path(), GlueTask::Wsc).unwrap_err().to_string();
-        assert!(message.contains("train.jsonl` holds no labelled example"), "{message}");
+        refused(GlueData::read(folder(&[("train.jsonl", b"")]).path(), GlueTask::Wsc), &["train.jsonl` holds no labelled example"]);
     }
 }

@@ -149,7 +149,7 @@ impl<'a> Row<'a> {
 mod tests {
     use std::path::Path;
 
-    use super::super::super::files::tests::folder;
+    use super::super::super::files::tests::{folder, refused};
     use super::super::GlueData;
     use super::*;
 
@@ -254,17 +254,14 @@ mod tests {
     fn a_test_index_that_is_no_number_is_an_error() {
         let good = "sentence\tlabel\na\t0\n";
         let dir = folder(&[("train.tsv", good.as_bytes()), ("dev.tsv", good.as_bytes()), ("test.tsv", b"index\tsentence\nx\ta\n")]);
-        let message = GlueData::read(dir.path(), GlueTask::Sst2).unwrap_err().to_string();
-        assert!(message.contains("test.tsv`, line 2, field `index`: `x`"), "{message}");
+        refused(GlueData::read(dir.path(), GlueTask::Sst2), &["test.tsv`, line 2, field `index`: `x`"]);
     }
 
     #[test]
     fn a_missing_column_file_or_folder_is_an_error_that_says_what_was_expected() {
-        let message = read(GlueTask::Sst2, "text\tlabel\na\t0\n", "").unwrap_err().to_string();
-        assert!(message.contains("no column `sentence` (it has: text, label)"), "{message}");
+        refused(read(GlueTask::Sst2, "text\tlabel\na\t0\n", ""), &["no column `sentence` (it has: text, label)"]);
         let dir = folder(&[("train.tsv", b"sentence\tlabel\na\t0\n")]);
-        let message = GlueData::read(dir.path(), GlueTask::Sst2).unwrap_err().to_string();
-        assert!(message.contains("no file for the dev set of SST-2"), "{message}");
+        refused(GlueData::read(dir.path(), GlueTask::Sst2), &["no file for the dev set of SST-2"]);
         assert!(matches!(GlueData::read(Path::new("nowhere"), GlueTask::Rte), Err(DataError::NotFound { .. })));
     }
 
@@ -273,7 +270,6 @@ mod tests {
         let good = b"sentence\tlabel\na\t0\n";
         let dir = folder(&[("train.tsv", good), ("train.tsv.gz", good), ("dev.tsv", good)]);
         assert!(matches!(GlueData::read(dir.path(), GlueTask::Sst2), Err(DataError::Ambiguous { .. })));
-        let message = read(GlueTask::Sst2, "sentence\tlabel\n", "").unwrap_err().to_string();
-        assert!(message.contains("train.tsv` holds no labelled example"), "{message}");
+        refused(read(GlueTask::Sst2, "sentence\tlabel\n", ""), &["train.tsv` holds no labelled example"]);
     }
 }

@@ -112,6 +112,7 @@ fn texts(data: &TextFile, index: usize) -> Result<(String, String), DataError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::tests::refused;
 
     fn file(name: &str, text: &str) -> TextFile {
         TextFile::from_bytes(name.into(), name.to_string(), text.as_bytes()).unwrap()
@@ -150,8 +151,7 @@ mod tests {
             (r#"{"label": 1, "text": "Word: a. Sentence 1: b"}"#, "Word: W. Sentence 1: S Sentence 2: T"),
             (r#"{"text": "Word: a. Sentence 1: b Sentence 2: c"}"#, "no field `label`"),
         ] {
-            let message = prompts(&file("train_text.jsonl", line)).unwrap_err().to_string();
-            assert!(message.contains("train_text.jsonl`, line 1") && message.contains(part), "{message}");
+            refused(prompts(&file("train_text.jsonl", line)), &["train_text.jsonl`, line 1", part]);
         }
     }
 
@@ -168,8 +168,7 @@ mod tests {
             (good.clone(), "F\n", ["train.gold.txt`, line 2", "no field `label`"]),
             (good.clone(), "F\nT\nT\n", ["train.data.txt`, line 3", "no field `word`"]),
         ] {
-            let message = labelled(&file("train.data.txt", &data), &file("train.gold.txt", gold)).unwrap_err().to_string();
-            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+            refused(labelled(&file("train.data.txt", &data), &file("train.gold.txt", gold)), &parts);
         }
     }
 }

@@ -69,9 +69,11 @@ fn images(dir: &Path, listed: &Listed, train_names: &[String], test_name: &str, 
     let mut test = ImageSet::default();
     append(&mut test, test_file, labels)?;
     if train.len() < DEV_PART {
-        let (found, remedy) =
-            (format!("{} training images", train.len()), format!("put at least {DEV_PART} there, a tenth is for the dev set"));
-        return Err(DataError::Empty { path: dir.to_path_buf(), found, remedy });
+        return Err(DataError::empty(
+            dir,
+            format!("{} training images", train.len()),
+            format!("put at least {DEV_PART} there, a tenth is for the dev set"),
+        ));
     }
     let dev = train.split_off(train.len() - train.len() / DEV_PART);
     let classes = labels.last().map_or(0, |&(_, classes)| usize::from(classes));
@@ -108,7 +110,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::files::tests::{folder, gzip};
+    use crate::files::tests::{folder, gzip, refused};
     use crate::images;
 
     /// A record whose red values are `first`, green ones `first + 1` and blue ones `first + 2`, but for the second pixel, whose values are 200 to 202.
@@ -176,8 +178,7 @@ mod tests {
             (&[("data_batch_1.bin", &good[..9 * 3073]), ("test_batch.bin", &test)], ["9 training images", "at least 10"]),
         ];
         for (files, parts) in cases {
-            let error = images::read(folder(files).path()).unwrap_err().to_string();
-            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            refused(images::read(folder(files).path()), &parts);
         }
     }
 

@@ -62,7 +62,7 @@ pub(super) fn read_celeba(dir: &Path, listed: &Listed) -> Result<Images, DataErr
         decoded.add(&path, &mut sets[split])?;
     }
     if let Some(split) = sets.iter().position(ImageSet::is_empty) {
-        return Err(DataError::Empty { path: list.path, found: format!("no image of split {split}"), remedy: "restore it".to_owned() });
+        return Err(DataError::empty(&list.path, format!("no image of split {split}"), "restore it"));
     }
     decoded.images(dir, sets)
 }
@@ -82,8 +82,7 @@ pub(super) fn read_imagenet(dir: &Path, _: &Listed) -> Result<Images, DataError>
             }
         }
         if set.len() < least {
-            let (found, remedy) = (format!("{} images", set.len()), format!("put at least {least} PNG files there"));
-            return Err(DataError::Empty { path: folder.to_path_buf(), found, remedy });
+            return Err(DataError::empty(folder, format!("{} images", set.len()), format!("put at least {least} PNG files there")));
         }
         Ok(set)
     };
@@ -151,7 +150,7 @@ mod tests {
     use ::png::{BitDepth, Encoder};
 
     use super::*;
-    use crate::files::tests::folder;
+    use crate::files::tests::{folder, refused};
     use crate::images;
 
     fn png([width, height]: [u32; 2], colour: ColorType, depth: BitDepth, values: &[u8]) -> Vec<u8> {
@@ -190,10 +189,8 @@ mod tests {
         let images = images::read(folder(&all).path()).unwrap();
         assert_eq!([images.train.len(), images.dev.len(), images.test.len(), images.channels], [18, 2, 1, 1]);
         assert_eq!((images.dev.image(1), images.test.image(0)), (&[19, 9][..], &[7, 8][..]));
-        let error = images::read(folder(&all[..9]).path()).unwrap_err().to_string();
-        assert!(error.contains("train_32x32` holds 9 images") && error.contains("at least 10"), "{error}");
-        let error = images::read(folder(&all[..20]).path()).unwrap_err().to_string();
-        assert!(error.contains("valid_32x32` does not exist"), "{error}");
+        refused(images::read(folder(&all[..9]).path()), &["train_32x32` holds 9 images", "at least 10"]);
+        refused(images::read(folder(&all[..20]).path()), &["valid_32x32` does not exist"]);
     }
 
     #[test]

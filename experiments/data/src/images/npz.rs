@@ -47,8 +47,7 @@ pub(super) fn read(dir: &Path, listed: &Listed) -> Result<Images, DataError> {
         listed.iter().filter_map(|(name, forms)| Some((number(name.strip_suffix(EXTENSION)?)?, name, forms))).collect();
     training.sort();
     if training.is_empty() {
-        let (part, expected) = ("the training images".to_owned(), EXPECTED.to_owned());
-        return Err(DataError::MissingPart { dir: dir.to_path_buf(), part, expected });
+        return Err(DataError::missing(dir, "the training images", EXPECTED));
     }
     let (mut read, mut side) = (Vec::new(), None);
     let mut train = ImageSet::default();
@@ -62,8 +61,7 @@ pub(super) fn read(dir: &Path, listed: &Listed) -> Result<Images, DataError> {
     let mut test = ImageSet::default();
     read.push(append(&mut test, StoredFile::read(&path, "test images")?, &mut side)?);
     if train.len() < DEV_PART {
-        let (found, remedy) = (format!("{} training images", train.len()), format!("put at least {DEV_PART} there"));
-        return Err(DataError::Empty { path: dir.to_path_buf(), found, remedy });
+        return Err(DataError::empty(dir, format!("{} training images", train.len()), format!("put at least {DEV_PART} there")));
     }
     let dev = train.split_off(train.len() - DEV.min(train.len() / DEV_PART));
     let (sha256, side) = (combined_sha256(&read), side.unwrap_or_default());

@@ -40,11 +40,7 @@ pub(super) fn read(folder: &Folder, train: &Path) -> Result<Parts, DataError> {
 pub(super) fn read_questions(folder: &Folder, train: &Path) -> Result<Parts, DataError> {
     let is_test = |name: &str| (name.starts_with("TREC") || name.starts_with("test")) && name.ends_with(".label");
     let tests = folder.listed.iter().filter(|(name, _)| is_test(name)).flat_map(|(_, forms)| forms.clone()).collect();
-    let test = files::only(tests, "the test set")?.ok_or_else(|| DataError::MissingPart {
-        dir: folder.dir.to_path_buf(),
-        part: "the test set".to_owned(),
-        expected: "TREC_10.label".to_owned(),
-    })?;
+    let test = files::only(tests, "the test set")?.ok_or_else(|| DataError::missing(folder.dir, "the test set", "TREC_10.label"))?;
     parts("TREC".to_owned(), questions(train)?, None, Some(questions(&test)?), coarse)
 }
 
@@ -117,12 +113,10 @@ fn coarse(file: &TextFile) -> Result<Vec<Line<'_>>, DataError> {
 
 #[cfg(test)]
 mod tests {
-    use heedful_random::RandomKey;
-
     use super::super::tests::{message, read};
     use super::*;
     use crate::files::tests::gzip;
-    use crate::text_pairs::tests::damaged;
+    use crate::text_pairs::tests::survives;
 
     const QUESTIONS: &str = "DESC:manner How did serfdom develop ?\nENTY:cremat What films featured Popeye Doyle ?\nHUM:ind Who ?\n";
 
@@ -187,23 +181,9 @@ mod tests {
 
     #[test]
     fn damaged_files_are_read_within_bounds_or_refused() {
-        let mut rng = RandomKey::from_seed(1).named("fuzz").rng();
         let subjectivity = "0\tthe movie begins in the past\n1\tsmart and alert\n".repeat(4);
-        let formats: [(&str, Parser); 2] = [(&subjectivity, tabbed), (QUESTIONS, coarse)];
-        for (original, parse) in formats {
-            let (mut accepted, mut refused) = (0, 0);
-            for _ in 0..3_000 {
-                let bytes = damaged(&mut rng, original.as_bytes());
-                let Ok(file) = TextFile::from_bytes("a".into(), "a".into(), &bytes) else { continue };
-                match parse(&file) {
-                    Ok(lines) => {
-                        accepted += 1;
-                        assert!(lines.iter().map(|line| line.class.len() + line.text.len()).sum::<usize>() <= bytes.len());
-                    }
-                    Err(_) => refused += 1,
-                }
-            }
-            assert!(accepted > 100 && refused > 100, "{accepted} accepted, {refused} refused");
+        for (original, parse) in [(subjectivity.as_str(), tabbed as Parser), (QUESTIONS, coarse)] {
+            survives(original, 1, |file| Ok(parse(file)?.iter().map(|line| line.class.len() + line.text.len()).sum()));
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{Listed, Pair, ParallelCorpus, SkippedPairs, warn_of_empty_test_lines};
+use super::{Listed, Pair, ParallelCorpus, SkippedPairs, same_number, warn_of_empty_test_lines};
 use crate::files::{self, TextFile};
 use crate::{DataError, text_pairs};
 
@@ -54,11 +54,7 @@ pub(super) fn read(dir: &Path, listed: &Listed, source: &str, target: &str) -> R
     }
     if valid.is_empty() {
         let expected = format!("IWSLT17.TED.dev2010.{pair}.{source}.xml and .{target}.xml, of any campaign and year");
-        return Err(DataError::MissingPart {
-            dir: dir.to_path_buf(),
-            part: format!("the validation text in `{source}` and `{target}`"),
-            expected,
-        });
+        return Err(DataError::missing(dir, format!("the validation text in `{source}` and `{target}`"), expected));
     }
     let sha256 = files::combined_sha256(&read);
     Ok(ParallelCorpus { source_language: source.to_owned(), target_language: target.to_owned(), train, valid, tests, skipped, sha256 })
@@ -77,8 +73,7 @@ fn training_file(dir: &Path, listed: &Listed, pair: &str, language: &str) -> Res
         let found = listed.keys().filter(|name| name.starts_with(TRAINING)).filter_map(|name| name.rsplit('.').next());
         let found: BTreeSet<&str> = found.collect();
         if found.contains(language) {
-            let (part, expected) = (format!("the training text in language `{language}`"), format!("{TRAINING}{pair}.{language}"));
-            return DataError::MissingPart { dir: dir.to_path_buf(), part, expected };
+            return DataError::missing(dir, format!("the training text in language `{language}`"), format!("{TRAINING}{pair}.{language}"));
         }
         let found = found.into_iter().map(str::to_owned).collect();
         DataError::MissingLanguage { dir: dir.to_path_buf(), language: language.to_owned(), found }
@@ -167,16 +162,9 @@ fn segments(file: &TextFile) -> Result<Vec<Segment<'_>>, DataError> {
     Ok(segments)
 }
 
-fn same_number(unit: &'static str, [source, target]: [&TextFile; 2], source_lines: usize, target_lines: usize) -> Result<(), DataError> {
-    if source_lines == target_lines {
-        return Ok(());
-    }
-    let (source_file, target_file) = (source.path.clone(), target.path.clone());
-    Err(DataError::LineCounts { unit, source_file, source_lines, target_file, target_lines })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::tests::pair;
     use super::*;
     use crate::files::tests::folder;
 
@@ -209,10 +197,6 @@ mod tests {
     fn read(files: &[(&str, String)], source: &str, target: &str) -> Result<ParallelCorpus, DataError> {
         let files: Vec<(&str, &[u8])> = files.iter().map(|(name, text)| (*name, text.as_bytes())).collect();
         ParallelCorpus::read(folder(&files).path(), source, target)
-    }
-
-    fn pair(source: &str, target: &str) -> Pair {
-        Pair { source: source.to_owned(), target: target.to_owned() }
     }
 
     #[test]

@@ -98,8 +98,7 @@ fn pairs(stories: Vec<&Story>) -> Vec<Pair> {
 fn usable(source: &TextFile, stories: Vec<&Story>, skipped: &mut Vec<SkippedPairs>) -> Result<Vec<Pair>, DataError> {
     let (empty, kept): (Vec<&Story>, Vec<&Story>) = stories.into_iter().partition(|story| story.pair.has_empty_side());
     if kept.is_empty() {
-        let (found, remedy) = ("no story that has an article and a highlight".to_owned(), "restore the original files".to_owned());
-        return Err(DataError::Empty { path: source.path.clone(), found, remedy });
+        return Err(DataError::empty(&source.path, "no story that has an article and a highlight", "restore the original files"));
     }
     if let Some(first) = empty.first() {
         tracing::warn!(
@@ -145,8 +144,7 @@ fn lists(dir: &Path) -> Result<Option<[TextFile; 3]>, DataError> {
     }
     let list = |name: &str| {
         let path = files::only(found.get(name).cloned().unwrap_or_default(), name)?;
-        let (part, expected) = ("a list of stories".to_owned(), name.to_owned());
-        TextFile::read(&path.ok_or(DataError::MissingPart { dir: dir.to_path_buf(), part, expected })?, "a list of stories")
+        TextFile::read(&path.ok_or_else(|| DataError::missing(dir, "a list of stories", name))?, "a list of stories")
     };
     let [train, valid, test] = LISTS.map(list);
     Ok(Some([train?, valid?, test?]))
@@ -190,7 +188,7 @@ fn collect(dir: &Path, depth: usize, found: &mut Vec<TextFile>) -> Result<(), Da
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tests::{folder, gzip};
+    use crate::files::tests::{folder, gzip, tar};
     use crate::summary;
 
     /// An address and the name of its story, from `printf http://a/1 | sha1sum` and so on.
@@ -229,15 +227,10 @@ mod tests {
 
     #[test]
     fn archives_are_read_without_unpacking() {
-        let mut builder = tar::Builder::new(Vec::new());
         let added_by_macos = ("._a.story".to_owned(), "\u{5}\u{16}".to_owned());
-        for (name, text) in of_addresses().into_iter().chain([added_by_macos]) {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(text.len() as u64);
-            header.set_cksum();
-            builder.append_data(&mut header, format!("cnn/stories/{}", name.rsplit('/').next().unwrap()), text.as_bytes()).unwrap();
-        }
-        let archive = gzip(&builder.into_inner().unwrap());
+        let stories = [of_addresses(), vec![added_by_macos]].concat();
+        let archive =
+            gzip(&tar(stories.iter().map(|(name, text)| (format!("cnn/stories/{}", name.rsplit('/').next().unwrap()), text.as_str()))));
         let lists = LISTED.map(|(name, text)| (name, text.as_bytes()));
         let packed = folder(&[&lists[..], &[("cnn_stories.tgz", &archive)]].concat());
         let unpacked = files(&of_addresses(), &LISTED);

@@ -31,7 +31,7 @@ pub(super) fn read(dir: &Path) -> Result<TextCorpus, DataError> {
     let mut lines = |path: PathBuf| -> Result<Vec<String>, DataError> {
         let mut file = TextFile::read(&path, "text of the One Billion Word benchmark")?;
         if file.lines.iter().all(|line| line.trim().is_empty()) {
-            return Err(DataError::Empty { path, found: "no text".to_owned(), remedy: "restore it".to_owned() });
+            return Err(DataError::empty(&path, "no text", "restore it"));
         }
         let lines = std::mem::take(&mut file.lines);
         read.push(file);
@@ -39,11 +39,7 @@ pub(super) fn read(dir: &Path) -> Result<TextCorpus, DataError> {
     };
     let mut part = |part: &str, expected: &str| {
         let path = files::only(held_out_files.get(expected).cloned().unwrap_or_default(), expected)?;
-        lines(path.ok_or_else(|| DataError::MissingPart {
-            dir: held_out.clone(),
-            part: format!("the {part} text"),
-            expected: expected.to_owned(),
-        })?)
+        lines(path.ok_or_else(|| DataError::missing(&held_out, format!("the {part} text"), expected))?)
     };
     let (valid, test) = (part("validation", VALID)?, part("test", TEST)?);
     let (mut train, mut count) = (Vec::new(), 0);
@@ -56,8 +52,7 @@ pub(super) fn read(dir: &Path) -> Result<TextCorpus, DataError> {
         }
     }
     if count == 0 {
-        let (part, expected) = ("the training text".to_owned(), "news.en-00001-of-00100 and so on".to_owned());
-        return Err(DataError::MissingPart { dir: dir.join(TRAINING), part, expected });
+        return Err(DataError::missing(&dir.join(TRAINING), "the training text", "news.en-00001-of-00100 and so on"));
     }
     let split = format!("as distributed: {count} of {TRAINING_FILES} training files, {VALID}, {TEST}");
     let sha256 = files::combined_sha256(&read);

@@ -28,8 +28,7 @@ pub(super) fn read(dir: &Path, listed: &Listed) -> Result<TextCorpus, DataError>
     let mut read = novels(dir, listed)?;
     let train: Vec<String> = read.iter_mut().flat_map(|file| std::mem::take(&mut file.lines)).collect();
     if train.iter().all(|line| line.trim().is_empty()) {
-        let (path, found) = (dir.join(NOVELS), "no text".to_owned());
-        return Err(DataError::Empty { path, found, remedy: "restore the novels".to_owned() });
+        return Err(DataError::empty(&dir.join(NOVELS), "no text", "restore the novels"));
     }
     let split = format!("as distributed: {} novels, {DEVELOPMENT}, {TEST}", read.len());
     let sha256 = files::combined_sha256(read.iter().chain([&valid, &test]));
@@ -39,17 +38,13 @@ pub(super) fn read(dir: &Path, listed: &Listed) -> Result<TextCorpus, DataError>
 /// The passages of a split, each of two words or more.
 fn passages(dir: &Path, listed: &Listed, part: &str, name: &str) -> Result<TextFile, DataError> {
     let path = files::only(listed.get(name).cloned().unwrap_or_default(), name)?;
-    let path = path.ok_or_else(|| DataError::MissingPart {
-        dir: dir.to_path_buf(),
-        part: format!("the {part} passages of LAMBADA"),
-        expected: name.to_owned(),
-    })?;
+    let path = path.ok_or_else(|| DataError::missing(dir, format!("the {part} passages of LAMBADA"), name))?;
     let file = TextFile::read(&path, "passages of LAMBADA")?;
     if let Some(index) = file.lines.iter().position(|line| line.split_whitespace().nth(1).is_none()) {
         return Err(file.wrong(index, "passage", &file.lines[index], "two words or more, of which the last is to be predicted"));
     }
     if file.lines.is_empty() {
-        return Err(DataError::Empty { path, found: "no passage".to_owned(), remedy: "restore it".to_owned() });
+        return Err(DataError::empty(&path, "no passage", "restore it"));
     }
     Ok(file)
 }
@@ -77,8 +72,7 @@ fn novels(dir: &Path, listed: &Listed) -> Result<Vec<TextFile>, DataError> {
         (false, None) => Vec::new(),
     };
     if found.is_empty() {
-        let (part, expected) = ("the novels to train on".to_owned(), format!("{ARCHIVE}, or {NOVELS}/GENRE/NOVEL.txt"));
-        return Err(DataError::MissingPart { dir: dir.to_path_buf(), part, expected });
+        return Err(DataError::missing(dir, "the novels to train on", format!("{ARCHIVE}, or {NOVELS}/GENRE/NOVEL.txt")));
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)

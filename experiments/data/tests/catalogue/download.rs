@@ -13,7 +13,10 @@ use heedful_host::interrupt::Interrupt;
 use indicatif::ProgressBar;
 use tempfile::TempDir;
 
-use crate::server::{Server, content};
+use crate::server::{Connection, Request, Server, content};
+
+/// The place of the file on every server.
+const FILE: &str = "/file.bin";
 
 /// Longer than any machine needs for an answer of its own, however busy it is.
 const PATIENCE: Patience = Patience { timeout: Duration::from_secs(60), retries: 2, pause: Duration::from_millis(10) };
@@ -52,6 +55,15 @@ impl Client {
         download(wanted, self.patience, interrupt, &ProgressBar::hidden())
     }
 
+    /// Asserts that the file arrives from a server with this content, and that nothing else is left.
+    #[track_caller]
+    fn receives(&self, server: &Server, content: &[u8]) -> Downloaded {
+        let downloaded = self.get(&server.url(FILE)).unwrap();
+        assert!(fs::read(self.target()).unwrap() == content, "the file has other bytes");
+        assert_eq!(self.names(), ["file.bin"], "nothing else is left");
+        downloaded
+    }
+
     /// Leaves a part as an earlier process would.
     fn leave_part(&self, bytes: &[u8], address: &str, version: &str) {
         fs::write(self.target().with_extension("bin.part"), bytes).unwrap();
@@ -70,10 +82,11 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-#[track_caller]
-fn holds(client: &Client, content: &[u8]) {
-    assert!(fs::read(client.target()).unwrap() == content, "the file has other bytes");
-    assert_eq!(client.names(), ["file.bin"], "nothing else is left");
+/// So many bytes, and a server that sends them as `answer` does.
+fn served(length: usize, answer: impl Fn(&Request, &mut Connection, &[u8]) + Send + Sync + 'static) -> (Vec<u8>, Server) {
+    let whole = content(length);
+    let sent = whole.clone();
+    (whole, Server::start(move |request, connection| answer(request, connection, &sent)))
 }
 
 #[test]
@@ -81,20 +94,15 @@ fn a_file_arrives_whole_with_its_size_and_checksum() {
     let whole = content(200_000);
     let server = Server::with_file(whole.clone());
     for client in [Client::new(), Client::expecting(&whole)] {
-        let downloaded = client.get(&server.url("/file.bin")).unwrap();
+        let downloaded = client.receives(&server, &whole);
         assert_eq!(downloaded, Downloaded { bytes: 200_000, sha256: sha256_hex(&whole) });
-        holds(&client, &whole);
     }
 }
 
 #[test]
 fn a_file_of_unknown_length_arrives_whole() {
-    let whole = content(100_000);
-    let sent = whole.clone();
-    let server = Server::start(move |_, connection| connection.send("200 OK", &[], &sent));
-    let client = Client::new();
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    let (whole, server) = served(100_000, |_, connection, sent| connection.send("200 OK", &[], sent));
+    Client::new().receives(&server, &whole);
 }
 
 #[test]
@@ -108,29 +116,24 @@ fn a_file_of_unknown_size_is_taken_up_to_a_limit() {
     });
     for server in [&announced, &endless] {
         let client = Client { most: 99_999, ..Client::new() };
-        let error = client.get(&server.url("/file.bin")).unwrap_err();
+        let error = client.get(&server.url(FILE)).unwrap_err();
         assert!(matches!(error, DownloadError::TooLarge { most: 99_999, .. }), "{error}");
         assert!(error.to_string().contains("most_bytes"), "{error}");
         assert_eq!(client.names(), [""; 0], "nothing is kept");
     }
     // A size that is known says more than the limit.
     for client in [Client { most: 100_000, ..Client::new() }, Client { most: 1, ..Client::expecting(&whole) }] {
-        client.get(&announced.url("/file.bin")).unwrap();
-        holds(&client, &whole);
+        client.receives(&announced, &whole);
     }
 }
 
 #[test]
 fn a_cut_connection_is_continued_where_it_broke() {
-    let whole = content(200_000);
-    let sent = whole.clone();
-    let server = Server::start(move |request, connection| match request.number {
-        0 => connection.cut(&sent, "1", 120_000),
-        _ => connection.file(request, &sent, "1"),
+    let (whole, server) = served(200_000, |request, connection, sent| match request.number {
+        0 => connection.cut(sent, "1", 120_000),
+        _ => connection.file(request, sent, "1"),
     });
-    let client = Client::new();
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    Client::new().receives(&server, &whole);
     let requests = server.requests();
     assert_eq!((requests[1].range(), requests[1].if_range()), (Some(120_000), Some("\"1\"")));
     assert_eq!(requests.len(), 2);
@@ -149,23 +152,18 @@ fn a_stalled_connection_is_given_up_and_continued() {
     });
     // On a busy machine attempts may end before anything arrives.
     let client = Client { patience: Patience { retries: 100, ..IMPATIENCE }, ..Client::new() };
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    client.receives(&server, &whole);
     assert!(server.requests().last().unwrap().range().is_some_and(|from| from <= 70_000));
     assert!(noted.recv().unwrap(), "the silence ended the first attempt, not the server");
 }
 
 #[test]
 fn a_server_that_ignores_ranges_sends_the_whole_file_again() {
-    let whole = content(200_000);
-    let sent = whole.clone();
-    let server = Server::start(move |request, connection| match request.number {
-        0 => connection.cut(&sent, "1", 120_000),
-        _ => connection.answer("200 OK", &[("ETag", "\"1\"".to_string())], &sent),
+    let (whole, server) = served(200_000, |request, connection, sent| match request.number {
+        0 => connection.cut(sent, "1", 120_000),
+        _ => connection.answer("200 OK", &[("ETag", "\"1\"".to_string())], sent),
     });
-    let client = Client::new();
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    Client::new().receives(&server, &whole);
 }
 
 #[test]
@@ -176,9 +174,7 @@ fn a_file_that_changed_between_two_attempts_is_fetched_anew() {
         0 => connection.cut(&old, "old", 120_000),
         _ => connection.file(request, &sent, "new"),
     });
-    let client = Client::new();
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &new);
+    Client::new().receives(&server, &new);
     assert_eq!(server.requests()[1].if_range(), Some("\"old\""));
 }
 
@@ -196,8 +192,7 @@ fn parts_of_two_versions_are_found_out_by_the_checksum_and_fetched_anew() {
         _ => connection.file(request, &sent, "new"),
     });
     let client = Client::expecting(&new);
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &new);
+    client.receives(&server, &new);
     assert_eq!(server.requests()[2].range(), None, "the third attempt begins again");
 }
 
@@ -211,9 +206,7 @@ fn another_range_than_the_one_asked_for_is_not_used() {
             1 => connection.answer("206 Partial Content", &[("Content-Range", range.clone())], &sent[120_000..]),
             _ => connection.file(request, &sent, "1"),
         });
-        let client = Client::new();
-        client.get(&server.url("/file.bin")).unwrap();
-        holds(&client, &whole);
+        Client::new().receives(&server, &whole);
         assert_eq!(server.requests().len(), 3);
     }
 }
@@ -223,9 +216,8 @@ fn a_part_that_is_the_whole_file_needs_no_byte_more() {
     let whole = content(50_000);
     let server = Server::with_file(whole.clone());
     let client = Client::expecting(&whole);
-    client.leave_part(&whole, &server.url("/file.bin"), "1");
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    client.leave_part(&whole, &server.url(FILE), "1");
+    client.receives(&server, &whole);
     assert_eq!(server.requests().len(), 1, "416 says that nothing is missing");
 }
 
@@ -234,9 +226,8 @@ fn a_part_longer_than_the_file_is_thrown_away() {
     let whole = content(50_000);
     let server = Server::with_file(whole.clone());
     let client = Client::new();
-    client.leave_part(&content(60_000), &server.url("/file.bin"), "1");
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    client.leave_part(&content(60_000), &server.url(FILE), "1");
+    client.receives(&server, &whole);
 }
 
 #[test]
@@ -245,45 +236,35 @@ fn a_part_from_another_address_is_used_only_under_a_checksum() {
     let server = Server::with_file(whole.clone());
     for (client, range) in [(Client::expecting(&whole), Some(20_000)), (Client::new(), None)] {
         client.leave_part(&whole[..20_000], "http://elsewhere.example/file.bin", "1");
-        client.get(&server.url("/file.bin")).unwrap();
-        holds(&client, &whole);
+        client.receives(&server, &whole);
         assert_eq!(server.requests().last().unwrap().range(), range);
     }
 }
 
 #[test]
 fn passing_errors_of_a_server_are_tried_again() {
-    let whole = content(1000);
-    let sent = whole.clone();
-    let server = Server::start(move |request, connection| match request.number {
+    let (whole, server) = served(1000, |request, connection, sent| match request.number {
         0 => connection.answer("500 Internal Server Error", &[], b"sorry"),
         1 => connection.answer("503 Service Unavailable", &[], b"sorry"),
-        _ => connection.file(request, &sent, "1"),
+        _ => connection.file(request, sent, "1"),
     });
-    let client = Client::new();
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    Client::new().receives(&server, &whole);
 }
 
 #[test]
 fn a_pause_that_the_server_asks_for_is_kept() {
-    let whole = content(1000);
-    let sent = whole.clone();
-    let server = Server::start(move |request, connection| match request.number {
+    let (whole, server) = served(1000, |request, connection, sent| match request.number {
         0 => connection.answer("429 Too Many Requests", &[("Retry-After", "1".to_string())], b""),
-        _ => connection.file(request, &sent, "1"),
+        _ => connection.file(request, sent, "1"),
     });
     let (client, begun) = (Client::new(), Instant::now());
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    client.receives(&server, &whole);
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
 #[test]
 fn attempts_that_bring_something_new_are_not_counted() {
-    let whole = content(200_000);
-    let sent = whole.clone();
-    let server = Server::start(move |request, connection| {
+    let (whole, server) = served(200_000, |request, connection, sent| {
         let from = request.range().unwrap_or(0);
         let to = (from + 20_000).min(sent.len());
         let range = format!("bytes {from}-{}/{}", sent.len() - 1, sent.len());
@@ -292,24 +273,19 @@ fn attempts_that_bring_something_new_are_not_counted() {
         connection.send(status, &[length, ("Content-Range", range), ("ETag", "\"1\"".to_string())], &sent[from..to]);
     });
     let client = Client { patience: Patience { retries: 1, ..PATIENCE }, ..Client::new() };
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    client.receives(&server, &whole);
     assert_eq!(server.requests().len(), 10);
 }
 
 #[test]
 fn redirects_are_followed_with_the_range() {
-    let whole = content(200_000);
-    let sent = whole.clone();
-    let server = Server::start(move |request, connection| match (request.path.as_str(), request.number) {
+    let (whole, server) = served(200_000, |request, connection, sent| match (request.path.as_str(), request.number) {
         ("/file.bin", _) => connection.answer("302 Found", &[("Location", "/moved/1".to_string())], b"moved"),
         ("/moved/1", _) => connection.answer("308 Permanent Redirect", &[("Location", "2".to_string())], b""),
-        (_, 2) => connection.cut(&sent, "1", 120_000),
-        _ => connection.file(request, &sent, "1"),
+        (_, 2) => connection.cut(sent, "1", 120_000),
+        _ => connection.file(request, sent, "1"),
     });
-    let client = Client::new();
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    Client::new().receives(&server, &whole);
     let last = server.requests().pop().unwrap();
     assert_eq!((last.path.as_str(), last.range()), ("/moved/2", Some(120_000)));
 }
@@ -334,11 +310,10 @@ fn a_wish_to_stop_ends_a_silent_connection_and_keeps_the_part() {
         }
         raiser.raise();
     });
-    let error = client.get_until(&server.url("/file.bin"), &interrupt).unwrap_err();
+    let error = client.get_until(&server.url(FILE), &interrupt).unwrap_err();
     assert!(matches!(error, DownloadError::Interrupted { .. }), "{error}");
     assert_eq!(client.names(), ["file.bin.part", "file.bin.part.json"]);
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    client.receives(&server, &whole);
     assert_eq!(server.requests()[1].range(), Some(120_000));
     assert!(noted.recv().unwrap(), "the wish ended the first attempt, not the server");
 }
@@ -350,18 +325,17 @@ fn two_processes_do_not_write_one_part() {
     let client = Client::new();
     let part = fs::File::create(client.target().with_extension("bin.part")).unwrap();
     part.try_lock().map_err(io::Error::from).unwrap();
-    let error = client.get(&server.url("/file.bin")).unwrap_err();
+    let error = client.get(&server.url(FILE)).unwrap_err();
     assert!(matches!(error, DownloadError::Busy { .. }), "{error}");
     assert_eq!(server.requests().len(), 0);
     drop(part);
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole);
+    client.receives(&server, &whole);
 }
 
 /// A client and the error it gets from a server.
 #[track_caller]
 fn refused(client: &Client, server: &Server, parts: &[&str]) -> DownloadError {
-    let error = client.get(&server.url("/file.bin")).unwrap_err();
+    let error = client.get(&server.url(FILE)).unwrap_err();
     let message = error.to_string();
     for part in parts {
         assert!(message.contains(part), "`{part}` is missing in: {message}");
@@ -412,20 +386,15 @@ fn fewer_bytes_than_announced_are_no_file() {
 
 #[test]
 fn a_connection_that_ends_early_without_an_announced_length_is_seen_by_the_known_size() {
-    let whole = content(50_000);
-    let sent = whole.clone();
-    let server = Server::start(move |_, connection| connection.send("200 OK", &[], &sent[..40_000]));
+    let (_, server) = served(50_000, |_, connection, sent| connection.send("200 OK", &[], &sent[..40_000]));
     refused(&Client { bytes: Some(50_000), ..Client::new() }, &server, &["40000 of 50000 bytes"]);
 }
 
 #[test]
 fn bytes_after_the_announced_ones_are_no_part_of_the_file() {
-    let whole = content(50_000);
-    let sent = whole.clone();
-    let server = Server::start(move |_, connection| connection.send("200 OK", &[("Content-Length", "40000".to_string())], &sent));
+    let (whole, server) = served(50_000, |_, connection, sent| connection.send("200 OK", &[("Content-Length", "40000".to_string())], sent));
     let client = Client::new();
-    client.get(&server.url("/file.bin")).unwrap();
-    holds(&client, &whole[..40_000]);
+    client.receives(&server, &whole[..40_000]);
     // Where the size is known, the lie is seen before the first byte.
     refused(&Client::expecting(&whole), &server, &["40000 bytes", "50000 are expected"]);
 }
@@ -475,7 +444,7 @@ fn a_redirect_to_nowhere_is_an_error() {
 
 #[test]
 fn a_web_page_is_not_taken_for_a_file() {
-    let page = |_: &crate::server::Request, connection: &mut crate::server::Connection| {
+    let page = |_: &Request, connection: &mut Connection| {
         connection.answer("200 OK", &[("Content-Type", "text/html; charset=utf-8".to_string())], b"<html>Please log in</html>");
     };
     refused(&Client::new(), &Server::start(page), &["web page"]);

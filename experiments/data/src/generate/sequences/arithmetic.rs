@@ -126,12 +126,11 @@ impl Generator for ModularArithmeticConfig {
         ensure_range(self.shortest, self.length, &self.longer, 1)
     }
 
-    fn vocabulary(&self) -> usize {
-        self.modulus + if self.brackets { Sign::Close as usize } else { Sign::Equals as usize } + 1
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        levels_of_range(self.length, &self.longer, 1)
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (
+            self.modulus + if self.brackets { Sign::Close as usize } else { Sign::Equals as usize } + 1,
+            levels_of_range(self.length, &self.longer, 1),
+        )
     }
 
     fn draw(&self, level: usize, _purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {
@@ -207,7 +206,7 @@ mod tests {
             }
             assert!(answers.iter().all(|&count| count > 200), "{answers:?}");
         }
-        assert_eq!(ModularArithmeticConfig::default().vocabulary(), 9);
+        assert_eq!(ModularArithmeticConfig::default().extent().0, 9);
         assert_eq!(ModularArithmeticConfig { modulus: 1, ..ModularArithmeticConfig::default() }.validate().unwrap_err().field, "modulus");
     }
 }

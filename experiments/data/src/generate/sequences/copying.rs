@@ -38,16 +38,12 @@ impl Generator for SelectiveCopyConfig {
         ensure_lengths(self.length, &self.longer, 2 * self.copied + 2)
     }
 
-    fn vocabulary(&self) -> usize {
-        self.vocabulary
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        Level::lengths(self.length, &self.longer)
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (self.vocabulary, Level::lengths(self.length, &self.longer))
     }
 
     fn draw(&self, level: usize, _purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {
-        let length = self.levels()[level].length;
+        let length = self.extent().1[level].length;
         let [blank, mark] = [self.vocabulary - 2, self.vocabulary - 1].map(|token| token as u32);
         let data: Vec<u32> = (0..self.copied).map(|_| token(rng, 0, self.vocabulary - 2)).collect();
         let mut blanks = vec![0; self.copied];

@@ -37,12 +37,8 @@ impl Generator for FuzzyRecallConfig {
         ensure_lengths(self.length, &[], 8 * MOTIF)
     }
 
-    fn vocabulary(&self) -> usize {
-        self.vocabulary
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        Level::lengths(self.length, &[])
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (self.vocabulary, Level::lengths(self.length, &[]))
     }
 
     fn draw(&self, _level: usize, purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {

@@ -86,12 +86,8 @@ impl Generator for InContextRecallConfig {
         ensure_even(self.length)
     }
 
-    fn vocabulary(&self) -> usize {
-        self.vocabulary
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        Level::lengths(self.length, &[])
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (self.vocabulary, Level::lengths(self.length, &[]))
     }
 
     fn draw(&self, _level: usize, purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {
@@ -110,12 +106,8 @@ impl Generator for NoisyRecallConfig {
         ensure_even(self.length)
     }
 
-    fn vocabulary(&self) -> usize {
-        self.vocabulary
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        Level::lengths(self.length, &[])
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (self.vocabulary, Level::lengths(self.length, &[]))
     }
 
     fn draw(&self, _level: usize, purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {

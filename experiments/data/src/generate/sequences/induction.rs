@@ -32,16 +32,12 @@ impl Generator for InductionConfig {
         ensure_lengths(self.length, &self.longer, 3)
     }
 
-    fn vocabulary(&self) -> usize {
-        self.vocabulary
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        Level::lengths(self.length, &self.longer)
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (self.vocabulary, Level::lengths(self.length, &self.longer))
     }
 
     fn draw(&self, level: usize, _purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {
-        let length = self.levels()[level].length;
+        let length = self.extent().1[level].length;
         let mark = self.vocabulary - 1;
         let mut tokens: Vec<u32> = (0..length).map(|_| token(rng, 0, mark)).collect();
         let at = rng.random_range(0..length - 2);

@@ -42,12 +42,8 @@ impl Generator for MemoriseConfig {
         ensure(self.length.is_multiple_of(2), "length", || format!("{} tokens are no pairs; give an even number", self.length))
     }
 
-    fn vocabulary(&self) -> usize {
-        self.vocabulary
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        Level::lengths(self.length, &[])
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (self.vocabulary, Level::lengths(self.length, &[]))
     }
 
     fn draw(&self, _level: usize, _purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {
@@ -84,12 +80,8 @@ impl Generator for CompressConfig {
         ensure_lengths(self.length, &[], 2)
     }
 
-    fn vocabulary(&self) -> usize {
-        self.vocabulary
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        Level::lengths(self.length, &[])
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (self.vocabulary, Level::lengths(self.length, &[]))
     }
 
     fn draw(&self, _level: usize, _purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {

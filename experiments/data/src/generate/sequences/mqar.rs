@@ -64,13 +64,9 @@ impl Generator for MqarConfig {
         ensure(self.power.is_finite(), "power", || format!("{} is not a number", self.power))
     }
 
-    fn vocabulary(&self) -> usize {
-        self.vocabulary
-    }
-
-    fn levels(&self) -> Vec<Level> {
+    fn extent(&self) -> (usize, Vec<Level>) {
         let level = |longer| move |&[length, pairs]: &[usize; 2]| Level { name: format!("N={length}, n={pairs}"), length, longer };
-        self.segments.iter().map(level(false)).chain(self.longer.iter().map(level(true))).collect()
+        (self.vocabulary, self.segments.iter().map(level(false)).chain(self.longer.iter().map(level(true))).collect())
     }
 
     fn draw(&self, level: usize, _purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {

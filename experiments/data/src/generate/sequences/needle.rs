@@ -44,16 +44,12 @@ impl Generator for NeedleConfig {
         ensure_lengths(self.length, &self.longer, needles.saturating_add(self.value + 1))
     }
 
-    fn vocabulary(&self) -> usize {
-        self.vocabulary
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        Level::lengths(self.length, &self.longer)
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (self.vocabulary, Level::lengths(self.length, &self.longer))
     }
 
     fn draw(&self, level: usize, _purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {
-        let length = self.levels()[level].length;
+        let length = self.extent().1[level].length;
         let mark = self.vocabulary - 1;
         let keys = distinct(rng, 0, mark, self.distractors + 1);
         let needles: Vec<Vec<u32>> =

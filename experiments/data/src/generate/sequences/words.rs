@@ -105,12 +105,8 @@ impl Generator for ParityConfig {
         ensure_range(self.shortest, self.length, &self.longer, 1)
     }
 
-    fn vocabulary(&self) -> usize {
-        2 + self.scored.marks()
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        levels_of_range(self.length, &self.longer, self.scored.marks())
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (2 + self.scored.marks(), levels_of_range(self.length, &self.longer, self.scored.marks()))
     }
 
     fn draw(&self, level: usize, _purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {
@@ -142,12 +138,8 @@ impl Generator for WordsConfig {
         ensure_range(self.shortest, self.length, &self.longer, 1)
     }
 
-    fn vocabulary(&self) -> usize {
-        Group::new(self.group).order() + self.scored.marks()
-    }
-
-    fn levels(&self) -> Vec<Level> {
-        levels_of_range(self.length, &self.longer, self.scored.marks())
+    fn extent(&self) -> (usize, Vec<Level>) {
+        (Group::new(self.group).order() + self.scored.marks(), levels_of_range(self.length, &self.longer, self.scored.marks()))
     }
 
     fn draw(&self, level: usize, _purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence {
@@ -182,7 +174,8 @@ mod tests {
         assert!((f64::from(odd) / f64::from(all) - 0.5).abs() < 0.01);
         let last = ParityConfig { scored: Scored::Last, ..config };
         let ScoredSequence { tokens, targets } = last.draw(2, Purpose::Scoring, &mut key.rng());
-        assert_eq!((tokens.len(), tokens[128], last.levels()[2].length, last.vocabulary()), (129, 2, 129, 3));
+        let (vocabulary, levels) = last.extent();
+        assert_eq!((tokens.len(), tokens[128], levels[2].length, vocabulary), (129, 2, 129, 3));
         assert_eq!(targets, [(128, tokens[..128].iter().sum::<u32>() % 2)]);
     }
 
