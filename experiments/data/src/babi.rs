@@ -25,14 +25,13 @@ const MOST_SENTENCES: usize = 500;
 /// A missing archive, set or file, and a line that is not of the format.
 pub fn read(dir: &Path, set: &str, task: u8) -> Result<Exercises, DataError> {
     let listed = files::list(dir, "a folder of bAbI")?;
-    let fitting = |fits: &dyn Fn(&str) -> bool| listed.iter().filter(|(name, _)| fits(name)).flat_map(|(_, forms)| forms.clone()).collect();
-    let archives = fitting(&|name| name.ends_with(".tar") || name.ends_with(".tgz"));
+    let archives = files::fitting(&listed, |name| name.ends_with(".tar") || name.ends_with(".tgz"));
     let (train, test) = match files::only(archives, "the archive of bAbI")? {
         Some(archive) => from_archive(&archive, set, task)?,
         None => {
             let split = |split: &str| {
                 let start = format!("qa{task}_");
-                let forms = fitting(&|name| name.starts_with(&start) && name.ends_with(&format!("_{split}.txt")));
+                let forms = files::fitting(&listed, |name| name.starts_with(&start) && name.ends_with(&format!("_{split}.txt")));
                 let path = files::only(forms, &format!("the {split} set of task {task}"))?;
                 TextFile::read(&path.ok_or_else(|| missing(dir, set, task, split))?, "bAbI")
             };

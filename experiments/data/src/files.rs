@@ -68,10 +68,15 @@ impl TextFile {
 /// # Errors
 /// [`DataError::NotFound`] or [`DataError::Unreadable`].
 pub(super) fn stored(path: &Path, looked_for: &str) -> Result<Vec<u8>, DataError> {
-    fs::read(path).map_err(|cause| match cause.kind() {
+    fs::read(path).map_err(|cause| unread(path, looked_for, cause))
+}
+
+/// The error of a file or folder that the system does not read.
+fn unread(path: &Path, looked_for: &str, cause: std::io::Error) -> DataError {
+    match cause.kind() {
         ErrorKind::NotFound => DataError::NotFound { path: path.to_path_buf(), looked_for: looked_for.to_string() },
         _ => DataError::Unreadable { path: path.to_path_buf(), cause },
-    })
+    }
 }
 
 /// Whether a file or folder of this name is one that macOS puts beside those of a data set.
@@ -81,23 +86,28 @@ pub(super) fn is_added_by_macos(name: &str) -> bool {
 
 /// The SHA-256 of a data set: that of the sorted lines `<hex>  <file name>`, each with an LF, of its files.
 pub fn combined_sha256<'a>(files: impl IntoIterator<Item = &'a TextFile>) -> String {
-    let mut entries: Vec<String> = files.into_iter().map(|file| format!("{}  {}\n", file.sha256, file.name)).collect();
-    entries.sort();
-    entries.dedup();
-    sha256_hex(entries.concat().as_bytes())
+    combined(files.into_iter().map(|file| (&file.sha256, &file.name)))
 }
 
-/// The files of a folder by the name they have without `.gz`, each with every stored form, in name order. Folders are left out.
+/// The same of checksums and names.
+pub(super) fn combined<'a>(files: impl Iterator<Item = (&'a String, &'a String)>) -> String {
+    let mut entries: Vec<String> = files.map(|(sha256, name)| format!("{sha256}  {name}")).collect();
+    entries.sort();
+    entries.dedup();
+    sha256_of_lines(entries)
+}
+
+/// The files of a folder by the name they have without `.gz`, each with every stored form, in name order.
+pub type Listed = BTreeMap<String, Vec<PathBuf>>;
+
+/// The files of a folder. Folders in it are left out.
 ///
 /// # Errors
 /// [`DataError::NotFound`] or [`DataError::Unreadable`] for the folder; `looked_for` as in [`TextFile::read`].
-pub fn list(dir: &Path, looked_for: &str) -> Result<BTreeMap<String, Vec<PathBuf>>, DataError> {
+pub fn list(dir: &Path, looked_for: &str) -> Result<Listed, DataError> {
     let unreadable = |cause| DataError::Unreadable { path: dir.to_path_buf(), cause };
-    let entries = fs::read_dir(dir).map_err(|cause| match cause.kind() {
-        ErrorKind::NotFound => DataError::NotFound { path: dir.to_path_buf(), looked_for: looked_for.to_string() },
-        _ => unreadable(cause),
-    })?;
-    let mut files: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    let entries = fs::read_dir(dir).map_err(|cause| unread(dir, looked_for, cause))?;
+    let mut files = Listed::new();
     for entry in entries {
         let path = entry.map_err(unreadable)?.path();
         if path.is_file()
@@ -113,6 +123,11 @@ pub fn list(dir: &Path, looked_for: &str) -> Result<BTreeMap<String, Vec<PathBuf
     Ok(files)
 }
 
+/// Every form of the files whose names fit.
+pub(super) fn fitting(listed: &Listed, fits: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    listed.iter().filter(|(name, _)| fits(name)).flat_map(|(_, forms)| forms.clone()).collect()
+}
+
 /// The single file among `candidates`, or `None` if there is none.
 ///
 /// # Errors
@@ -126,10 +141,10 @@ pub fn only(mut candidates: Vec<PathBuf>, part: &str) -> Result<Option<PathBuf>,
 }
 
 /// SHA-256 of generated lines, as if they stood in a file with LF line ends.
-pub(super) fn sha256_of_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn sha256_of_lines(lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let mut digest = Sha256::new();
     for line in lines {
-        digest.update(line.as_bytes());
+        digest.update(line.as_ref());
         digest.update(b"\n");
     }
     hex::encode(digest.finalize())

@@ -106,10 +106,9 @@ fn corpus<E>(sides: [&str; 2], sizes: Sizes, mut split: impl FnMut(&str, usize) 
     let test = split("test", sizes.test)?;
     let valid = split("valid", sizes.valid)?;
     let train = split("train", sizes.train)?;
-    let lines: Vec<String> =
-        [&train, &valid, &test].into_iter().flatten().map(|pair| format!("{}\t{}", pair.source, pair.target)).collect();
+    let lines = [&train, &valid, &test].into_iter().flatten().map(|pair| format!("{}\t{}", pair.source, pair.target));
+    let sha256 = sha256_of_lines(lines);
     let [source_language, target_language] = sides.map(str::to_owned);
-    let sha256 = sha256_of_lines(lines.iter().map(String::as_str));
     Ok(ParallelCorpus {
         source_language,
         target_language,

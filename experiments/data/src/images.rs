@@ -8,10 +8,10 @@
 //!
 //! [`generate::images`]: mod@super::generate::images
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::files::Listed;
 use super::{DataError, files};
 
 pub mod cifar;
@@ -104,9 +104,6 @@ impl Images {
     }
 }
 
-/// Files of a folder, as [`files::list`] lists them.
-type Listed = BTreeMap<String, Vec<PathBuf>>;
-
 /// A format: what it is called, which file names it has, and how a folder of it is read.
 type Format = (fn(&str) -> bool, fn(&Path, &Listed) -> Result<Images, DataError>);
 
@@ -166,8 +163,7 @@ fn name_of(dir: &Path) -> String {
 
 /// The only form of the file whose name fits.
 fn file(dir: &Path, listed: &Listed, part: &str, expected: &str, fits: impl Fn(&str) -> bool) -> Result<PathBuf, DataError> {
-    let forms = listed.iter().filter(|(name, _)| fits(name)).flat_map(|(_, forms)| forms.clone()).collect();
-    files::only(forms, part)?.ok_or_else(|| DataError::missing(dir, part, expected))
+    files::only(files::fitting(listed, fits), part)?.ok_or_else(|| DataError::missing(dir, part, expected))
 }
 
 #[cfg(test)]

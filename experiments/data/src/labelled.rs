@@ -10,7 +10,7 @@
 //! distributed without one: the development set then is what is scored, and where there is none either, a tenth is held out as test set first. But for white
 //! space at their ends, texts are kept as they stand unless a format says otherwise; nothing is tokenised.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use heedful_random::RandomKey;
@@ -121,7 +121,7 @@ impl Layout {
 /// A folder and its files by name.
 struct Folder<'a> {
     dir: &'a Path,
-    listed: BTreeMap<String, Vec<PathBuf>>,
+    listed: files::Listed,
 }
 
 impl Folder<'_> {

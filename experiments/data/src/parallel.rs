@@ -9,12 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::DataError;
-use super::files::{self, TextFile};
+use super::files::{self, Listed, TextFile};
 
 mod iwslt;
-
-/// Files of a folder, as [`files::list`] lists them.
-type Listed = BTreeMap<String, Vec<PathBuf>>;
 
 const VALIDATION_NAMES: [&str; 3] = ["val", "valid", "dev"];
 

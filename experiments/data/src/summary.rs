@@ -10,7 +10,6 @@
 //! sentences inside: `<t> first . </t> <t> second . </t>`, or `\n` written as two characters between them. [`with_line_ends`] makes lines of both kinds of
 //! mark; use it on references and on what a model wrote, which has learned the marks along with the words.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
@@ -34,10 +33,7 @@ const EXPECTED: &str = "train.source and train.target, train.document and train.
 /// [`TextFile::read`].
 pub fn read(dir: &Path) -> Result<TextPairs, DataError> {
     let listed = files::list(dir, "a folder of documents and summaries")?;
-    let with_extension = |extension: &str| -> Vec<PathBuf> {
-        let fits = |name: &str| name.rsplit_once('.').is_some_and(|(_, last)| last == extension);
-        listed.iter().filter(|(name, _)| fits(name)).flat_map(|(_, forms)| forms.clone()).collect()
-    };
+    let with_extension = |extension: &str| files::fitting(&listed, |name| name.rsplit_once('.').is_some_and(|(_, last)| last == extension));
     let sides: Vec<[&str; 2]> = SIDES.into_iter().filter(|[source, _]| !with_extension(source).is_empty()).collect();
     let tables = with_extension("tsv");
     match (&sides[..], tables.is_empty()) {
@@ -63,7 +59,7 @@ pub fn with_line_ends(text: &str) -> String {
 /// A folder with tables.
 struct Tables<'a> {
     dir: &'a Path,
-    listed: &'a BTreeMap<String, Vec<PathBuf>>,
+    listed: &'a files::Listed,
     read: Vec<TextFile>,
 }
 

@@ -17,9 +17,6 @@ use super::files::{self, TextFile};
 pub(crate) mod billion_words;
 pub(crate) mod lambada;
 
-/// Files of a folder, as [`files::list`] lists them.
-type Listed = BTreeMap<String, Vec<PathBuf>>;
-
 const LOOKED_FOR: &str = "language-model text";
 const SPLITS: [&str; 3] = ["train", "valid", "test"];
 const EXPECTED: &str = "SET.train.txt, SET.valid.txt and SET.test.txt, or wiki.train.tokens and so on, or text8, enwik8 or \

@@ -59,8 +59,7 @@ pub fn exercises(task: ExerciseTask, key: &RandomKey, shape: Shape, sizes: Sizes
     let longer = split("longer", if has_longer { sizes.test } else { 0 }, [shape.length + 1, shape.longer])?;
     let valid = split("valid", sizes.valid, usual)?;
     let train = split("train", sizes.train, usual)?;
-    let texts: Vec<String> = [&train, &valid, &test, &longer].into_iter().flatten().map(Exercise::text).collect();
-    let sha256 = sha256_of_lines(texts.iter().map(String::as_str));
+    let sha256 = sha256_of_lines([&train, &valid, &test, &longer].into_iter().flatten().map(Exercise::text));
     Ok(Exercises { train, valid, test, longer, source: "built in".into(), sha256 })
 }
 

@@ -45,7 +45,7 @@ pub fn glue(task: GlueTask, key: &RandomKey, sizes: Sizes) -> Result<GlueData, D
     let dev = split("dev", sizes.valid)?;
     let train = split("train", sizes.train)?;
     let line = |example: &Example| format!("{}\t{}\t{:?}", example.first, example.second.as_deref().unwrap_or_default(), example.label);
-    let lines: Vec<String> = [&train, &dev, &test].into_iter().flatten().map(line).collect();
+    let sha256 = sha256_of_lines([&train, &dev, &test].into_iter().flatten().map(line));
     let unlabelled = |(index, example): (usize, Example)| Unlabelled::new(index, example.first, example.second);
     let test: Vec<Unlabelled> = test.into_iter().enumerate().map(unlabelled).collect();
     Ok(GlueData {
@@ -55,7 +55,7 @@ pub fn glue(task: GlueTask, key: &RandomKey, sizes: Sizes) -> Result<GlueData, D
         labelled_test: None,
         test: if test.is_empty() { Vec::new() } else { vec![("test".to_string(), test)] },
         without_gold_label: Vec::new(),
-        sha256: sha256_of_lines(lines.iter().map(String::as_str)),
+        sha256,
     })
 }
 

@@ -60,7 +60,7 @@ pub fn labelled(key: &RandomKey, sizes: Sizes) -> Result<LabelledTexts, DataErro
     let test = split("test", sizes.test)?;
     let dev = split("dev", sizes.valid)?;
     let train = split("train", sizes.train)?;
-    let lines: Vec<String> = [&train, &dev, &test].into_iter().flatten().map(|text| format!("{}\t{}", text.class, text.text)).collect();
+    let sha256 = sha256_of_lines([&train, &dev, &test].into_iter().flatten().map(|text| format!("{}\t{}", text.class, text.text)));
     Ok(LabelledTexts {
         name: "built-in reports".to_owned(),
         classes: CLASSES.map(str::to_owned).to_vec(),
@@ -68,7 +68,7 @@ pub fn labelled(key: &RandomKey, sizes: Sizes) -> Result<LabelledTexts, DataErro
         dev,
         test,
         split: "generated: no report is in two splits".to_owned(),
-        sha256: sha256_of_lines(lines.iter().map(String::as_str)),
+        sha256,
     })
 }
 

@@ -97,7 +97,7 @@ impl Language {
         let (test, test_perplexity) = split("test", sizes.test);
         let (valid, valid_perplexity) = split("valid", sizes.valid);
         let (train, _) = split("train", sizes.train);
-        let sha256 = sha256_of_lines([&train, &valid, &test].into_iter().flatten().map(String::as_str));
+        let sha256 = sha256_of_lines([&train, &valid, &test].into_iter().flatten());
         let split = format!(
             "generated: {} / {} / {} words at least; no model can reach a lower word perplexity than {valid_perplexity:.3} (valid), {test_perplexity:.3} (test)",
             sizes.train, sizes.valid, sizes.test

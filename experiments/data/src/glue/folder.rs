@@ -1,6 +1,5 @@
 //! The files of a task's folder, each in the form that its name says.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::super::files::{self, TextFile};
@@ -44,7 +43,7 @@ pub(super) struct Folder {
     task: GlueTask,
     dir: PathBuf,
     /// By the name without `.gz`.
-    files: BTreeMap<String, Vec<PathBuf>>,
+    files: files::Listed,
     pub(super) read: Vec<TextFile>,
     pub(super) without_gold_label: Vec<(String, usize)>,
 }

@@ -81,10 +81,7 @@ impl StoredFile {
 
 /// The SHA-256 of files, as of [`files::combined_sha256`].
 pub(super) fn combined_sha256<'a>(stored: impl IntoIterator<Item = &'a StoredFile>) -> String {
-    let mut entries: Vec<String> = stored.into_iter().map(|file| format!("{}  {}", file.sha256, file.name)).collect();
-    entries.sort();
-    entries.dedup();
-    files::sha256_of_lines(entries.iter().map(String::as_str))
+    files::combined(stored.into_iter().map(|file| (&file.sha256, &file.name)))
 }
 
 #[cfg(test)]

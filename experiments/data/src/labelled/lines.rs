@@ -39,8 +39,8 @@ pub(super) fn read(folder: &Folder, train: &Path) -> Result<Parts, DataError> {
 /// Reads the questions of TREC whose training file is `train`.
 pub(super) fn read_questions(folder: &Folder, train: &Path) -> Result<Parts, DataError> {
     let is_test = |name: &str| (name.starts_with("TREC") || name.starts_with("test")) && name.ends_with(".label");
-    let tests = folder.listed.iter().filter(|(name, _)| is_test(name)).flat_map(|(_, forms)| forms.clone()).collect();
-    let test = files::only(tests, "the test set")?.ok_or_else(|| DataError::missing(folder.dir, "the test set", "TREC_10.label"))?;
+    let test = files::only(files::fitting(&folder.listed, is_test), "the test set")?
+        .ok_or_else(|| DataError::missing(folder.dir, "the test set", "TREC_10.label"))?;
     parts("TREC".to_owned(), questions(train)?, None, Some(questions(&test)?), coarse)
 }
 

@@ -68,7 +68,7 @@ fn is_development(set: &str) -> bool {
 fn training_file(dir: &Path, listed: &Listed, pair: &str, language: &str) -> Result<PathBuf, DataError> {
     let with_tags = |name: &str| name == format!("{TRAINING}{pair}.{language}");
     let plain = |name: &str| name.starts_with("train.") && !name.starts_with(TRAINING) && name.ends_with(&format!(".{language}"));
-    let forms = listed.iter().filter(|(name, _)| with_tags(name) || plain(name)).flat_map(|(_, forms)| forms.clone()).collect();
+    let forms = files::fitting(listed, |name| with_tags(name) || plain(name));
     files::only(forms, &format!("the training text in language `{language}`"))?.ok_or_else(|| {
         let found = listed.keys().filter(|name| name.starts_with(TRAINING)).filter_map(|name| name.rsplit('.').next());
         let found: BTreeSet<&str> = found.collect();

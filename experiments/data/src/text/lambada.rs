@@ -7,8 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Listed, TextCorpus};
-use crate::files::{self, TextFile};
+use super::TextCorpus;
+use crate::files::{self, Listed, TextFile};
 use crate::{DataError, packed};
 
 const DEVELOPMENT: &str = "lambada_development_plain_text.txt";
