@@ -5,13 +5,12 @@
 //! policy with memory can get, and, but for the memory maze, how much one can get that sees only the present. Returns are sums of rewards without discount.
 //!
 //! A world draws from the key that its episode was given, so that the key and the actions say all about an episode. [`VectorEnvironment`] plays copies
-//! side by side and can be saved, [`burn_rl`] makes each task one of Burn's.
+//! side by side and can be saved.
 
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub mod burn_rl;
 mod maze;
 pub mod memory_maze;
 pub mod numpad;
