@@ -9,7 +9,6 @@ use heedful_attention::tensors::read::read;
 use heedful_backends::Backend;
 use heedful_backends::device_failure::guarded;
 use heedful_runs::run_folder::RunFolder;
-use indicatif::ProgressBar;
 
 use super::image::layer;
 use super::{Analysis, Kind, Observed, PixelChoice, State};
@@ -120,9 +119,7 @@ fn analyse<E: Experiment>(options: &AnalyseOptions) -> Result<(), ExperimentErro
     let subject = format!("{} of {}, seed {seed}", attention.name, options.run.display());
     let choice = PixelChoice { pixel: options.pixel, layers: options.layers.clone() };
     let mut analysis = Analysis::new(&subject, 0..options.pictured).with_pixel(choice.clone());
-    let bar = scoring_bar("reading", 2 * texts.len());
-    read_both(setup, (&initial, &trained), &texts, &mut analysis, &bar)?;
-    bar.finish_and_clear();
+    read_both(setup, (&initial, &trained), &texts, &mut analysis)?;
     check_choice(&analysis, &choice)?;
     let runs = RunFolder::at(&options.run);
     let folder = options.out.clone().unwrap_or_else(|| runs.analysis(&attention.name, seed));
@@ -144,9 +141,7 @@ pub(crate) fn of_change<E: Experiment>(
     texts: &[String],
 ) -> Result<Analysis, ExperimentError> {
     let mut analysis = Analysis::new(&setup.attention.name, []);
-    let bar = scoring_bar("reading", 2 * texts.len());
-    read_both(setup, (initial, trained), texts, &mut analysis, &bar)?;
-    bar.finish_and_clear();
+    read_both(setup, (initial, trained), texts, &mut analysis)?;
     Ok(analysis)
 }
 
@@ -155,8 +150,8 @@ fn read_both<E: Experiment>(
     (initial, trained): (&E::Model, &E::Model),
     texts: &[String],
     analysis: &mut Analysis,
-    bar: &ProgressBar,
 ) -> Result<(), ExperimentError> {
+    let bar = scoring_bar("reading", 2 * texts.len());
     for (state, model) in [(State::Initial, initial), (State::Trained, trained)] {
         analysis.add_mixtures(state, mixture_weights::of(model));
         // Each segment of a text counts as one.
@@ -170,6 +165,7 @@ fn read_both<E: Experiment>(
             bar.inc(1);
         }
     }
+    bar.finish_and_clear();
     Ok(())
 }
 

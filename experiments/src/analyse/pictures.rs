@@ -26,6 +26,10 @@ pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), Fi
     let statistics = &analysis.statistics;
     let of_heads =
         |mean: fn(&HeadStatistics) -> Mean| panels(&statistics.heads, |head| Some(Bar { mean: mean(head).value()?, range: None }));
+    let of_image = |distance: fn(&ImageDistances) -> Mean| {
+        panels(&statistics.image, |distances| Some(Bar { mean: distance(distances).value()?, range: None }))
+    };
+    let in_pixels = "In pixels, weighted by the attention weights.";
     let spans = panels(&statistics.spans, |span| Some(Bar { mean: span.mean.value()?, range: Some([span.least, span.greatest]) }));
     for (name, sentence, unit, panels) in [
         (
@@ -46,31 +50,21 @@ pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), Fi
             "In tokens; the bar is the mean, the line runs from the least to the greatest span.",
             spans,
         ),
-    ] {
-        if !panels.is_empty() {
-            svg(files, name, sentence, &charts::bars(sentence.trim_end_matches('.'), unit, &panels))?;
-        }
-    }
-    for (name, sentence, distance) in [
         (
             "row-distance.svg",
             "Rows between a pixel that is generated and those that a head looks at, mean over pixels.",
-            row_distance as DistanceOf,
+            in_pixels,
+            of_image(|distances| distances.rows),
         ),
         (
             "column-distance.svg",
             "Columns between a pixel that is generated and those that a head looks at, mean over pixels.",
-            column_distance,
+            in_pixels,
+            of_image(|distances| distances.columns),
         ),
     ] {
-        let panels = panels(&statistics.image, |distances| Some(Bar { mean: distance(distances).value()?, range: None }));
         if !panels.is_empty() {
-            svg(
-                files,
-                name,
-                sentence,
-                &charts::bars(sentence.trim_end_matches('.'), "In pixels, weighted by the attention weights.", &panels),
-            )?;
+            svg(files, name, sentence, &charts::bars(sentence.trim_end_matches('.'), unit, &panels))?;
         }
     }
     let states: Vec<State> = State::ALL.into_iter().filter(|state| analysis.has(*state)).collect();
@@ -86,16 +80,6 @@ pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), Fi
     halting(analysis, files)?;
     maps(analysis, files)?;
     overlays(analysis, files)
-}
-
-type DistanceOf = fn(&ImageDistances) -> Mean;
-
-fn row_distance(distances: &ImageDistances) -> Mean {
-    distances.rows
-}
-
-fn column_distance(distances: &ImageDistances) -> Mean {
-    distances.columns
 }
 
 fn svg(files: &mut Files<'_>, name: &str, sentence: &str, picture: &str) -> Result<(), FileError> {

@@ -12,6 +12,7 @@ use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::Mechanism;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::registry;
+use heedful_host::display::grouped;
 use heedful_random::RandomKey;
 use heedful_runs::markup::columns;
 use serde::de::value::MapAccessDeserializer;
@@ -273,7 +274,7 @@ pub fn tables() -> String {
         let Abilities { cross_attention, causality, steps, max_length, .. } = attention.abilities();
         let yes = |able: bool| if able { "yes" } else { "no" }.to_owned();
         let limit = max_length.map_or_else(|| "any", |_| "L");
-        let parameters = thousands(trained_parameters(&attention));
+        let parameters = grouped(trained_parameters(&attention) as u64);
         able.push(vec![config.name(), causality.to_string(), yes(cross_attention), yes(steps), limit.to_owned(), parameters]);
         let formula = config.parameter_formula().map_or_else(|| "unknown".to_owned(), |formula| formula.to_string());
         cost.push(vec![config.name(), format!("{}; {}; {formula}", card.time, card.state)]);
@@ -313,13 +314,6 @@ fn trained_parameters<A: Attention>(attention: &A) -> usize {
     let mut count = Count(0);
     attention.visit(&mut count);
     count.0
-}
-
-/// `1234567` as `1,234,567`.
-fn thousands(number: usize) -> String {
-    let digits = number.to_string();
-    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group)).collect();
-    groups.join(",")
 }
 
 #[cfg(test)]
@@ -424,7 +418,5 @@ mod tests {
         assert_eq!(lines[0], "a     b");
         assert!(lines[1].starts_with("name  word") && lines[2].starts_with("      word"), "{table}");
         assert_eq!(table.matches("word").count(), 20);
-        assert_eq!(thousands(1_234_567), "1,234,567");
-        assert_eq!(thousands(42), "42");
     }
 }

@@ -17,6 +17,9 @@ use heedful_runs::settings::SettingsError;
 
 use crate::train::{RankError, TrainingError};
 
+/// The result of work that an interrupt may end: `None` if the interrupt was raised.
+pub type Interruptible<T> = Result<Option<T>, ExperimentError>;
+
 /// The reason why an experiment ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

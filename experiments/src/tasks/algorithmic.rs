@@ -7,29 +7,16 @@ mod config;
 mod models;
 mod scoring;
 
-use burn::tensor::Device;
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_data::exercise::{Exercise, ExerciseTask, Exercises};
 use heedful_data::tokenise::{END, Tokeniser, TokeniserConfig};
 use heedful_data::{babi, generate, list_ops};
-use heedful_host::interrupt::Interrupt;
 use heedful_host::whole_files::write_atomically;
-use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::architectures::language_model::LanguageModel;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
 
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{
-    Attention, Candidate, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Reading, Rule, Scores, Setup, Split,
-    check_length,
-};
-use crate::tasks::answers::{Answering, Answers, ExerciseSets, TEST_SET, TokenExercise, accuracy_columns};
-use crate::train::Task;
+use crate::tasks::answers::{Answering, ExerciseSets, QUESTIONS, TEST_SET, TokenExercise, accuracy_columns};
+use crate::tasks::imports::*;
+use crate::tasks::scoring::Tally;
 
 use config::ROUNDS;
 pub use config::{Algorithmic, AlgorithmicConfig, AlgorithmicData};
@@ -90,7 +77,10 @@ impl Experiment for Algorithmic {
     type Task<'a> = Answering<'a>;
 
     fn defaults(config: &mut Config<Self>) {
-        config::defaults(config);
+        config.compare("", "transformer,universal,universal-act");
+        config.model = ModelSettings { layers: 4, max_length: 128, dropout: 0.0, ..ModelSettings::default() };
+        let schedule = ScheduleConfig::Linear { warmup: 100, end: 1e-5 };
+        config.training = TrainingConfig { steps: 1000, learning_rate: 2e-3, schedule, log_every: 25, ..TrainingConfig::every(250) };
     }
 
     fn rules() -> Vec<Rule<Self>> {
@@ -126,14 +116,10 @@ impl Experiment for Algorithmic {
 
     fn check(settings: &Settings<AlgorithmicConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let Algorithmic { data, .. } = &settings.value.own;
-        if data.tasks.is_empty() {
-            let problem = format!("no task is named; known are {}", ExerciseTask::NAMES.join(", "));
-            return Err(settings.refuse("data.tasks", problem).into());
-        }
+        let problem = format!("no task is named; known are {}", ExerciseTask::NAMES.join(", "));
+        settings.require("data.tasks", !data.tasks.is_empty(), problem)?;
         for (index, task) in data.tasks.iter().enumerate() {
-            if data.tasks[..index].contains(task) {
-                return Err(settings.refuse("data.tasks", format!("{task} is named twice")).into());
-            }
+            settings.require("data.tasks", !data.tasks[..index].contains(task), format!("{task} is named twice"))?;
         }
         for attention in attentions {
             settings.value.model(1, attention).validate().map_err(ExperimentError::usage)?;
@@ -179,7 +165,7 @@ impl Experiment for Algorithmic {
         model: &LanguageModel,
         paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         let AlgorithmicDataset { exercises: ExerciseSets { test, .. }, tokeniser, .. } = setup.data;
         for &rounds in &setup.config.own.data.rounds {
@@ -189,8 +175,8 @@ impl Experiment for Algorithmic {
             let metric = rounds_metric(rounds);
             scores.push(&metric, answers.token_accuracy(), signature);
             let set = format!("{TEST_SET}, {metric}");
-            scores.push_items(&metric, Answers::of_tokens(&set));
-            scores.items.push(answers.items(&set, test));
+            scores.push_items(&metric, Tally::of_tokens(&set, QUESTIONS));
+            scores.items.push(answers.items(&set, test.iter().map(TokenExercise::identity)));
         }
         let shown = &test[..test.len().min(HALTING_SHOWN)];
         if let Some(HaltingSteps { text, mean, of_questions }) = halting(model, shown, tokeniser) {
@@ -229,7 +215,7 @@ impl Experiment for Algorithmic {
         config: &AlgorithmicConfig,
         data: &AlgorithmicDataset,
         _interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    ) -> Interruptible<Vec<TrivialBaseline>> {
         let task = Answering { exercises: &data.exercises, batch_tokens: config.own.data.batch_tokens };
         Ok(Some(vec![task.trivial_baseline()]))
     }

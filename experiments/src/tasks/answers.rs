@@ -4,20 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::tensors::read::read;
+use burn::tensor::{Int, Tensor};
 use heedful_data::tokenise::PAD;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::Hidden;
-use heedful_random::RandomKey;
-use heedful_runs::trivial::TrivialBaseline;
 
-use crate::session::comparison::scoring_bar;
+use super::imports::*;
+use super::scoring::{Tally, are_right, integers, of_items, score_batches};
 use crate::train::batch::{at_least_in_a_batch, sequential_batches, token_budget_batches};
-use crate::train::{Pass, Scores, Selection, Split, Task, TrainingLoss};
 
 /// What the test set is called.
 pub(crate) const TEST_SET: &str = "test set";
@@ -30,7 +24,15 @@ pub struct TokenExercise {
     pub(crate) question: usize,
 }
 
+/// What items of questions are called.
+pub(crate) const QUESTIONS: &str = "questions";
+
 impl TokenExercise {
+    /// What tells it apart from others.
+    pub(crate) fn identity(&self) -> Vec<i64> {
+        self.tokens.iter().map(|&token| i64::from(token)).chain([self.question as i64]).collect()
+    }
+
     /// A question of at least one token, and its answer.
     ///
     /// # Panics
@@ -97,41 +99,6 @@ pub struct AnswersBatch {
     answers: Vec<usize>,
 }
 
-/// What was answered right.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answers {
-    /// Of each question, the tokens of the answer and the right ones of them.
-    counts: Vec<[usize; 2]>,
-}
-
-impl Answers {
-    /// Of the tokens, each given the right ones before it.
-    pub(crate) fn token_accuracy(&self) -> f64 {
-        let sum = |index: usize| self.counts.iter().map(|counts| counts[index]).sum::<usize>();
-        sum(1) as f64 / sum(0) as f64
-    }
-
-    /// Of the answers. One whose tokens are all right given the right ones before them is what greedy decoding writes.
-    fn sequence_accuracy(&self) -> f64 {
-        self.counts.iter().filter(|[tokens, right]| tokens == right).count() as f64 / self.counts.len() as f64
-    }
-
-    /// What the questions contribute to both.
-    pub(crate) fn items(&self, set: &str, exercises: &[TokenExercise]) -> ItemTable {
-        let mut table = ItemTable::new(set, &["right", "right tokens", "tokens"]);
-        for (exercise, [tokens, right]) in exercises.iter().zip(&self.counts) {
-            let identity = exercise.tokens.iter().map(|&token| i64::from(token)).chain([exercise.question as i64]);
-            table.push_tokens(identity, &[f64::from(u8::from(right == tokens)), *right as f64, *tokens as f64]);
-        }
-        table
-    }
-
-    /// How the accuracy of tokens is made of the questions of a set.
-    pub(crate) fn of_tokens(set: &str) -> ItemScore {
-        ItemScore::new(set, "questions", Combination::Ratio, &["right tokens", "tokens"])
-    }
-}
-
 impl Answering<'_> {
     fn assemble<'e>(exercises: impl Iterator<Item = &'e TokenExercise> + Clone) -> AnswersBatch {
         let width = exercises.clone().map(|exercise| exercise.tokens.len() - 1).max().unwrap_or(0);
@@ -158,15 +125,14 @@ impl Answering<'_> {
         let device = model.embedding.tokens.weight.device();
         let rows = batch.left_padding.len();
         let width = batch.inputs.len() / rows;
-        let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), [rows, width]), &device);
+        let inputs = integers(batch.inputs.clone(), [rows, width], &device);
         let padding = if batch.left_padding.iter().all(|&count| count == 0) { &[][..] } else { &batch.left_padding };
         let hidden = model.hidden(inputs, padding, key, probe);
-        let count = batch.predicted.len();
-        let integers = |values: Vec<i32>| Tensor::<1, Int>::from_data(TensorData::new(values, [count]), &device);
+        let list = |values: Vec<i32>| integers(values, [batch.predicted.len()], &device);
         let (at, targets) = batch.predicted.iter().copied().unzip();
         let [_, _, d_model] = hidden.states.dims();
-        let answering = hidden.states.clone().reshape([rows * width, d_model]).select(0, integers(at));
-        (hidden, answering, integers(targets))
+        let answering = hidden.states.clone().reshape([rows * width, d_model]).select(0, list(at));
+        (hidden, answering, list(targets))
     }
 
     /// Shows an exercise to a model.
@@ -187,40 +153,29 @@ impl Answering<'_> {
             let answer = &exercise.tokens[exercise.question..];
             [answer.len(), answer.iter().enumerate().filter(|(place, token)| told(*place) == Some(**token)).count()]
         };
-        let scores = |split: Split| self.scores(split, |exercises| Some(Answers { counts: exercises.iter().map(of).collect() }));
+        let scores = |split: Split| self.scores(split, |exercises| Some(Tally(exercises.iter().map(of).collect())));
         let [valid, test] = [Split::Valid, Split::Test].map(|split| scores(split).map_or_else(Vec::new, |scores| scores.metrics));
         let what = "the most frequent training token at each place of an answer, whatever the question.";
         TrivialBaseline::new("chance", what).scores(test).devs(valid)
     }
 
     /// What is answered right; `None` if the interrupt was raised meanwhile.
-    pub(crate) fn answers(&self, model: &LanguageModel, exercises: &[TokenExercise], interrupt: &Interrupt) -> Option<Answers> {
+    pub(crate) fn answers(&self, model: &LanguageModel, exercises: &[TokenExercise], interrupt: &Interrupt) -> Option<Tally> {
         let lengths: Vec<_> = exercises.iter().map(|exercise| (exercise.tokens.len(), 0)).collect();
         let batches = sequential_batches(&lengths, self.batch_tokens);
-        let bar = scoring_bar("scoring", batches.len());
-        let mut answers = Answers { counts: vec![[0; 2]; exercises.len()] };
-        for items in batches {
-            if interrupt.is_raised() {
-                return None;
-            }
+        let mut answers = Tally(vec![[0; 2]; exercises.len()]);
+        score_batches(("scoring", batches.len()), batches, interrupt, |items| {
             let batch = Self::assemble(items.iter().map(|&item| &exercises[item]));
             let (_, answering, targets) = Self::hidden(model, &batch, None, &mut Probe::off());
-            let chosen = model.project(answering).argmax(1).squeeze_dim::<1>(1);
-            let right: Vec<bool> = read(chosen.equal(targets)).iter::<bool>().collect();
-            let mut rest = right.as_slice();
-            for (&item, &count) in items.iter().zip(&batch.answers) {
-                let (row, after) = rest.split_at(count);
-                answers.counts[item] = [count, row.iter().filter(|&&right| right).count()];
-                rest = after;
-            }
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
+            let right = are_right(model.project(answering), targets);
+            items.iter().zip(of_items(&right, &batch.answers)).for_each(|(&item, counts)| answers.0[item] = counts);
+            1
+        })?;
         Some(answers)
     }
 
     /// The scores of a split by what is answered right of its sets.
-    fn scores(&self, split: Split, mut answers_of: impl FnMut(&[TokenExercise]) -> Option<Answers>) -> Option<Scores> {
+    fn scores(&self, split: Split, mut answers_of: impl FnMut(&[TokenExercise]) -> Option<Tally>) -> Option<Scores> {
         let ExerciseSets { valid, test, longer, .. } = self.exercises;
         let sets = match split {
             Split::Valid => vec![("", "validation set", valid)],
@@ -233,13 +188,9 @@ impl Answering<'_> {
             }
             let answers = answers_of(exercises)?;
             let signature = format!("{set}, {} questions, answers given the right tokens before", exercises.len());
-            let [tokens, sequences] = ["token", "sequence"].map(|of| format!("{prefix}{of} accuracy"));
-            scores.push(&tokens, answers.token_accuracy(), signature.clone());
-            scores.push(&sequences, answers.sequence_accuracy(), signature);
+            answers.score(&mut scores, prefix, [signature.clone(), signature]);
             if split == Split::Test {
-                scores.push_items(&tokens, Answers::of_tokens(set));
-                scores.push_items(&sequences, ItemScore::new(set, "questions", Combination::Mean, &["right"]));
-                scores.items.push(answers.items(set, exercises));
+                answers.score_items(&mut scores, prefix, (set, QUESTIONS), exercises.iter().map(TokenExercise::identity));
             }
         }
         Some(scores)

@@ -14,32 +14,18 @@ mod trivial;
 use std::path::Path;
 
 use burn::module::Module;
-use burn::tensor::Device;
-use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::glue::{Example, GlueData, GlueTask, Label};
 use heedful_data::tokenise::Tokeniser;
 use heedful_host::checksum::sha256_hex;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::MetricColumn;
 use heedful_models::architectures::classifier::Classifier;
 use heedful_models::pretrained::presets::Preset;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::{Assignment, Settings};
-use heedful_runs::trivial::TrivialBaseline;
-use toml::Table;
+use heedful_runs::settings::Assignment;
 
-use crate::session::error::{Completion, ExperimentError};
 use crate::session::experiment::definition::Prepare;
-use crate::session::experiment::paper_model::PaperModel;
-use crate::session::experiment::{
-    Attention, Card, CommandOption, Config, Experiment, OptionValue, Reading, Rule, Scores, Setup, Split, TrainingLengths, check_length,
-};
+use crate::tasks::imports::*;
 use crate::tasks::pretrained::Checksums;
 use crate::tasks::swap::{FOLDER, contender};
-use crate::train::Task;
 use crate::train::batch::at_least_in_a_batch;
 
 use self::examples::{Encoder, Frame, Part, Question, TokenExample};
@@ -196,7 +182,9 @@ impl Experiment for Classification {
     type Task<'a> = ClassificationTask<'a>;
 
     fn defaults(config: &mut Config<Self>) {
-        config::defaults(config);
+        config.compare("dot-product,synthesizer-dense,synthesizer-random,synthesizer-random+dot-product,gaussian", "");
+        let schedule = ScheduleConfig::Linear { warmup: 80, end: 1e-5 };
+        config.training = TrainingConfig { steps: 800, learning_rate: 3e-3, schedule, log_every: 25, ..TrainingConfig::every(100) };
     }
 
     fn beneath(config: &ClassificationConfig) -> Result<Option<Table>, ExperimentError> {
@@ -234,34 +222,21 @@ impl Experiment for Classification {
                 |candidate| candidate.config.own.data.tasks.len() > 1,
                 "one task is no mixture; leave it out, or name more of them in data.tasks",
             ),
-            Rule::used(
-                &["data.generated_examples"],
-                |candidate| candidate.config.run.data.is_none(),
-                "the examples are those of --data; leave it out",
-            ),
+            Rule::made(&["data.generated_examples"], "the examples are those of --data; leave it out"),
         ]
     }
 
     fn check(settings: &Settings<ClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let Config { model, own: Classification { data, init, init_seed, .. }, .. } = &settings.value;
-        if data.tasks.is_empty() {
-            let names: Vec<_> = GlueTask::ALL.iter().map(|task| task.name()).collect();
-            return Err(settings.refuse("data.tasks", format!("no task is named; known are {}", names.join(", "))).into());
-        }
+        let names: Vec<_> = GlueTask::ALL.iter().map(|task| task.name()).collect();
+        settings.require("data.tasks", !data.tasks.is_empty(), format!("no task is named; known are {}", names.join(", ")))?;
         for (index, task) in data.tasks.iter().enumerate() {
-            if data.tasks[..index].contains(task) {
-                return Err(settings.refuse("data.tasks", format!("{} is named twice", task.name())).into());
-            }
+            settings.require("data.tasks", !data.tasks[..index].contains(task), format!("{} is named twice", task.name()))?;
         }
-        if init.is_none() && init_seed.is_some() {
-            return Err(settings
-                .refuse("init_seed", "it is the seed of a pre-training, and there is none; give --init RUN, or leave it out")
-                .into());
-        }
-        if model.max_length < 5 {
-            let problem = "the class token, two separators and a token of each sentence need at least 5";
-            return Err(settings.refuse("model.max_length", problem).into());
-        }
+        let remedy = "it is the seed of a pre-training, and there is none; give --init RUN, or leave it out";
+        settings.require("init_seed", init.is_some() || init_seed.is_none(), remedy)?;
+        let remedy = "the class token, two separators and a token of each sentence need at least 5";
+        settings.require("model.max_length", model.max_length >= 5, remedy)?;
         controls::check(settings, attentions)?;
         pretrained::check(settings)?;
         for attention in attentions {
@@ -331,7 +306,7 @@ impl Experiment for Classification {
         model: &Classifier,
         paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Setup { config, data, .. } = setup;
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         match &data.start {
@@ -368,7 +343,7 @@ impl Experiment for Classification {
         config: &ClassificationConfig,
         data: &ClassificationDataset,
         interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    ) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(baselines(&data.task(config.own.data.batch_tokens), interrupt))
     }
 

@@ -12,32 +12,19 @@ mod super_resolution;
 mod task;
 mod trivial;
 
-use burn::tensor::Device;
-use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::images::ImageShape;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::images::{self, Images};
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::MetricColumn;
 use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::layout::LayerAttention;
 use heedful_models::parts::position::{GridConfig, PositionConfig};
 use heedful_models::pretrained::presets::{Preset, PresetModel};
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
 use serde::{Deserialize, Serialize};
 
-use crate::model::ModelSettings;
 use crate::session::comparison::folder_name;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::paper_model::PaperModel;
 use crate::session::experiment::seen_image::SeenImage;
-use crate::session::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Scores, Setup, Split, TrainingLengths};
 use crate::session::presets::is_of_images;
-use crate::train::Task;
+use crate::tasks::imports::*;
 
 pub use classification::{ClassifiedImages, ImageClassification, VisionBatch, VisionTask};
 use config::row;
@@ -156,7 +143,7 @@ impl Experiment for ImageModelling {
         model: &LanguageModel,
         paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         if task.options.conditions == Conditions::Class && task.options.data.samples > 0 {
             scores.notes.push("each row of samples.png has images of one class, from class 0 on".to_owned());
@@ -172,11 +159,7 @@ impl Experiment for ImageModelling {
         ]
     }
 
-    fn trivial_baselines(
-        _config: &Config<Self>,
-        data: &ImageDataset,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    fn trivial_baselines(_config: &Config<Self>, data: &ImageDataset, interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(trivial::neighbours(&data.images, interrupt).map(|baseline| vec![baseline]))
     }
 
@@ -272,11 +255,9 @@ fn check<E>(settings: &Settings<Config<E>>, ImageOptions { sampling, .. }: &Imag
 }
 
 fn check_images<E>(settings: &Settings<Config<E>>) -> Result<(), ExperimentError> {
-    if let PositionConfig::Grid(GridConfig { block: Some(_), .. }) = settings.value.model.positions {
-        let problem = "a grid of positions is read in the blocks of mechanisms.local-2d; leave it out";
-        return Err(settings.refuse("model.positions.grid.block", problem).into());
-    }
-    Ok(())
+    let has_block = matches!(settings.value.model.positions, PositionConfig::Grid(GridConfig { block: Some(_), .. }));
+    let remedy = "a grid of positions is read in the blocks of mechanisms.local-2d; leave it out";
+    Ok(settings.require("model.positions.grid.block", !has_block, remedy)?)
 }
 
 /// What the experiments on images say of their fields; only super-resolution makes images smaller.
@@ -298,11 +279,7 @@ fn rules<E: Experiment>(is_sharpened: bool) -> Vec<Rule<E>> {
             |candidate| candidate.config.run.data.is_some(),
             "the images that are made here are not reduced; leave it out, or give --data DIR",
         ),
-        Rule::used(
-            &["data.generated_images"],
-            |candidate| candidate.config.run.data.is_none(),
-            "the images are those of --data; leave it out",
-        ),
+        Rule::made(&["data.generated_images"], "the images are those of --data; leave it out"),
     ];
     if !is_sharpened {
         rules.push(Rule::used(&["data.factor"], |_| false, "it is of --super-resolution, which makes images smaller; leave it out"));

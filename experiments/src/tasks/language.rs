@@ -13,35 +13,20 @@ mod spans;
 mod task;
 mod trivial;
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
+use burn::tensor::{Int, Tensor, TensorData};
 use heedful_data::generate::{self, Sizes};
 use heedful_data::text::TextCorpus;
 use heedful_data::tokenise::{END, Tokeniser};
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::MetricColumn;
 use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::block::segment::SegmentMemory;
 use heedful_models::parts::adaptive::AdaptiveConfig;
 use heedful_models::pretrained::presets::{Preset, PresetModel};
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
-use toml::{Table, Value};
 
-use crate::model::ModelSettings;
 use crate::session::comparison::folder_name;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::paper_model::PaperModel;
-use crate::session::experiment::{
-    Attention, Card, CommandOption, Config, Experiment, NamedModel, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths,
-    check_length,
-};
 use crate::session::presets::is_of_images;
-use crate::tasks::pretrained::{Checksums, refused, score_before, tokens_of_texts};
+use crate::tasks::imports::*;
+use crate::tasks::pretrained::{Checksums, read_into, refused, score_before, tokens_of_texts};
 
 use self::positions::PositionLosses;
 
@@ -135,7 +120,11 @@ impl Experiment for Language {
     type Task<'a> = LanguageTask<'a>;
 
     fn defaults(config: &mut Config<Self>) {
-        config::defaults(config);
+        let attentions =
+            "dot-product,synthesizer-dense,synthesizer-random,synthesizer-factorized-random,synthesizer-random+dot-product,gaussian";
+        config.compare(attentions, "");
+        let schedule = ScheduleConfig::Linear { warmup: 150, end: 1e-4 };
+        config.training = TrainingConfig { steps: 1600, learning_rate: 1e-2, schedule, ..TrainingConfig::every(400) };
     }
 
     fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
@@ -248,10 +237,7 @@ impl Experiment for Language {
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
         let model = setup.config.model(setup.data.vocabulary, setup.attention).init(key, device);
-        match &setup.config.own.pretrained {
-            Some(folder) => pretrained::read(folder, model),
-            None => Ok(model),
-        }
+        read_into(setup.config.own.pretrained.as_deref(), model)
     }
 
     /// Where training began with pretrained weights, the perplexity that these have as well.
@@ -261,7 +247,7 @@ impl Experiment for Language {
         model: &LanguageModel,
         paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Language { data, loss_by_position, .. } = &setup.config.own;
         let mut positions = loss_by_position.then(|| PositionLosses::new(data.context));
         let Some(mut scores) = task.scores(model, Split::Test, positions.as_mut(), interrupt) else { return Ok(None) };
@@ -309,11 +295,7 @@ impl Experiment for Language {
         columns
     }
 
-    fn trivial_baselines(
-        config: &Config<Self>,
-        data: &LanguageDataset,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    fn trivial_baselines(config: &Config<Self>, data: &LanguageDataset, interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(trivial::n_gram(data, config.own.unit(), interrupt).map(|baseline| vec![baseline]))
     }
 
@@ -399,7 +381,7 @@ mod tests {
     use heedful_attention::contract::probe::Observation;
 
     use super::*;
-    use crate::model::ModelSettings;
+    use crate::tasks::testing::Case;
 
     fn config(memory: usize) -> LanguageConfig {
         let data = LanguageData { context: 8, stride: 8, batch: 2, memory, generated_words: 300, ..LanguageData::default() };
@@ -432,15 +414,14 @@ mod tests {
 
     #[test]
     fn texts_are_read_in_segments_with_what_is_remembered_of_those_before() {
-        let (config, attentions) = (config(12), ["dot-product", "relative"].map(|name| Attention::new(name.parse().unwrap())));
-        let dataset = Language::open(&config).unwrap().remove(0);
-        let setup = Setup { config: &config, data: &dataset, attention: &attentions[0] };
-        let text = &Language::texts(setup, 1)[0];
-        let words = dataset.tokeniser.words(&tokens_of(&dataset, text).unwrap());
+        let case = Case::<Language>::new(config(12), "dot-product");
+        let attentions = ["dot-product", "relative"].map(|name| Attention::new(name.parse().unwrap()));
+        let text = &Language::texts(case.setup(), 1)[0];
+        let words = case.data.tokeniser.words(&tokens_of(&case.data, text).unwrap());
         assert!(words.len() > 20, "{text}");
         for attention in &attentions {
             let name = &attention.name;
-            let segments = read(Setup { attention, ..setup }, text);
+            let segments = read(Setup { attention, ..case.setup() }, text);
             assert_eq!(segments.len(), words.len().div_ceil(8));
             for (index, (shape, values, Reading { decoder, memory, .. })) in segments.iter().enumerate() {
                 let start = 8 * index;
@@ -457,11 +438,9 @@ mod tests {
 
     #[test]
     fn without_a_memory_a_text_is_a_line_that_is_read_at_once() {
-        let (config, attention) = (config(0), Attention::new("dot-product".parse().unwrap()));
-        let dataset = Language::open(&config).unwrap().remove(0);
-        let setup = Setup { config: &config, data: &dataset, attention: &attention };
-        let text = &Language::texts(setup, 1)[0];
-        let segments = read(setup, text);
+        let case = Case::<Language>::new(config(0), "dot-product");
+        let text = &Language::texts(case.setup(), 1)[0];
+        let segments = read(case.setup(), text);
         let (shape, _, reading) = &segments[0];
         assert_eq!((segments.len(), reading.memory.len()), (1, 0));
         assert_eq!(shape, &[1, 2, reading.decoder.len(), reading.decoder.len()]);

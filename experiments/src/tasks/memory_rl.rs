@@ -11,24 +11,13 @@ mod rollout;
 mod task;
 mod watching;
 
-use burn::tensor::Device;
 use heedful_host::checksum::sha256_hex;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::MetricColumn;
 use heedful_models::architectures::policy::{Core, Policy};
 use heedful_models::parts::embedding::EmbeddingScale;
 use heedful_models::parts::position::PositionConfig;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
 
 use self::environment::EnvironmentConfig;
-use crate::model::ModelSettings;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{
-    Attention, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, ReadSegment, Rule, Scores, Setup, TrainingLengths,
-};
+use crate::tasks::imports::*;
 
 pub use config::{MemoryConfig, MemoryData, MemoryRl, PpoConfig, SearchConfig};
 pub use task::{MemoryBatch, MemoryTask, Playing};
@@ -67,7 +56,17 @@ impl Experiment for MemoryRl {
     type Task<'a> = MemoryTask<'a>;
 
     fn defaults(config: &mut Config<Self>) {
-        config::defaults(config);
+        config.compare("", "gtrxl,trxl-i,transformer-xl,lstm,no-memory");
+        config.model = ModelSettings { d_model: 32, d_ff: 64, dropout: 0.0, ..ModelSettings::default() };
+        // A step is an update with a part of the copies.
+        config.training = TrainingConfig {
+            steps: 1600,
+            learning_rate: 1e-3,
+            schedule: ScheduleConfig::Linear { warmup: 16, end: 1e-5 },
+            max_gradient_norm: Some(0.5),
+            log_every: 16,
+            ..TrainingConfig::every(160)
+        };
     }
 
     fn rules() -> Vec<Rule<Self>> {
@@ -136,40 +135,29 @@ impl Experiment for MemoryRl {
         let config = &settings.value;
         let MemoryRl { data, ppo, search, .. } = &config.own;
         data.environment.validate().map_err(|error| settings.refuse(&format!("data.environment.{}", error.field), error.reason))?;
-        if !data.copies.is_multiple_of(ppo.parts) {
-            let problem = format!("{} does not divide data.copies = {}; give a divisor", ppo.parts, data.copies);
-            return Err(settings.refuse("ppo.parts", problem).into());
-        }
-        if !(ppo.clip > 0.0 && ppo.clip < 1.0) {
-            return Err(settings.refuse("ppo.clip", format!("{} is not a number between 0 and 1", ppo.clip)).into());
-        }
+        let remedy = format!("{} does not divide data.copies = {}; give a divisor", ppo.parts, data.copies);
+        settings.require("ppo.parts", data.copies.is_multiple_of(ppo.parts), remedy)?;
+        let remedy = format!("{} is not a number between 0 and 1", ppo.clip);
+        settings.require("ppo.clip", ppo.clip > 0.0 && ppo.clip < 1.0, remedy)?;
         settings.require("search", *search != Some(SearchConfig::default()), "it names no interval; give one, or leave it out")?;
         if let Some(SearchConfig { learning_rate, entropy_weight, clip }) = *search {
             let is_free = learning_rate.is_none() || config.training.learning_rates.is_empty() && config.training.tune.is_none();
             let problem = "training.learning_rates or those of --tune are tried in its place; leave one of them out";
             settings.require("search.learning_rate", is_free, problem)?;
             for (name, interval) in [("learning_rate", learning_rate), ("entropy_weight", entropy_weight), ("clip", clip)] {
-                if interval.is_some_and(|[_, greatest]| name == "clip" && greatest >= 1.0) {
-                    return Err(settings.refuse("search.clip", "the greatest value must be less than 1, as that of ppo.clip").into());
-                }
-                if interval.is_some_and(|[least, greatest]| !(least > 0.0 && greatest >= least && greatest.is_finite())) {
-                    let problem = "give a least value greater than 0 and a greatest one that is not less";
-                    return Err(settings.refuse(&format!("search.{name}"), problem).into());
-                }
+                let is_too_great = interval.is_some_and(|[_, greatest]| name == "clip" && greatest >= 1.0);
+                settings.require("search.clip", !is_too_great, "the greatest value must be less than 1, as that of ppo.clip")?;
+                let is_interval = interval.is_none_or(|[least, greatest]| least > 0.0 && greatest >= least && greatest.is_finite());
+                let remedy = "give a least value greater than 0 and a greatest one that is not less";
+                settings.require(&format!("search.{name}"), is_interval, remedy)?;
             }
         }
         let remedy = "a policy remembers steps, which separable feed-forward networks do not; leave it out";
         settings.require("model.separable_feed_forward", !config.model.separable_feed_forward, remedy)?;
-        if config.model.embedding_scale != EmbeddingScale::default() {
-            return Err(settings
-                .refuse("model.embedding_scale", "observations are no tokens, and nothing multiplies them; leave it out")
-                .into());
-        }
-        if config.model.embedding_norm {
-            return Err(settings
-                .refuse("model.embedding_norm", "observations are no tokens, and nothing normalises them; leave it out")
-                .into());
-        }
+        let remedy = "observations are no tokens, and nothing multiplies them; leave it out";
+        settings.require("model.embedding_scale", config.model.embedding_scale == EmbeddingScale::default(), remedy)?;
+        let remedy = "observations are no tokens, and nothing normalises them; leave it out";
+        settings.require("model.embedding_norm", !config.model.embedding_norm, remedy)?;
         for attention in attentions {
             config.model(attention).validate().map_err(ExperimentError::usage)?;
         }
@@ -247,11 +235,7 @@ impl Experiment for MemoryRl {
         ]
     }
 
-    fn trivial_baselines(
-        _config: &MemoryConfig,
-        data: &MemoryDataset,
-        _interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    fn trivial_baselines(_config: &MemoryConfig, data: &MemoryDataset, _interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
         let of = |value: f64| {
             let baseline =
                 TrivialBaseline::new("no memory", "the best policy that sees the present observation and nothing else, computed.");

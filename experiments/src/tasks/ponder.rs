@@ -7,20 +7,14 @@
 mod config;
 mod task;
 
-use burn::tensor::Device;
 use heedful_attention::contract::placement::Role;
 use heedful_attention::description::AnyMechanism;
 use heedful_data::generate::vectors::{VectorSequence, VectorTask};
 use heedful_host::checksum::sha256_hex;
-use heedful_metrics::MetricColumn;
 use heedful_models::architectures::recurrent::RecurrentNetwork;
 use heedful_models::parts::position::PositionConfig;
-use heedful_random::RandomKey;
-use heedful_runs::settings::Settings;
 
-use crate::model::ModelSettings;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{Attention, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Rule, Setup};
+use crate::tasks::imports::*;
 
 pub use config::{NetworkSettings, Ponder, PonderConfig, PonderData};
 pub use task::{VectorBatch, VectorLearning};
@@ -105,7 +99,9 @@ impl Experiment for Ponder {
     type Task<'a> = VectorLearning<'a>;
 
     fn defaults(config: &mut Config<Self>) {
-        config::defaults(config);
+        config.compare("", "one-step,act");
+        let schedule = ScheduleConfig::Linear { warmup: 100, end: 1e-4 };
+        config.training = TrainingConfig { steps: 3000, learning_rate: 1e-3, schedule, ..TrainingConfig::every(500) };
     }
 
     fn rules() -> Vec<Rule<Self>> {
@@ -174,12 +170,10 @@ impl Experiment for Ponder {
 #[cfg(test)]
 mod tests {
     use burn::module::Module;
-    use heedful_attention::contract::probe::Probe;
-    use heedful_host::interrupt::Interrupt;
     use heedful_models::architectures::recurrent::CellKind;
 
     use super::*;
-    use crate::train::{Pass, Split, Task};
+    use crate::tasks::testing::Case;
 
     fn config(kind: &str) -> PonderConfig {
         let mut config = PonderConfig::default();
@@ -189,24 +183,17 @@ mod tests {
         config
     }
 
-    fn attention() -> Attention {
-        Attention::new(AnyMechanism::default())
-    }
-
     #[test]
     fn every_task_can_be_learnt_and_says_what_was_pondered() {
         for kind in VectorTask::NAMES {
-            let (config, attention) = (config(kind), attention());
-            let set = Ponder::open(&config).unwrap().remove(0);
-            let setup = Setup { config: &config, data: &set, attention: &attention };
-            let network = Ponder::model(setup, &RandomKey::from_seed(1), &Device::flex().autodiff()).unwrap();
-            let task = Ponder::task(setup);
+            let case = Case::new(config(kind), "dot-product");
+            let (network, task) = (case.model(1, &Device::flex().autodiff()), Ponder::task(case.setup()));
             let key = RandomKey::from_seed(2);
             let batch = task.batch(&task.epoch(1, &key)[0], 1, &key);
             let pass = Pass { key, epoch_key: key, step: 1, steps: 1, carried: &mut () };
             let loss = task.loss(&network, &batch, pass, &mut Probe::off()).total();
             let mean = loss.clone().into_scalar::<f32>() / task.units(&batch) as f32;
-            let [groups, classes] = set.task.outputs();
+            let [groups, classes] = case.data.task.outputs();
             let chance = groups as f32 * (classes as f32).ln();
             assert!((0.3 * chance..3.0 * chance).contains(&mean), "{kind}: {mean}, chance {chance}");
             let gradients = burn::optim::GradientsParams::from_grads(loss.backward(), &network);
@@ -236,10 +223,8 @@ mod tests {
 
     #[test]
     fn one_output_tells_two_classes_by_its_logistic_function() {
-        let (config, attention) = (config("parity"), attention());
-        let set = Ponder::open(&config).unwrap().remove(0);
-        let setup = Setup { config: &config, data: &set, attention: &attention };
-        let mut network = Ponder::model(setup, &RandomKey::from_seed(1), &Device::flex()).unwrap();
+        let case = Case::new(config("parity"), "dot-product");
+        let mut network = case.model(1, &Device::flex());
         // Only the bias speaks: `ln(1 + e)` for each even parity, `ln(1 + e^-1)` for each odd one.
         network.output.weight = burn::module::Param::from_tensor(network.output.weight.val().zeros_like());
         network.output.bias = Some(burn::module::Param::from_tensor(burn::tensor::Tensor::ones([1], &Device::flex())));
@@ -248,11 +233,11 @@ mod tests {
             &RandomKey::from_seed(1),
             &Device::flex(),
         );
-        let (task, key) = (Ponder::task(setup), RandomKey::from_seed(2));
+        let (task, key) = (Ponder::task(case.setup()), RandomKey::from_seed(2));
         let items: Vec<usize> = (0..20).collect();
         let pass = Pass { key, epoch_key: key, step: 1, steps: 1, carried: &mut () };
         let loss = task.loss(&network, &task.batch(&items, 1, &key), pass, &mut Probe::off()).total().into_scalar::<f32>();
-        let odd = items.iter().filter(|&&item| set.training(item).targets[0].1[0] == 1).count() as f32;
+        let odd = items.iter().filter(|&&item| case.data.training(item).targets[0].1[0] == 1).count() as f32;
         let wanted = odd * (1.0 + (-1.0f32).exp()).ln() + (20.0 - odd) * (1.0 + 1.0f32.exp()).ln();
         assert!((loss - wanted).abs() < 1e-3, "{loss}, {wanted}");
     }

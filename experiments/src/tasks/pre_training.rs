@@ -13,17 +13,12 @@ use heedful_attention::description::arithmetic::Multiplications;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::text::TextCorpus;
 use heedful_data::tokenise::{SPECIAL_TOKENS, Tokeniser};
-use heedful_metrics::MetricColumn;
-use heedful_random::RandomKey;
-use heedful_runs::settings::Settings;
 use rand::RngExt;
 
 use crate::session::comparison::{STEPS_PER_SECOND, folder_name};
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{Card, Config, Experiment, Rule};
 use crate::session::options::RunSettings;
+use crate::tasks::imports::*;
 use crate::tasks::pretrained::{Checksums, tokens_of_texts};
-use crate::train::batch::fixed_size_batches;
 
 use self::config::SpecialTokens;
 pub use config::{Masking, PreTrainingData, PreTrainingOptions, Spans};
@@ -69,21 +64,14 @@ fn card(data: &PreTrainingDataset) -> Card<'_> {
 fn rules<E: Experiment>() -> Vec<Rule<E>> {
     vec![
         Rule::counts(&["data.batch", "data.generated_words", "data.evaluated"]),
-        Rule::used(
-            &["data.generated_words"],
-            |candidate| candidate.config.run.data.is_none(),
-            "the words are those of --data; leave it out",
-        ),
+        Rule::made(&["data.generated_words"], "the words are those of --data; leave it out"),
     ]
 }
 
 fn check<E>(settings: &Settings<Config<E>>, data: &PreTrainingData) -> Result<(), ExperimentError> {
     let max_length = settings.value.model.max_length;
-    if !(4..=max_length).contains(&data.context) {
-        let problem = format!("{} tokens are not between 4 and model.max_length = {max_length}", data.context);
-        return Err(settings.refuse("data.context", problem).into());
-    }
-    Ok(())
+    let remedy = format!("{} tokens are not between 4 and model.max_length = {max_length}", data.context);
+    Ok(settings.require("data.context", (4..=max_length).contains(&data.context), remedy)?)
 }
 
 fn open(run: &RunSettings, options: &PreTrainingOptions) -> Result<Vec<PreTrainingDataset>, ExperimentError> {

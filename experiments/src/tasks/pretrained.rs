@@ -3,24 +3,17 @@
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
+use burn::module::Module;
 use heedful_data::text::TextCorpus;
 use heedful_data::tokenise::{END, Tokeniser, TokeniserConfig};
 use heedful_host::checksum::{sha256_hex, sha256_of_file};
-use heedful_host::interrupt::Interrupt;
 use heedful_models::block::layout::{AttentionLayout, LayerAttention};
 use heedful_models::parts::position::PositionConfig;
 use heedful_models::pretrained::{Architecture, Pretrained};
-use heedful_random::RandomKey;
-use heedful_runs::settings::{self, MECHANISMS, Settings};
-use toml::{Table, Value};
+use heedful_runs::settings::{self, MECHANISMS};
 
-use crate::model::ModelSettings;
-use crate::model::attention::Attention;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::definition::{Config, Experiment, Setup};
 use crate::session::experiment::paper_model::add_options;
-use crate::train::{Scores, Split, Task};
+use crate::tasks::imports::*;
 
 /// Fields of the table `model` that decide which parameters a model has, or how its heads divide them.
 const SIZES: [&str; 15] = [
@@ -63,6 +56,14 @@ pub(crate) fn refused(error: impl Display) -> ExperimentError {
 /// The folder, with the headers of its files read.
 pub(crate) fn opened(folder: &Path) -> Result<Pretrained, ExperimentError> {
     Pretrained::open(folder).map_err(refused)
+}
+
+/// The model with the weights of a folder, if there is one.
+pub(crate) fn read_into<M: Module>(folder: Option<&Path>, model: M) -> Result<M, ExperimentError> {
+    match folder {
+        Some(folder) => opened(folder)?.read_into(model).map_err(refused),
+        None => Ok(model),
+    }
 }
 
 /// What a folder says of the configuration of any experiment: its tokeniser, the fields of the table `model`, the options of its attention, and what is
@@ -126,11 +127,8 @@ pub(crate) fn check_attentions<E: Experiment>(
     attentions: &[Attention],
     is_own: impl Fn(&AttentionLayout) -> bool,
 ) -> Result<(), ExperimentError> {
-    if attentions.iter().all(|attention| is_own(&attention.layout)) {
-        return Ok(());
-    }
-    let problem = format!("the weights of `{}` are for {own}; leave --attention out", folder.display());
-    Err(settings.refuse("run.attention", problem).into())
+    let remedy = format!("the weights of `{}` are for {own}; leave --attention out", folder.display());
+    Ok(settings.require("run.attention", attentions.iter().all(|attention| is_own(&attention.layout)), remedy)?)
 }
 
 /// The tokens of training, validation and test text. For a pretrained model, whose tokeniser may have tokens for them, ends of lines are characters of the text.

@@ -7,29 +7,14 @@ mod config;
 mod rebuilding;
 mod task;
 
-use burn::tensor::Device;
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::description::AnyMechanism;
 use heedful_data::generate::sequences::{Purpose, ScoredSequence, SequenceTask};
 use heedful_host::checksum::sha256_hex;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::MetricColumn;
 use heedful_models::parts::position::PositionConfig;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
 use heedful_runs::record::STATE_BYTES;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
 
-use crate::model::ModelSettings;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{
-    Attention, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Reading, Rule, Scores, Setup, Split, TrainingLengths,
-    check_length,
-};
 use crate::session::footprint::{self, Memory};
-use crate::train::Task;
+use crate::tasks::imports::*;
 
 pub use config::{Family, Recall, RecallFamily, SequenceData, Sequences, Track, TrackFamily};
 pub use rebuilding::{Reader, Rebuilding};
@@ -227,7 +212,7 @@ impl<F: Family> Experiment for Sequences<F> {
         model: &Reader,
         _paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         let length = task.set.length();
         if let Some(bytes) = model.state_bytes(length) {
@@ -240,11 +225,7 @@ impl<F: Family> Experiment for Sequences<F> {
         columns()
     }
 
-    fn trivial_baselines(
-        config: &Config<Self>,
-        data: &SequenceSet,
-        _interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    fn trivial_baselines(config: &Config<Self>, data: &SequenceSet, _interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(Some(SequenceLearning { set: data, batch: config.own.data.batch }.trivial_baselines()))
     }
 

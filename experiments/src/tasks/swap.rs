@@ -12,28 +12,14 @@ mod start;
 use std::path::Path;
 
 use burn::module::Module;
-use burn::tensor::Device;
-use heedful_attention::contract::probe::Probe;
 use heedful_host::checksum::sha256_hex;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::MetricColumn;
 use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::pretrained::swap::Swappable;
-use heedful_random::RandomKey;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
-use toml::Table;
 
-use crate::model::ModelSettings;
-use crate::session::error::{Completion, ExperimentError};
-use crate::session::experiment::definition::Prepare;
-use crate::session::experiment::{
-    Attention, Card, CommandOption, Experiment, OptionValue, ReadSegment, Reading, Rule, Scores, Setup, Split, TrainingLengths,
-};
+use crate::session::experiment::definition::{Prepare, UNCHANGED};
+use crate::tasks::imports::*;
 use crate::tasks::language::{Language, LanguageConfig, LanguageData, LanguageDataset, LanguageTask, ReadsText, check_data, reading_rules};
-use crate::train::Task;
 
 pub use config::{Swap, SwapConfig, SwapStart};
 use replacement::{Beginning, beginning};
@@ -118,7 +104,9 @@ impl Experiment for Swap {
     type Task<'a> = LanguageTask<'a>;
 
     fn defaults(config: &mut SwapConfig) {
-        config::defaults(config);
+        config.compare(&format!("{UNCHANGED},sliding-window,linear-attention,synthesizer-random,uniform"), "");
+        let schedule = ScheduleConfig::Linear { warmup: 30, end: 1e-4 };
+        config.training = TrainingConfig { steps: 300, learning_rate: 3e-3, schedule, log_every: 25, ..TrainingConfig::every(100) };
     }
 
     fn beneath(config: &SwapConfig) -> Result<Option<Table>, ExperimentError> {
@@ -229,7 +217,7 @@ impl Experiment for Swap {
         model: &LanguageModel,
         paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         let device = model.embedding.tokens.weight.device();
         let key = RandomKey::from_seed(setup.config.run.seed).named("init");
@@ -248,11 +236,7 @@ impl Experiment for Swap {
         Ok(Some(scores))
     }
 
-    fn trivial_baselines(
-        config: &SwapConfig,
-        data: &SwapDataset,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    fn trivial_baselines(config: &SwapConfig, data: &SwapDataset, interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
         Language::trivial_baselines(&config.language(), &data.language, interrupt)
     }
 

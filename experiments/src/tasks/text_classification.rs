@@ -5,27 +5,17 @@
 
 mod config;
 
-use burn::tensor::Device;
-use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::glue::{Example, Label, Target};
 use heedful_data::labelled::{LabelledText, LabelledTexts};
 use heedful_data::tokenise::Tokeniser;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::MetricColumn;
 use heedful_models::architectures::classifier::Classifier;
 use heedful_models::pretrained::presets::Preset;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
 
 use crate::session::comparison::STEPS_PER_SECOND;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::paper_model::PaperModel;
-use crate::session::experiment::{Attention, Card, Config, Experiment, Reading, Rule, Setup, TrainingLengths};
 use crate::tasks::classification::examples::{Encoder, Frame, Part, Question};
 use crate::tasks::classification::{ClassificationDataset, ClassificationTask, Start, baselines, check_pooling};
+use crate::tasks::imports::*;
 
 pub use config::{TextClassification, TextClassificationConfig, TextClassificationData};
 
@@ -47,7 +37,10 @@ impl Experiment for TextClassification {
     type Task<'a> = ClassificationTask<'a>;
 
     fn defaults(config: &mut Config<Self>) {
-        config::defaults(config);
+        let attentions = "dot-product,linformer,synthesizer-random,synthesizer-factorized-random,synthesizer-factorized-random+dot-product";
+        config.compare(attentions, "");
+        let schedule = ScheduleConfig::Linear { warmup: 150, end: 1e-5 };
+        config.training = TrainingConfig { steps: 1500, learning_rate: 3e-3, schedule, ..TrainingConfig::every(250) };
     }
 
     fn preset(preset: &Preset) -> Option<PaperModel> {
@@ -57,19 +50,14 @@ impl Experiment for TextClassification {
     fn rules() -> Vec<Rule<Self>> {
         vec![
             Rule::counts(&["data.batch_tokens", "data.generated_texts", "data.train", "data.test"]),
-            Rule::used(
-                &["data.generated_texts"],
-                |candidate| candidate.config.run.data.is_none(),
-                "the texts are those of --data; leave it out",
-            ),
+            Rule::made(&["data.generated_texts"], "the texts are those of --data; leave it out"),
         ]
     }
 
     fn check(settings: &Settings<TextClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let model = &settings.value.model;
-        if model.max_length < 3 {
-            return Err(settings.refuse("model.max_length", "the class token, a separator and a token of the text need at least 3").into());
-        }
+        let remedy = "the class token, a separator and a token of the text need at least 3";
+        settings.require("model.max_length", model.max_length >= 3, remedy)?;
         check_pooling(settings, settings.value.own.pooling, attentions.len())?;
         for attention in attentions {
             settings.value.model(1, 2, attention).validate().map_err(ExperimentError::usage)?;
@@ -156,7 +144,7 @@ impl Experiment for TextClassification {
         config: &TextClassificationConfig,
         data: &ClassificationDataset,
         interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    ) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(baselines(&data.task(config.own.data.batch_tokens), interrupt))
     }
 

@@ -8,36 +8,22 @@ mod trivial;
 
 use std::path::Path;
 
-use burn::tensor::Device;
-use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::parallel::Pair;
 use heedful_data::text_pairs::TextPairs;
 use heedful_data::tokenise::Tokeniser;
 use heedful_data::word_vectors::WordVectors;
 use heedful_data::{dialogue, summary, synonyms};
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, MetricColumn, Synonyms};
+use heedful_metrics::Synonyms;
 use heedful_models::architectures::seq2seq::Seq2SeqTransformer;
 use heedful_models::pretrained::presets::Preset;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
-use toml::Table;
 
 use crate::session::comparison::folder_name;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::paper_model::PaperModel;
-use crate::session::experiment::{
-    Attention, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Reading, Rule, Scores, Setup, TrainingLengths,
-};
-use crate::tasks::pretrained::Checksums;
+use crate::tasks::imports::*;
+use crate::tasks::pretrained::{Checksums, read_into};
 use crate::tasks::text_to_text::models::{self, MODELS};
 use crate::tasks::text_to_text::pretrained::{self, PERPLEXITY_BEFORE, Read};
 use crate::tasks::text_to_text::{self, Frame, TextToTextTask, TokenPair};
-use crate::train::batch::at_least_in_a_batch;
 
 use self::scoring::{Found, Items, items, metrics};
 
@@ -69,6 +55,15 @@ const SUMMARIZE: &str = "summarize: ";
 const BEFORE: &str = "score before";
 
 impl GenerationDataset {
+    /// The test sets, as far as texts are generated for them: name, pairs, and what is to be generated.
+    fn tests<'d>(&'d self, config: &GenerationConfig) -> impl Iterator<Item = (&'d str, &'d [Pair], Vec<[&'d str; 1]>)> {
+        let most = config.own.data.test;
+        self.pairs.corpus.tests.iter().map(move |(name, pairs)| {
+            let pairs = &pairs[..most.unwrap_or(pairs.len()).min(pairs.len())];
+            (name.as_str(), pairs, pairs.iter().map(|pair| [pair.target.as_str()]).collect())
+        })
+    }
+
     /// The tokens of the sources of pairs, as far as a model can read them.
     fn sources(&self, config: &GenerationConfig, pairs: &[Pair]) -> Result<Vec<Vec<u32>>, ExperimentError> {
         pairs.iter().map(|pair| kept_source(config, self.task, (&self.frame, &self.tokeniser), pair)).collect()
@@ -112,7 +107,11 @@ impl Experiment for TextGeneration {
     type Task<'a> = TextToTextTask<'a>;
 
     fn defaults(config: &mut Config<Self>) {
-        config::defaults(config);
+        let attentions = "dot-product,synthesizer-dense,synthesizer-random,synthesizer-dense+dot-product,synthesizer-random+dot-product";
+        config.compare(attentions, "");
+        (config.model.layers, config.model.max_length) = (1, 96);
+        let schedule = ScheduleConfig::Linear { warmup: 120, end: 1e-4 };
+        config.training = TrainingConfig { steps: 1200, learning_rate: 4e-3, schedule, ..TrainingConfig::every(300) };
     }
 
     fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
@@ -137,11 +136,7 @@ impl Experiment for TextGeneration {
                 |candidate| candidate.config.own.pretrained.is_some(),
                 "it tells a pretrained model what to do, and there is none; leave it out, or give --pretrained DIR",
             ),
-            Rule::used(
-                &["data.generated_pairs"],
-                |candidate| candidate.config.run.data.is_none(),
-                "the pairs are those of --data; leave it out",
-            ),
+            Rule::made(&["data.generated_pairs"], "the pairs are those of --data; leave it out"),
             Rule::used(
                 &["data.turns", "data.cider", "data.word_vectors"],
                 |candidate| candidate.config.own.data.tasks.contains(&GenerationTask::Dialogue),
@@ -158,16 +153,10 @@ impl Experiment for TextGeneration {
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
         let Self { data, label_smoothing, decoding, pretrained, tokeniser, tying, .. } = &config.own;
-        if data.tasks.is_empty() {
-            return Err(settings.refuse("data.tasks", "no task is named; known are summary and dialogue").into());
-        }
-        if data.tasks.len() > 1 && config.run.data.is_some() {
-            return Err(settings.refuse("data.tasks", "a folder has the data of one task; name it with --task").into());
-        }
-        if !(0.0..1.0).contains(label_smoothing) {
-            return Err(settings.refuse("label_smoothing", "it must be at least 0 and less than 1").into());
-        }
-        decoding.check(settings)?;
+        settings.require("data.tasks", !data.tasks.is_empty(), "no task is named; known are summary and dialogue")?;
+        let has_one = data.tasks.len() <= 1 || config.run.data.is_none();
+        settings.require("data.tasks", has_one, "a folder has the data of one task; name it with --task")?;
+        decoding.check(settings, *label_smoothing)?;
         pretrained::check(settings, pretrained.as_deref(), (tokeniser, *tying), attentions)?;
         for attention in attentions {
             config.model(1, attention).validate().map_err(ExperimentError::usage)?;
@@ -196,7 +185,7 @@ impl Experiment for TextGeneration {
     }
 
     fn batch_tokens(config: &Config<Self>, data: &GenerationDataset) -> usize {
-        at_least_in_a_batch(data.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.own.data.batch_tokens)
+        text_to_text::batch_tokens(&data.train, config.own.data.batch_tokens)
     }
 
     fn lengths(setup: Setup<'_, Self>) -> TrainingLengths {
@@ -211,10 +200,7 @@ impl Experiment for TextGeneration {
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Seq2SeqTransformer, ExperimentError> {
         let model = setup.config.model(setup.data.vocabulary, setup.attention).init(key, device);
-        match &setup.config.own.pretrained {
-            Some(folder) => pretrained::read(folder, model),
-            None => Ok(model),
-        }
+        read_into(setup.config.own.pretrained.as_deref(), model)
     }
 
     fn score(
@@ -223,51 +209,36 @@ impl Experiment for TextGeneration {
         model: &Seq2SeqTransformer,
         paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Setup { config, data: dataset, .. } = setup;
         let mut scores = Scores::default();
-        let tests = &dataset.pairs.corpus.tests;
-        for (index, (name, pairs)) in tests.iter().enumerate() {
-            let pairs = &pairs[..config.own.data.test.unwrap_or(pairs.len()).min(pairs.len())];
+        let sets = dataset.pairs.corpus.tests.len();
+        for (index, (name, pairs, references)) in dataset.tests(config).enumerate() {
             let sources = dataset.sources(config, pairs)?;
             let Some(hypotheses) = task.generate(model, &sources, "generating", interrupt) else { return Ok(None) };
-            let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
             paths.write_hypotheses(name, &hypotheses)?;
             paths.write_references(name, &references.concat())?;
             let found = metrics(config, dataset, &hypotheses, &references);
             scores.items.push(items(name, &found, &references));
+            let of = format!("{} texts, {}", pairs.len(), config.own.decoding);
             for Found { metric, value, signature, items } in found {
                 let made_of = match items {
                     Items::Values(_) => ItemScore::new(name, "texts", Combination::Mean, &[metric]),
                     Items::Texts(kind) => ItemScore::of_texts(name, kind),
                 };
-                if tests.len() > 1 {
-                    let metric = format!("{name}/{metric}");
-                    scores.push(&metric, value, signature.clone());
-                    scores.push_items(&metric, made_of.clone());
-                }
-                if index == 0 {
-                    scores.push(metric, value, format!("{signature}, test set {name}, {} texts, {}", pairs.len(), config.own.decoding));
-                    scores.push_items(metric, made_of);
-                }
+                text_to_text::push_of_set(&mut scores, (index, sets, name), (metric, value, &signature), &of, made_of);
             }
         }
-        if let (Some(checksums), Some((name, pairs))) = (&dataset.pretrained, tests.first()) {
+        if let (Some(checksums), Some((name, pairs, references))) = (&dataset.pretrained, dataset.tests(config).next()) {
             scores.notes.push(checksums.to_string());
             let before = Self::model(setup, &RandomKey::from_seed(0), &model.source.tokens.weight.device())?;
             let Some(perplexity) = task.perplexity(&before, interrupt) else { return Ok(None) };
             scores.push(PERPLEXITY_BEFORE, perplexity, "per token, of the pretrained weights");
-            let pairs = &pairs[..config.own.data.test.unwrap_or(pairs.len()).min(pairs.len())];
-            let Some(hypotheses) = task.generate(&before, &dataset.sources(config, pairs)?, "generating", interrupt) else {
-                return Ok(None);
-            };
-            let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
+            let sources = dataset.sources(config, pairs)?;
+            let Some(hypotheses) = task.generate(&before, &sources, "generating", interrupt) else { return Ok(None) };
             if let Some(Found { metric, value, signature, .. }) = metrics(config, dataset, &hypotheses, &references).into_iter().next() {
-                scores.push(
-                    BEFORE,
-                    value,
-                    format!("{metric}, {signature}, test set {name}, {} texts, {}", pairs.len(), config.own.decoding),
-                );
+                let signature = format!("{metric}, {signature}, test set {name}, {} texts, {}", pairs.len(), config.own.decoding);
+                scores.push(BEFORE, value, signature);
             }
         }
         let Some(perplexity) = task.perplexity(model, interrupt) else { return Ok(None) };
@@ -291,7 +262,7 @@ impl Experiment for TextGeneration {
         config: &GenerationConfig,
         data: &GenerationDataset,
         _interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    ) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(Some(vec![trivial::baseline(config, data)]))
     }
 
@@ -299,11 +270,8 @@ impl Experiment for TextGeneration {
         PublishedNumbers::text_generation()
     }
 
-    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
-        let (GenerationDataset { tokeniser, frame, .. }, most) = (setup.data, setup.config.model.max_length);
-        let fits = |pair: &&Pair| frame.pair(tokeniser, [&pair.source, &pair.target]).is_ok_and(|pair| pair.is_within(most));
-        let pairs = setup.data.pairs.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
-        pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
+    fn texts(Setup { config, data, .. }: Setup<'_, Self>, count: usize) -> Vec<String> {
+        text_to_text::texts(&data.pairs.corpus.tests, &data.frame, &data.tokeniser, config.model.max_length, count)
     }
 
     fn read(setup: Setup<'_, Self>, model: &Seq2SeqTransformer, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {

@@ -5,25 +5,20 @@ pub(crate) mod pretrained;
 
 use std::fmt;
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
-use heedful_attention::contract::probe::Probe;
+use heedful_data::parallel::Pair;
 use heedful_data::tokenise::{BEGIN, END, PAD, Tokeniser};
-use heedful_host::interrupt::Interrupt;
 use heedful_metrics::{LikelihoodTotal, TextUnit};
 use heedful_models::architectures::seq2seq::{Padded, Seq2SeqTransformer};
 use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search};
 use heedful_models::parts::loss::{CrossEntropy, real_states};
-use heedful_random::RandomKey;
-use heedful_runs::settings::Settings;
 use serde::{Deserialize, Serialize};
 
-use crate::session::comparison::scoring_bar;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{Attention, Config, Pass, Reading, Scores, Selection, Split, TrainingLengths, check_length};
+use crate::tasks::imports::*;
+use crate::tasks::scoring::score_batches;
 use crate::tasks::token_losses::token_losses;
-use crate::train::batch::{PaddedBatch, pad, sequential_batches, token_budget_batches};
-use crate::train::{Task, TrainingLoss};
+use crate::train::batch::{PaddedBatch, at_least_in_a_batch, pad, sequential_batches, token_budget_batches};
 
 /// Live hypotheses of a sentence, at most.
 const MOST_HYPOTHESES: usize = 1000;
@@ -78,7 +73,7 @@ pub struct TokenPair {
 
 impl TokenPair {
     /// Whether both sides have tokens, and fewer than `most`.
-    pub(crate) fn is_within(&self, most: usize) -> bool {
+    fn is_within(&self, most: usize) -> bool {
         [&self.source, &self.target].iter().all(|tokens| (1..most).contains(&tokens.len()))
     }
 }
@@ -87,6 +82,18 @@ impl TokenPair {
 pub(crate) fn lengths(pairs: &[TokenPair], max_length: usize, attention: &Attention) -> TrainingLengths {
     let lengths = TrainingLengths::new(&attention.layout, max_length).encoder(pairs.iter().map(|pair| pair.source.len()));
     lengths.decoder(pairs.iter().map(|pair| pair.target.len() + 1))
+}
+
+/// Tokens that the largest batch within a budget has at least.
+pub(crate) fn batch_tokens(pairs: &[TokenPair], budget: usize) -> usize {
+    at_least_in_a_batch(pairs.iter().map(|pair| pair.source.len().min(pair.target.len())), budget)
+}
+
+/// Some pairs of the test sets that have fewer tokens than `most`, at most `count`, each with a tab between its sides.
+pub(crate) fn texts(tests: &[(String, Vec<Pair>)], frame: &Frame, tokeniser: &Tokeniser, most: usize, count: usize) -> Vec<String> {
+    let fits = |pair: &&Pair| frame.pair(tokeniser, [&pair.source, &pair.target]).is_ok_and(|pair| pair.is_within(most));
+    let pairs = tests.iter().flat_map(|(_, pairs)| pairs);
+    pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
 }
 
 /// Takes a pair with the losses of its target tokens.
@@ -120,12 +127,33 @@ impl fmt::Display for Decoding {
     }
 }
 
+/// Adds a score of the test set of this number among those of so many: under the name of the set where there are several, and of the first by itself. `of` says
+/// of what it is.
+pub(crate) fn push_of_set(
+    scores: &mut Scores,
+    (number, sets, name): (usize, usize, &str),
+    (metric, value, signature): (&str, f64, &str),
+    of: &str,
+    made_of: ItemScore,
+) {
+    if sets > 1 {
+        let metric = format!("{name}/{metric}");
+        scores.push(&metric, value, signature.to_owned());
+        scores.push_items(&metric, made_of.clone());
+    }
+    if number == 0 {
+        scores.push(metric, value, format!("{signature}, test set {name}, {of}"));
+        scores.push_items(metric, made_of);
+    }
+}
+
 impl Decoding {
-    /// Checks the options of the search.
+    /// Checks the smoothing of labels and the options of the search.
     ///
     /// # Errors
     /// A usage error that names the field.
-    pub(crate) fn check<E>(&self, settings: &Settings<Config<E>>) -> Result<(), ExperimentError> {
+    pub(crate) fn check<E>(&self, settings: &Settings<Config<E>>, label_smoothing: f64) -> Result<(), ExperimentError> {
+        settings.require("label_smoothing", (0.0..1.0).contains(&label_smoothing), "it must be at least 0 and less than 1")?;
         self.search().validate().map_err(|error| settings.refuse("decoding", error))?;
         Ok(settings.require(
             "decoding.beam",
@@ -293,11 +321,7 @@ impl TextToTextTask<'_> {
         let lengths: Vec<_> = present.iter().map(|&index| (tokens[index].len(), 0)).collect();
         let Decoding { beam, extra_length, batch_tokens, .. } = *self.decoding;
         let options = self.decoding.search();
-        let bar = scoring_bar(label, present.len());
-        for items in sequential_batches(&lengths, batch_tokens.div_ceil(beam)) {
-            if interrupt.is_raised() {
-                return None;
-            }
+        score_batches((label, present.len()), sequential_batches(&lengths, batch_tokens.div_ceil(beam)), interrupt, |items| {
             let rows: Vec<_> = items.iter().map(|&item| tokens[present[item]].clone()).collect();
             let source = pad(&rows, self.frame.special.padding);
             let device = model.source.tokens.weight.device();
@@ -307,9 +331,8 @@ impl TextToTextTask<'_> {
             for (item, hypotheses) in items.iter().zip(beam_search(model, state, prompts, special, &options)) {
                 generated[present[*item]] = self.tokeniser.decode(&hypotheses[0].tokens);
             }
-            bar.inc(items.len() as u64);
-        }
-        bar.finish_and_clear();
+            items.len()
+        })?;
         Some(generated)
     }
 }

@@ -25,24 +25,16 @@ pub(crate) fn token_losses(states: &Tensor<2>, targets: &[i32], logits: impl Fn(
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
-    use heedful_host::interrupt::Interrupt;
-    use heedful_random::RandomKey;
-
-    use crate::model::ModelSettings;
-    use crate::session::experiment::{Attention, Config, Experiment, Scores, Setup, Split};
     use crate::tasks::image::{ImageClassification, ImageMixtures, ImageModelling, ImageOptions, SuperResolution};
+    use crate::tasks::imports::*;
     use crate::tasks::pre_training::{MaskedModelling, PreTrainingOptions, SpanModelling};
-    use crate::train::Task;
+    use crate::tasks::testing::Case;
 
     /// Scores of the built-in test set by a model that has learned nothing.
     fn scores<E: Experiment>(mut config: Config<E>) -> Scores {
         config.model = ModelSettings { layers: 1, d_model: 8, heads: 2, d_ff: 8, dropout: 0.0, ..config.model };
-        let data = &E::open(&config).unwrap()[0];
-        let attention = &Attention::new(config.mechanisms.attention("dot-product").unwrap());
-        let setup = Setup { config: &config, data, attention };
-        let model = E::model(setup, &RandomKey::from_seed(2), &Device::flex()).unwrap();
-        E::task(setup).evaluate(&model, Split::Test, &Interrupt::default()).unwrap()
+        let case = Case::new(config, "dot-product");
+        E::task(case.setup()).evaluate(&case.model(2, &Device::flex()), Split::Test, &Interrupt::default()).unwrap()
     }
 
     /// Asserts that there are so many items, the same in batches of whatever size, and that they make the score.

@@ -5,36 +5,20 @@ mod pretrained;
 mod trivial;
 mod words;
 
-use burn::tensor::Device;
-use heedful_attention::contract::probe::Probe;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::parallel::{Pair, ParallelCorpus};
 use heedful_data::synonyms;
 use heedful_data::tokenise::Tokeniser;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{
-    Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms, TextMetric, Tokeniser as WordsOfBleu,
-};
+use heedful_metrics::{Bleu, ChrF, CorpusMetric, Meteor, Synonyms, Tokeniser as WordsOfBleu};
 use heedful_models::architectures::seq2seq::Seq2SeqTransformer;
 use heedful_models::pretrained::presets::Preset;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
-use toml::{Table, Value};
 
 use crate::session::comparison::folder_name;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::paper_model::PaperModel;
-use crate::session::experiment::{
-    Attention, Candidate, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, Reading, Rule, Scores, Setup, TrainingLengths,
-};
-use crate::tasks::pretrained::Checksums;
+use crate::tasks::imports::*;
+use crate::tasks::pretrained::{Checksums, read_into};
 use crate::tasks::text_to_text::models::{self, MODELS};
-use crate::tasks::text_to_text::pretrained::{PERPLEXITY_BEFORE, Read, read as read_weights};
+use crate::tasks::text_to_text::pretrained::{PERPLEXITY_BEFORE, Read};
 use crate::tasks::text_to_text::{self, Frame, TextToTextTask, TokenPair};
-use crate::train::batch::at_least_in_a_batch;
 
 pub use config::{Translation, TranslationConfig, TranslationData};
 
@@ -118,7 +102,13 @@ impl Experiment for Translation {
     type Task<'a> = TextToTextTask<'a>;
 
     fn defaults(config: &mut Config<Self>) {
-        config::defaults(config);
+        let attentions =
+            "dot-product,synthesizer-dense,synthesizer-random,synthesizer-factorized-random,synthesizer-random+dot-product,gaussian";
+        config.compare(attentions, "");
+        // One layer: a second one in the decoder could do with cross-attention what is asked of self-attention here.
+        config.model.layers = 1;
+        let schedule = ScheduleConfig::Linear { warmup: 60, end: 1e-4 };
+        config.training = TrainingConfig { steps: 600, learning_rate: 4e-3, schedule, ..TrainingConfig::every(200) };
     }
 
     fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
@@ -145,11 +135,7 @@ impl Experiment for Translation {
         let files = |candidate: &Candidate<Self>| candidate.config.run.data.is_some();
         vec![
             Rule::counts(&["data.batch_tokens", "data.generated_pairs", "decoding.batch_tokens"]),
-            Rule::used(
-                &["data.generated_pairs"],
-                |candidate| candidate.config.run.data.is_none(),
-                "the pairs are those of --data; leave it out",
-            ),
+            Rule::made(&["data.generated_pairs"], "the pairs are those of --data; leave it out"),
             Rule::used(
                 &["prefix"],
                 |candidate| candidate.config.own.pretrained.is_some(),
@@ -166,15 +152,11 @@ impl Experiment for Translation {
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
         let Self { data, label_smoothing, decoding, bleu, .. } = &config.own;
-        if !(0.0..1.0).contains(label_smoothing) {
-            return Err(settings.refuse("label_smoothing", "it must be at least 0 and less than 1").into());
-        }
-        if data.synonyms.is_some() && (config.run.data.is_none() || data.target != ENGLISH) {
-            let problem =
-                "synonyms are for METEOR, which is computed of translations into English; leave it out, or give --data and --target en";
-            return Err(settings.refuse("data.synonyms", problem).into());
-        }
-        decoding.check(settings)?;
+        let remedy =
+            "synonyms are for METEOR, which is computed of translations into English; leave it out, or give --data and --target en";
+        let is_english = config.run.data.is_some() && data.target == ENGLISH;
+        settings.require("data.synonyms", data.synonyms.is_none() || is_english, remedy)?;
+        decoding.check(settings, *label_smoothing)?;
         bleu.validate().map_err(|problem| settings.refuse("bleu.smoothing", problem))?;
         pretrained::check(settings, attentions)?;
         for attention in attentions {
@@ -260,7 +242,7 @@ impl Experiment for Translation {
     }
 
     fn batch_tokens(config: &Config<Self>, data: &TranslationDataset) -> usize {
-        at_least_in_a_batch(data.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.own.data.batch_tokens)
+        text_to_text::batch_tokens(&data.train, config.own.data.batch_tokens)
     }
 
     fn lengths(setup: Setup<'_, Self>) -> TrainingLengths {
@@ -275,10 +257,7 @@ impl Experiment for Translation {
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Seq2SeqTransformer, ExperimentError> {
         let model = setup.config.model(setup.data.vocabulary, setup.attention).init(key, device);
-        match &setup.config.own.pretrained {
-            Some(folder) => read_weights(folder, model),
-            None => Ok(model),
-        }
+        read_into(setup.config.own.pretrained.as_deref(), model)
     }
 
     fn score(
@@ -287,7 +266,7 @@ impl Experiment for Translation {
         model: &Seq2SeqTransformer,
         paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let TranslationDataset { corpus: ParallelCorpus { tests, .. }, pretrained, .. } = setup.data;
         let mut scores = Scores::default();
         for (index, (name, pairs)) in tests.iter().enumerate() {
@@ -327,7 +306,7 @@ impl Experiment for Translation {
         config: &TranslationConfig,
         data: &TranslationDataset,
         interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    ) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(trivial::baselines(config, data, interrupt))
     }
 
@@ -335,11 +314,8 @@ impl Experiment for Translation {
         PublishedNumbers::machine_translation()
     }
 
-    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
-        let (TranslationDataset { tokeniser, frame, .. }, most) = (setup.data, setup.config.model.max_length);
-        let fits = |pair: &&Pair| frame.pair(tokeniser, [&pair.source, &pair.target]).is_ok_and(|pair| pair.is_within(most));
-        let pairs = setup.data.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
-        pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
+    fn texts(Setup { config, data, .. }: Setup<'_, Self>, count: usize) -> Vec<String> {
+        text_to_text::texts(&data.corpus.tests, &data.frame, &data.tokeniser, config.model.max_length, count)
     }
 
     fn read(setup: Setup<'_, Self>, model: &Seq2SeqTransformer, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
@@ -366,15 +342,8 @@ fn add_scores(config: &TranslationConfig, data: &TranslationDataset, index: usiz
         references.iter().zip(&statistics).for_each(|([reference], of_sentence)| table.push(reference.as_bytes(), &[of_sentence.score]));
         scores.items.push(table);
     }
+    let (set, of) = ((index, tests.len(), name.as_str()), config.own.decoding.to_string());
     for (metric, value, signature, made_of) in values {
-        if tests.len() > 1 {
-            let metric = format!("{name}/{metric}");
-            scores.push(&metric, value, signature.clone());
-            scores.push_items(&metric, made_of.clone());
-        }
-        if index == 0 {
-            scores.push_items(metric, made_of);
-            scores.push(metric, value, format!("{signature}, test set {name}, {}", config.own.decoding));
-        }
+        text_to_text::push_of_set(scores, set, (metric, value, &signature), &of, made_of);
     }
 }

@@ -79,6 +79,11 @@ impl Default for TrainingConfig {
 }
 
 impl TrainingConfig {
+    /// The defaults with an evaluation and a checkpoint every so many steps.
+    pub fn every(steps: u64) -> Self {
+        Self { evaluate_every: steps, checkpoint_every: steps, ..Self::default() }
+    }
+
     /// Checks every field.
     ///
     /// # Errors

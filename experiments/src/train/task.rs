@@ -87,6 +87,16 @@ pub enum Split {
     Test,
 }
 
+impl Split {
+    /// Returns the one of the two that belongs to this split.
+    pub fn of<T>(self, valid: T, test: T) -> T {
+        match self {
+            Self::Valid => valid,
+            Self::Test => test,
+        }
+    }
+}
+
 /// What a forward pass of training is given beside its batch.
 #[derive(Debug)]
 pub struct Pass<'a, C> {

@@ -355,6 +355,17 @@ fn traces(folder: &Path, result: TrainedModel<Classifier>) -> Traces {
     }
 }
 
+/// What a run leaves behind that nothing disturbs.
+fn undisturbed(config: &TrainingConfig) -> Traces {
+    let folder = tempfile::tempdir().unwrap();
+    traces(folder.path(), run(&Points::new(), config, folder.path()))
+}
+
+/// What a run leaves behind that goes on with a model of other initial weights and a fresh task, as in a new process.
+fn resumed(config: &TrainingConfig, folder: &Path) -> Traces {
+    traces(folder, finished(trainer(&Points::new(), config, folder).resume(true).run(Classifier::new(2))))
+}
+
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -388,9 +399,8 @@ fn two_runs_leave_the_same_bits() {
 #[test]
 fn a_run_interrupted_after_any_step_resumes_to_the_same_bits() {
     for average in [1, 3] {
-        let whole = tempfile::tempdir().unwrap();
         let config = TrainingConfig { average, ..config() };
-        let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
+        let expected = undisturbed(&config);
         for stop in 1..config.steps {
             let folder = tempfile::tempdir().unwrap();
             let task = Points::stopping_after(stop);
@@ -398,18 +408,15 @@ fn a_run_interrupted_after_any_step_resumes_to_the_same_bits() {
                 Outcome::Interrupted { step, checkpoint } => assert_eq!((step, checkpoint.exists()), (stop, true)),
                 Outcome::Finished(_) => panic!("the run did not stop after step {stop}"),
             }
-            // A model with other initial weights and a fresh task, as in a new process.
-            let result = finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
-            assert_eq!(traces(folder.path(), result), expected, "interrupted after step {stop}");
+            assert_eq!(resumed(&config, folder.path()), expected, "interrupted after step {stop}");
         }
     }
 }
 
 #[test]
 fn a_run_interrupted_after_every_step_resumes_to_the_same_bits() {
-    let whole = tempfile::tempdir().unwrap();
     let config = config();
-    let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
+    let expected = undisturbed(&config);
     let folder = tempfile::tempdir().unwrap();
     for stop in 1..=config.steps {
         let task = Points::stopping_after(1);
@@ -434,13 +441,11 @@ fn a_run_with_any_optimiser_resumes_to_the_same_bits() {
     let mut weights = Vec::new();
     for optimiser in others.map(|kind| OptimiserConfig { kind, weight_decay: 0.1, ..default() }).into_iter().chain([with_momentum]) {
         let config = TrainingConfig { optimiser, ..config() };
-        let whole = tempfile::tempdir().unwrap();
-        let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
+        let expected = undisturbed(&config);
         let folder = tempfile::tempdir().unwrap();
         let outcome = trainer(&Points::stopping_after(4), &config, folder.path()).run(Classifier::new(1)).unwrap();
         assert!(matches!(outcome, Outcome::Interrupted { step: 4, .. }));
-        let result = finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
-        assert_eq!(traces(folder.path(), result), expected, "{:?}", config.optimiser);
+        assert_eq!(resumed(&config, folder.path()), expected, "{:?}", config.optimiser);
         assert!(!weights.contains(&expected.weights), "{:?} trains as another one", config.optimiser);
         weights.push(expected.weights);
     }
@@ -461,26 +466,24 @@ fn interrupted_in_evaluation(number: u64, config: &TrainingConfig, folder: &Path
 #[test]
 fn a_run_interrupted_in_any_evaluation_resumes_to_the_same_bits() {
     for (average, is_interrupted_again) in [(1, false), (1, true), (3, false)] {
-        let whole = tempfile::tempdir().unwrap();
         let config = TrainingConfig { average, ..config() };
-        let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
+        let expected = undisturbed(&config);
         for (number, step) in (1..).zip([2, 4, 6, 8, 9]) {
             let folder = tempfile::tempdir().unwrap();
             assert_eq!(interrupted_in_evaluation(number, &config, folder.path()), step);
             if is_interrupted_again {
                 assert_eq!(interrupted_in_evaluation(1, &config, folder.path()), step, "the interrupted evaluation does not come first");
             }
-            let result = finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
-            assert_eq!(traces(folder.path(), result), expected, "interrupted in evaluation {number}");
+            assert_eq!(resumed(&config, folder.path()), expected, "interrupted in evaluation {number}");
         }
     }
 }
 
 #[test]
 fn a_run_interrupted_while_the_mean_is_evaluated_resumes_to_the_same_bits() {
-    let (whole, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
     let config = TrainingConfig { average: 2, ..config() };
-    let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
+    let expected = undisturbed(&config);
     // The first five evaluations are those after steps; a resumed process makes none of them.
     for number in [6, 1] {
         assert_eq!(interrupted_in_evaluation(number, &config, folder.path()), config.steps);
@@ -493,9 +496,8 @@ fn a_run_interrupted_while_the_mean_is_evaluated_resumes_to_the_same_bits() {
 
 #[test]
 fn a_run_killed_during_any_file_operation_resumes_to_the_same_bits() {
-    let whole = tempfile::tempdir().unwrap();
     let config = TrainingConfig { keep: 2, ..config() };
-    let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
+    let expected = undisturbed(&config);
     let mut kills = 0;
     loop {
         let folder = tempfile::tempdir().unwrap();
@@ -526,10 +528,7 @@ fn a_full_disk_ends_the_run_with_the_checkpoint_before_intact() {
     let message = error.to_string();
     assert!(message.contains("step-000000004") && message.contains("free space") && message.contains("--resume"), "{message}");
     assert_eq!(names(&folder.path().join("checkpoint")), ["latest", "step-000000002"]);
-    let result = finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
-    let whole = tempfile::tempdir().unwrap();
-    let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
-    assert_eq!(traces(folder.path(), result), expected);
+    assert_eq!(resumed(&config, folder.path()), undisturbed(&config));
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn named_model<E: Experiment>(
         (Some(_), Some(attention)) => (settings.with(&given, &place_of_set)?, attention.clone()),
         (set, attention) => {
             let of_experiment = E::MODELS.iter().find(|known| known.name == name);
-            let of_experiment = of_experiment.map(|known| Ok((known.attention.to_owned(), known.settings.parse()?)));
+            let of_experiment = of_experiment.map(|known| Ok((known.attention.to_owned(), known.settings.join("\n").parse()?)));
             let parsed = of_experiment.transpose().unwrap_or_else(|error: toml::de::Error| panic!("the settings of `{name}`: {error}"));
             let found = match parsed {
                 Some(found) => Some(found),

@@ -1,6 +1,7 @@
 //! The configuration of an experiment.
 
 use heedful_attention::description::AnyMechanism;
+use heedful_host::names::listed;
 use heedful_runs::settings::{Configuration, MECHANISMS, Problem, Setting};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -8,7 +9,7 @@ use toml::{Table, Value};
 use super::definition::Experiment;
 use crate::model::ModelSettings;
 use crate::model::mechanisms::MechanismOptions;
-use crate::session::options::RunSettings;
+use crate::session::options::{ModelRun, RunSettings};
 use crate::session::slurm::SlurmSettings;
 use crate::train::TrainingConfig;
 
@@ -45,6 +46,15 @@ impl<E: Experiment> Default for Config<E> {
             config.run.attention = vec![AnyMechanism::default().name()];
         }
         config
+    }
+}
+
+impl<E> Config<E> {
+    /// Compares these attentions, as `--attention` lists them, and these models.
+    pub fn compare(&mut self, attentions: &str, models: &str) {
+        let names = |list| listed(list).into_iter().filter(|name| !name.is_empty()).map(str::to_owned);
+        self.run.attention = names(attentions).collect();
+        self.run.models = names(models).map(|name| ModelRun { name, ..ModelRun::default() }).collect();
     }
 }
 

@@ -28,7 +28,7 @@ use super::lengths::TrainingLengths;
 use super::rule::Rule;
 use crate::model::ModelSettings;
 use crate::model::attention::Attention;
-use crate::session::error::{Completion, ExperimentError};
+use crate::session::error::{Completion, ExperimentError, Interruptible};
 use crate::session::experiment::paper_model::PaperModel;
 use crate::session::experiment::seen_image::SeenImage;
 use crate::train::{Scores, Split, Task};
@@ -102,8 +102,15 @@ pub struct NamedModel {
     pub description: &'static str,
     /// Name of its attention.
     pub attention: &'static str,
-    /// The fields that it sets, in TOML.
-    pub settings: &'static str,
+    /// The fields that it sets, in TOML, by their dotted paths.
+    pub settings: &'static [&'static str],
+}
+
+impl NamedModel {
+    /// A model with this attention, which sets these fields.
+    pub const fn new(name: &'static str, description: &'static str, attention: &'static str, settings: &'static [&'static str]) -> Self {
+        Self { name, description, attention, settings }
+    }
 }
 
 /// The tokens of a text, as a model read them.
@@ -331,7 +338,7 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         model: &Self::Model,
         _paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         Ok(task.evaluate(model, Split::Test, interrupt))
     }
 
@@ -356,11 +363,7 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     ///
     /// # Errors
     /// Texts that cannot be used.
-    fn trivial_baselines(
-        _config: &Config<Self>,
-        _data: &Self::Data,
-        _interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    fn trivial_baselines(_config: &Config<Self>, _data: &Self::Data, _interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(Some(Vec::new()))
     }
 

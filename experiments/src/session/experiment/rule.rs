@@ -42,6 +42,11 @@ impl<E: Experiment> Rule<E> {
     pub const fn used(fields: &'static [&'static str], is_used: fn(&Candidate<E>) -> bool, otherwise: &'static str) -> Self {
         Self { fields, demand: Demand::Used(is_used, otherwise) }
     }
+
+    /// Fields of data that are made here; `otherwise` says that those of `--data` are read.
+    pub const fn made(fields: &'static [&'static str], otherwise: &'static str) -> Self {
+        Self::used(fields, |candidate| candidate.config.run.data.is_none(), otherwise)
+    }
 }
 
 /// Refuses numbers that are none, and those outside of their ranges.

@@ -6,10 +6,7 @@ use heedful_data::generate::algorithmic::Shape;
 use heedful_models::architectures::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::model::ModelSettings;
 use crate::session::experiment::{Attention, Config};
-use crate::session::options::ModelRun;
-use crate::train::ScheduleConfig;
 
 /// Numbers of rounds that models with LSH attention are tested with; 0 stands for full attention.
 pub(super) const ROUNDS: [usize; 5] = [0, 8, 4, 2, 1];
@@ -82,19 +79,6 @@ impl AlgorithmicData {
     pub(super) fn sizes(&self) -> Sizes {
         Sizes { train: self.generated_examples, test: self.generated_test, ..Sizes::EXERCISES }
     }
-}
-
-/// What the experiment changes of the defaults that all share.
-pub(super) fn defaults(config: &mut AlgorithmicConfig) {
-    let model = |name: &str| ModelRun { name: name.to_owned(), ..ModelRun::default() };
-    config.run.models = ["transformer", "universal", "universal-act"].map(model).to_vec();
-    config.model = ModelSettings { layers: 4, max_length: 128, dropout: 0.0, ..ModelSettings::default() };
-    config.training.steps = 1000;
-    config.training.learning_rate = 2e-3;
-    config.training.schedule = ScheduleConfig::Linear { warmup: 100, end: 1e-5 };
-    config.training.evaluate_every = 250;
-    config.training.checkpoint_every = 250;
-    config.training.log_every = 25;
 }
 
 impl AlgorithmicConfig {

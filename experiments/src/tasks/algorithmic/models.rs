@@ -2,66 +2,30 @@
 
 use crate::session::experiment::NamedModel;
 
-/// A Transformer with LSH attention of so many rounds, and without: what the duplication task of Reformer compares.
-const fn lsh(name: &'static str, description: &'static str, settings: &'static str) -> NamedModel {
-    NamedModel { name, description, attention: "lsh", settings }
-}
+/// LSH attention, as the duplication task of Reformer has it.
+const CHUNK: &str = "mechanisms.lsh.chunk = 8";
 
 pub(super) const MODELS: &[NamedModel] = &[
-    NamedModel { name: "transformer", description: "layers with weights of their own", attention: "dot-product", settings: "" },
-    NamedModel {
-        name: "universal",
-        description: "one block for all layers, as many steps for all positions (Dehghani et al. 2018)",
-        attention: "dot-product",
-        settings: r#"
-            [model]
-            depth = { kind = "shared", step_signal = "sinusoidal" }
-        "#,
-    },
-    NamedModel {
-        name: "universal-act",
-        description: "one block for all layers, positions halt by themselves",
-        attention: "dot-product",
-        settings: r#"
-            [model]
-            depth = { kind = "shared", step_signal = "sinusoidal", halting = { ponder_weight = 0.01 } }
-        "#,
-    },
-    lsh(
+    NamedModel::new("transformer", "layers with weights of their own", "dot-product", &[]),
+    NamedModel::new(
+        "universal",
+        "one block for all layers, as many steps for all positions (Dehghani et al. 2018)",
+        "dot-product",
+        &[r#"model.depth = { kind = "shared", step_signal = "sinusoidal" }"#],
+    ),
+    NamedModel::new(
+        "universal-act",
+        "one block for all layers, positions halt by themselves",
+        "dot-product",
+        &[r#"model.depth = { kind = "shared", step_signal = "sinusoidal", halting = { ponder_weight = 0.01 } }"#],
+    ),
+    NamedModel::new(
         "lsh-full",
         "shared queries and keys, all pairs",
-        r#"
-            [mechanisms.lsh]
-            rounds = 1
-            chunk = 8
-            full_attention_below = 1000000
-        "#,
+        "lsh",
+        &[CHUNK, "mechanisms.lsh.rounds = 1", "mechanisms.lsh.full_attention_below = 1000000"],
     ),
-    lsh(
-        "lsh-1",
-        "LSH attention, 1 round (Kitaev et al. 2020)",
-        r#"
-            [mechanisms.lsh]
-            rounds = 1
-            chunk = 8
-        "#,
-    ),
-    lsh(
-        "lsh-2",
-        "LSH attention, 2 rounds",
-        r#"
-            [mechanisms.lsh]
-            rounds = 2
-            chunk = 8
-        "#,
-    ),
-    lsh(
-        "lsh-4",
-        "LSH attention, 4 rounds",
-        r#"
-            [mechanisms.lsh]
-            rounds = 4
-            chunk = 8
-        "#,
-    ),
+    NamedModel::new("lsh-1", "LSH attention, 1 round (Kitaev et al. 2020)", "lsh", &[CHUNK, "mechanisms.lsh.rounds = 1"]),
+    NamedModel::new("lsh-2", "LSH attention, 2 rounds", "lsh", &[CHUNK, "mechanisms.lsh.rounds = 2"]),
+    NamedModel::new("lsh-4", "LSH attention, 4 rounds", "lsh", &[CHUNK, "mechanisms.lsh.rounds = 4"]),
 ];

@@ -10,10 +10,8 @@ use heedful_models::pretrained::swap::Swappable;
 use serde::{Deserialize, Serialize};
 
 use crate::session::experiment::definition::UNCHANGED;
-use crate::session::experiment::{Attention, Config};
 use crate::session::options::RunSettings;
-use crate::train::ScheduleConfig;
-use crate::train::TrainingConfig;
+use crate::tasks::imports::*;
 
 /// Complete configuration of `glue`.
 pub type ClassificationConfig = Config<Classification>;
@@ -112,22 +110,6 @@ impl Default for ClassificationData {
             generated_examples: Sizes::GLUE.train,
         }
     }
-}
-
-/// What the experiment changes of the defaults that all share.
-pub(super) fn defaults(config: &mut ClassificationConfig) {
-    config.run.attention = ["dot-product", "synthesizer-dense", "synthesizer-random", "synthesizer-random+dot-product", "gaussian"]
-        .map(str::to_owned)
-        .to_vec();
-    config.training = TrainingConfig {
-        steps: 800,
-        learning_rate: 3e-3,
-        schedule: ScheduleConfig::Linear { warmup: 80, end: 1e-5 },
-        evaluate_every: 100,
-        checkpoint_every: 100,
-        log_every: 25,
-        ..TrainingConfig::default()
-    };
 }
 
 impl ClassificationConfig {

@@ -2,12 +2,10 @@
 
 use heedful_data::glue::GlueTask;
 use heedful_models::architectures::classifier::Pooling;
-use heedful_runs::settings::Settings;
 
 use super::{Classification, ClassificationConfig};
-use crate::session::error::ExperimentError;
 use crate::session::experiment::definition::UNCHANGED;
-use crate::session::experiment::{Attention, Config, Experiment};
+use crate::tasks::imports::*;
 
 /// Refuses what cannot be, or changes nothing.
 pub(super) fn check(settings: &Settings<ClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
@@ -40,52 +38,25 @@ pub(crate) fn check_pooling<E: Experiment>(
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
-    use burn::tensor::Device;
     use heedful_models::architectures::classifier::Classifier;
-    use heedful_random::RandomKey;
-    use heedful_runs::settings::Assignment;
-    use tempfile::TempDir;
 
     use super::*;
-    use crate::session::experiment::Setup;
+    use crate::tasks::testing::{self, Case, bert};
     use crate::train::ParameterCount;
 
-    /// A tiny BERT with a tokeniser.
-    fn encoder() -> TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        let fixture = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained/bert");
-        for file in ["config.json", "model.safetensors"] {
-            std::fs::copy(fixture.join(file), folder.path().join(file)).unwrap();
-        }
-        let tokeniser = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel",
-            "vocab": {"[UNK]": 0, "[PAD]": 1, "[SEP]": 2, "the": 3, "was": 4, "[CLS]": 5}, "unk_token": "[UNK]"}}"#;
-        std::fs::write(folder.path().join("tokenizer.json"), tokeniser).unwrap();
-        folder
-    }
-
     fn settings(folder: Option<&Path>, options: &[&str]) -> Settings<ClassificationConfig> {
-        let given = folder.map(|folder| Assignment::option("--pretrained", "pretrained", folder.to_string_lossy().into_owned()));
-        let own = ["data.tasks=['MRPC']", "data.generated_examples=16"].iter().chain(options).map(|text| Assignment::parse(text).unwrap());
-        let settings = Settings::<ClassificationConfig>::read(None, given.into_iter().chain(own).collect()).unwrap();
-        match Classification::beneath(&settings.value).unwrap() {
-            Some(table) => settings.over_table(table).unwrap(),
-            None => settings,
-        }
+        testing::settings(folder, &[&["data.tasks=['MRPC']", "data.generated_examples=16"][..], options].concat())
     }
 
     fn model(folder: &Path, name: &str, options: &[&str]) -> Classifier {
-        let config = settings(Some(folder), options).value;
-        let data = Classification::open(&config).unwrap().remove(0);
-        let attention = Classification::attention_named(&config, name).unwrap().unwrap();
-        let setup = Setup { config: &config, data: &data, attention: &attention };
-        Classification::model(setup, &RandomKey::from_seed(1), &Device::flex().autodiff()).unwrap()
+        Case::<Classification>::new(settings(Some(folder), options).value, name).model(1, &Device::flex().autodiff())
     }
 
     #[test]
     fn a_frozen_encoder_trains_pooler_and_output_alone() {
-        let folder = encoder();
+        let folder = bert();
         let frozen = ParameterCount::of(&model(folder.path(), UNCHANGED, &["freeze='encoder'"]));
         // A pooler of 16 by 16 and two outputs, with biases.
         assert_eq!(frozen.trainable, 16 * 16 + 16 + 2 * 16 + 2);
@@ -94,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_mean_of_embeddings_trains_no_layer() {
-        let folder = encoder();
+        let folder = bert();
         let bag = model(folder.path(), UNCHANGED, &["pooling='mean-embeddings'"]);
         let trained = ParameterCount::of(&bag).trainable;
         let layers = ParameterCount::of(&model(folder.path(), UNCHANGED, &[])).trainable - trained;
@@ -103,7 +74,7 @@ mod tests {
 
     #[test]
     fn reinitialised_attentions_keep_no_weight_of_the_model_and_all_else_is_kept() {
-        let folder = encoder();
+        let folder = bert();
         let weights = |name: &str, options: &[&str]| {
             let model = model(folder.path(), name, options);
             let attention = model.encoder.layers[1].self_attention.as_softmax().unwrap().value.weight.val().into_data();
@@ -130,7 +101,7 @@ mod tests {
 
     #[test]
     fn controls_without_effect_are_refused() {
-        let folder = encoder();
+        let folder = bert();
         let refusal = |is_pretrained: bool, attentions: &[&str], option: &str| {
             let settings = settings(is_pretrained.then_some(folder.path()), &[option]);
             let attentions: Vec<_> =

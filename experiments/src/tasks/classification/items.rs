@@ -7,7 +7,8 @@ use heedful_metrics::grouped::{Candidate, answer_scores, choice_accuracy, text_s
 use heedful_metrics::{Combination, ConfusionScore, ItemScore, ItemTable};
 
 use super::examples::{Question, TokenExample};
-use super::scoring::{candidates, class, highest, score, texts};
+use super::scoring::{candidates, class, score, texts};
+use crate::tasks::scoring::first_greatest;
 
 /// The statistics of the items of a set, in its order, and how each metric is made of them. `order` says which example of the set each of `examples` is.
 pub(super) fn items(
@@ -27,7 +28,7 @@ pub(super) fn items(
     for row in rows {
         let (example, output) = (examples[row], &outputs[row]);
         if is_class {
-            let (actual, predicted) = (class(example.label), highest(output));
+            let (actual, predicted) = (class(example.label), first_greatest(output));
             table.push_tokens(identity(example), &[actual as f64, predicted as f64, f64::from(u8::from(actual == predicted))]);
         } else {
             table.push_tokens(identity(example), &[f64::from(score(example.label)), f64::from(output[0])]);

@@ -6,32 +6,24 @@
 use std::path::Path;
 
 use burn::module::Module;
-use burn::tensor::Device;
 use heedful_data::tokenise::Tokeniser;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::MetricColumn;
 use heedful_models::architectures::classifier::{Classifier, ClassifierConfig};
 use heedful_models::pretrained::{Architecture, Pretrained};
-use heedful_random::RandomKey;
-use heedful_runs::run_folder::{RunFolder, RunPaths};
-use heedful_runs::settings::Settings;
-use toml::{Table, Value};
+use heedful_runs::run_folder::RunFolder;
 
 use super::examples::Frame;
 use super::{Classification, ClassificationConfig, ClassificationTask, PreTrained};
-use crate::model::ModelSettings;
 use crate::session::comparison;
-use crate::session::error::ExperimentError;
 use crate::session::experiment::definition::UNCHANGED;
 use crate::session::experiment::paper_model::name;
-use crate::session::experiment::{Attention, Card, Experiment, Scores, Setup, Split};
+use crate::tasks::imports::*;
 use crate::tasks::pretrained::{
     Checksums, check_model, check_tokeniser, configuration, opened, refused, special_token, special_tokens, tokeniser, training,
 };
 use crate::tasks::swap::best;
 use crate::tasks::swap::contender;
 use crate::tasks::swap::replacement::{self, Beginning, beginning};
-use crate::train::{Task, load_model};
+use crate::train::load_model;
 
 /// The first metric of a task, of the model that all contenders begin with.
 const BEFORE: &str = "score before";
@@ -205,31 +197,17 @@ pub(super) fn columns() -> ([MetricColumn; 2], [MetricColumn; 3]) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
-    use heedful_runs::settings::Assignment;
-
     use super::*;
-
-    fn fixture(name: &str) -> PathBuf {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained").join(name)
-    }
+    use crate::tasks::testing::{Case, bert, fixture, settings};
 
     fn config(further: &[&str]) -> Settings<ClassificationConfig> {
-        config_of("bert", further)
-    }
-
-    fn config_of(name: &str, further: &[&str]) -> Settings<ClassificationConfig> {
-        let given = Assignment::option("--pretrained", "pretrained", fixture(name).to_string_lossy().into_owned());
-        let further = further.iter().map(|text| Assignment::parse(text).unwrap());
-        let settings = Settings::<ClassificationConfig>::read(None, std::iter::once(given).chain(further).collect()).unwrap();
-        settings.over_table(beneath(&fixture(name)).unwrap()).unwrap()
+        settings(Some(&fixture("bert")), further)
     }
 
     #[test]
     fn the_configuration_of_a_folder_is_that_of_its_decoder() {
         for name in ["gemma2", "gpt2", "llama", "mistral", "qwen3", "gpt2-classifier", "llama-classifier"] {
-            let config = config_of(name, &[]).value;
+            let config = settings::<Classification>(Some(&fixture(name)), &[]).value;
             let expected = classifier(&fixture(name)).unwrap().1;
             let own = own(&config, &fixture(name)).unwrap();
             assert!(expected.causal && !expected.output_bias, "{name}");
@@ -269,17 +247,12 @@ mod tests {
 
     #[test]
     fn texts_are_framed_by_the_tokens_of_the_encoder_whose_weights_the_model_has() {
-        let folder = tempfile::tempdir().unwrap();
-        for file in ["config.json", "model.safetensors"] {
-            std::fs::copy(fixture("bert").join(file), folder.path().join(file)).unwrap();
-        }
-        let tokeniser = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel",
-            "vocab": {"[UNK]": 0, "[PAD]": 1, "[SEP]": 2, "the": 3, "was": 4, "[CLS]": 5}, "unk_token": "[UNK]"}}"#;
-        std::fs::write(folder.path().join("tokenizer.json"), tokeniser).unwrap();
+        let folder = bert();
         let mut config = config(&["data.tasks=['MRPC']", "data.generated_examples=8"]).value;
         config.own.pretrained = Some(folder.path().to_owned());
-        let data = Classification::open(&config).unwrap().remove(0);
-        let card = Classification::card(&data);
+        let case = Case::<Classification>::new(config, UNCHANGED);
+        let data = &case.data;
+        let card = Classification::card(data);
         assert_eq!((card.vocabulary, data.segments), (67, true));
         for example in &data.parts[0].train {
             let (tokens, [first, second]) = (example.tokens(), example.texts());
@@ -287,10 +260,8 @@ mod tests {
             assert!(tokens.len() == first.len() + second.len() + 3 && tokens.len() <= 12, "{tokens:?}");
             assert!(first.iter().chain(second).all(|token| [0, 3, 4].contains(token)), "{tokens:?}");
         }
-        let attention = attention(&config, folder.path(), UNCHANGED).unwrap();
         let device = Device::flex();
-        let setup = Setup { config: &config, data: &data, attention: &attention };
-        let model = Classification::model(setup, &RandomKey::from_seed(1), &device).unwrap();
+        let model = case.model(1, &device);
         let expected = opened(folder.path()).unwrap().classifier(&device).unwrap();
         assert_eq!((model.output.weight.dims(), expected.output.weight.dims()), ([16, 2], [16, 3]));
         let weights = |model: &Classifier| {

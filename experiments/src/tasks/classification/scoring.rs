@@ -5,6 +5,7 @@ use heedful_metrics::grouped::{Candidate, answer_scores, choice_accuracy, text_s
 use heedful_metrics::{ConfusionMatrix, pearson, spearman};
 
 use super::examples::{Question, TokenExample};
+use crate::tasks::scoring::first_greatest;
 
 /// The official metrics of a question, as fractions, and accuracy beside them where classes are told. `outputs` are the numbers that the model gave for each
 /// example.
@@ -19,7 +20,7 @@ pub(super) fn metrics(question: &Question, examples: &[&TokenExample], outputs: 
         return vec![("pearson", undefined(pearson(&actual, &predicted))), ("spearman", undefined(spearman(&actual, &predicted)))];
     };
     let actual: Vec<usize> = examples.iter().map(|example| class(example.label)).collect();
-    let predicted: Vec<usize> = outputs.iter().map(|row| highest(row)).collect();
+    let predicted: Vec<usize> = outputs.iter().map(|row| first_greatest(row)).collect();
     let confusion = ConfusionMatrix::from_labels(classes, &actual, &predicted);
     let value = |metric: &&'static str| match *metric {
         "matthews" => confusion.matthews_correlation().value,
@@ -76,11 +77,6 @@ pub(super) fn score(label: Label) -> f32 {
         Label::Score(score) => score,
         Label::Class(_) => unreachable!("the reader gives scores for a task that has them"),
     }
-}
-
-/// Index of the highest value, the first of equal ones.
-pub(super) fn highest(values: &[f32]) -> usize {
-    (1..values.len()).fold(0, |best, index| if values[index] > values[best] { index } else { best })
 }
 
 #[cfg(test)]

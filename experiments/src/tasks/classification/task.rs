@@ -2,21 +2,16 @@
 
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::tensors::read::read;
 use heedful_data::glue::{Label, Target};
 use heedful_data::tokenise::PAD;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{ItemScore, ItemTable};
 use heedful_models::architectures::classifier::{Classifier, Sentences};
 use heedful_models::parts::loss::{cross_entropy, squared_error};
-use heedful_random::RandomKey;
 use rand::seq::SliceRandom;
 
-use crate::session::comparison::scoring_bar;
-use crate::session::experiment::{Pass, Scores, Selection, Split};
+use crate::tasks::imports::*;
+use crate::tasks::scoring::score_batches;
 use crate::train::batch::{pad, sequential_batches, token_budget_batches};
-use crate::train::{Task, TrainingLoss};
 
 use super::examples::{Part, TokenExample};
 use super::items::items;
@@ -90,22 +85,17 @@ impl ClassificationTask<'_> {
     ) -> Option<Scored> {
         let lengths: Vec<_> = examples.iter().map(|example| (example.tokens.len(), 0)).collect();
         let batches = sequential_batches(&lengths, self.batch_tokens);
-        let bar = scoring_bar("scoring", batches.len());
         let order: Vec<usize> = batches.concat();
         let shown: Vec<&TokenExample> = order.iter().map(|&item| &examples[item]).collect();
         let mut outputs = Vec::with_capacity(examples.len());
-        for items in batches {
-            if interrupt.is_raised() {
-                return None;
-            }
+        score_batches(("scoring", batches.len()), batches, interrupt, |items| {
             let batch = self.pad(part, items.iter().map(|&item| &examples[item]));
             let (rows, _) = self.outputs(model, &batch, None, &mut Probe::off());
             let width = rows.dims()[1];
             let values: Vec<f32> = read(rows).iter::<f32>().collect();
             outputs.extend(values.chunks(width).map(<[f32]>::to_vec));
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
+            1
+        })?;
         let question = &self.parts[part].question;
         Some((metrics(question, &shown, &outputs), set.map(|set| items(set, question, &order, &shown, &outputs))))
     }
@@ -250,13 +240,10 @@ impl Task for ClassificationTask<'_> {
 mod tests {
     use super::*;
     use burn::module::Module;
-    use burn::tensor::Device;
     use heedful_data::glue::GlueTask;
 
-    use crate::model::ModelSettings;
-    use crate::model::mechanisms::MechanismOptions;
-    use crate::session::experiment::{Attention, Config, Experiment, Setup};
     use crate::tasks::classification::{Classification, ClassificationData};
+    use crate::tasks::testing::Case;
 
     #[test]
     fn batches_of_a_mixture_are_of_one_task_and_reach_its_outputs_alone() {
@@ -273,13 +260,8 @@ mod tests {
             model: ModelSettings { d_model: 8, heads: 2, d_ff: 16, dropout: 0.0, ..ModelSettings::default() },
             ..Config::default()
         };
-        let data = Classification::open(&config).unwrap().remove(0);
-        let name = "dot-product".to_owned();
-        let attention = Attention::new(MechanismOptions::default().attention(&name).unwrap());
-        let setup = Setup { config: &config, data: &data, attention: &attention };
-        let device = Device::flex().autodiff();
-        let model = Classification::model(setup, &RandomKey::from_seed(1), &device).unwrap();
-        let task = Classification::task(setup);
+        let case = Case::<Classification>::new(config, "dot-product");
+        let (model, task) = (case.model(1, &Device::flex().autodiff()), Classification::task(case.setup()));
         let epoch = task.epoch(1, &RandomKey::from_seed(2));
         let mut items: Vec<usize> = epoch.concat();
         items.sort_unstable();

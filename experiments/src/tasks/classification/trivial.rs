@@ -1,16 +1,14 @@
 //! What the most frequent class and linear models of counted words reach.
 
 use heedful_data::glue::Target;
-use heedful_host::interrupt::Interrupt;
 use heedful_metrics::baselines::linear::{Linear, SparseRows, Targets};
 use heedful_metrics::baselines::tf_idf::{Texts, TfIdf, bounded};
-use heedful_runs::trivial::TrivialBaseline;
-
-use crate::session::experiment::{Scores, Split};
 
 use super::examples::{Part, Question, TokenExample};
-use super::scoring::{class, highest, metrics, score};
+use super::scoring::{class, metrics, score};
 use super::task::ClassificationTask;
+use crate::tasks::imports::*;
+use crate::tasks::scoring::first_greatest;
 
 /// Weights of a linear model, at most.
 const MOST_WEIGHTS: usize = 1 << 20;
@@ -76,7 +74,7 @@ fn most_frequent(part: &Part) -> Vec<f32> {
     let Target::Classes(classes) = part.question.target else { return vec![0.0] };
     let mut counts = vec![0_u32; classes];
     part.train.iter().for_each(|example| counts[class(example.label)] += 1);
-    let most = (1..classes).fold(0, |best, class| if counts[class] > counts[best] { class } else { best });
+    let most = first_greatest(&counts);
     (0..classes).map(|class| f32::from(u8::from(class == most))).collect()
 }
 
@@ -115,7 +113,7 @@ impl Answers {
     /// How many classes are told wrong, or the sum of the squared errors of scores.
     fn error(&self, outputs: &[Vec<f32>]) -> f64 {
         match self {
-            Self::Classes(classes, _) => classes.iter().zip(outputs).filter(|(class, row)| highest(row) != **class).count() as f64,
+            Self::Classes(classes, _) => classes.iter().zip(outputs).filter(|(class, row)| first_greatest(row) != **class).count() as f64,
             Self::Scores(scores) => scores.iter().zip(outputs).map(|(score, row)| (score - f64::from(row[0])).powi(2)).sum(),
         }
     }
@@ -163,7 +161,6 @@ mod tests {
     use heedful_data::glue::GlueTask;
 
     use super::*;
-    use crate::session::experiment::Experiment;
     use crate::tasks::classification::{Classification, ClassificationConfig};
 
     fn of(tasks: &[GlueTask], mixture: bool) -> Vec<TrivialBaseline> {

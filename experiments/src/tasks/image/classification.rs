@@ -8,27 +8,15 @@ mod pretrained;
 mod task;
 mod trivial;
 
-use burn::tensor::Device;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::MetricColumn;
 use heedful_models::architectures::vision::VisionTransformer;
 use heedful_models::parts::position::PositionConfig;
 use heedful_models::pretrained::presets::{Preset, PresetModel};
-use heedful_random::RandomKey;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
-use toml::Table;
 
 use super::config::SHAPE;
 use super::{ImageDataset, ImageModelling, open, rules};
-use crate::model::ModelSettings;
 use crate::session::comparison::STEPS_PER_SECOND;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::paper_model::PaperModel;
-use crate::session::experiment::{Attention, Card, CommandOption, Config, Experiment, Rule, Scores, Setup, Split, TrainingLengths};
+use crate::tasks::imports::*;
 use crate::tasks::pretrained::score_before;
-use crate::train::Task;
 
 use self::pretrained::Normalisation;
 use self::task::ACCURACY;
@@ -53,7 +41,12 @@ impl Experiment for ImageClassification {
     type Task<'a> = VisionTask<'a>;
 
     fn defaults(config: &mut Config<Self>) {
-        config::defaults(config);
+        config.compare("dot-product,synthesizer-dense,synthesizer-random,linear-attention,uniform", "");
+        config.model.positions = PositionConfig::Learned;
+        // Images of 12 by 12 values are nine patches behind a class token.
+        config.model.max_length = 10;
+        let schedule = ScheduleConfig::Linear { warmup: 80, end: 1e-5 };
+        config.training = TrainingConfig { steps: 800, learning_rate: 3e-3, schedule, ..TrainingConfig::every(200) };
     }
 
     fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
@@ -151,7 +144,7 @@ impl Experiment for ImageClassification {
         model: &VisionTransformer,
         _paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         match &setup.data.pretrained {
             Some(checksums) if setup.data.has_new_output => {
@@ -167,11 +160,7 @@ impl Experiment for ImageClassification {
         Ok(Some(scores))
     }
 
-    fn trivial_baselines(
-        _config: &Config<Self>,
-        data: &ClassifiedImages,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    fn trivial_baselines(_config: &Config<Self>, data: &ClassifiedImages, interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(trivial::baselines(&data.dataset.images, interrupt))
     }
 

@@ -18,9 +18,7 @@ use heedful_models::parts::position::{GridConfig, PositionConfig};
 use serde::{Deserialize, Serialize};
 
 use super::ImageModelling;
-use crate::model::ModelSettings;
-use crate::session::experiment::{Attention, Config, TrainingLengths};
-use crate::train::{ScheduleConfig, TrainingConfig};
+use crate::tasks::imports::*;
 
 /// Complete configuration of `image`.
 pub type ImageConfig = Config<ImageModelling>;
@@ -91,8 +89,7 @@ impl Default for ImageData {
 
 /// What the experiments change of the defaults that all share, for images of 12 by 12 values.
 pub(super) fn defaults<E>(config: &mut Config<E>) {
-    config.run.attention =
-        ["dot-product", "local-1d", "local-2d", "sparse-strided", "sparse-fixed", "lsh", "synthesizer-random"].map(str::to_owned).to_vec();
+    config.compare("dot-product,local-1d,local-2d,sparse-strided,sparse-fixed,lsh,synthesizer-random", "");
     // Vectors of values are as large as those of positions, as in Parmar et al. 2018 (released code) and Child et al. 2019 (section 6).
     config.model.embedding_scale = EmbeddingScale::None;
     config.model.positions = PositionConfig::Grid(GridConfig::new(12, 12));
@@ -103,15 +100,8 @@ pub(super) fn defaults<E>(config: &mut Config<E>) {
     config.mechanisms.set(AnyMechanism::from(SparseStridedConfig::default().with_stride(12)));
     config.mechanisms.set(AnyMechanism::from(SparseFixedConfig::default().with_stride(12).with_summary(3)));
     config.mechanisms.set(AnyMechanism::from(LshConfig::default().with_chunk(12).with_rounds(2)));
-    config.training = TrainingConfig {
-        steps: 800,
-        learning_rate: 1e-2,
-        schedule: ScheduleConfig::Linear { warmup: 80, end: 1e-5 },
-        evaluate_every: 200,
-        checkpoint_every: 200,
-        log_every: 50,
-        ..TrainingConfig::default()
-    };
+    let schedule = ScheduleConfig::Linear { warmup: 80, end: 1e-5 };
+    config.training = TrainingConfig { steps: 800, learning_rate: 1e-2, schedule, ..TrainingConfig::every(200) };
 }
 
 /// The shape of images that are made here.
@@ -196,7 +186,6 @@ fn order(local: &LocalTwoDConfig, [rows, row]: [usize; 2]) -> BlockRaster {
 #[cfg(test)]
 mod tests {
     use heedful_data::generate;
-    use heedful_random::RandomKey;
 
     use super::*;
 

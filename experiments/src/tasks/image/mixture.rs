@@ -1,33 +1,19 @@
 //! Images pixel by pixel, each with a mixture of logistics (Image Transformer, section 3.1 and 5.1).
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
+use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::tensors::read::read;
 use heedful_data::generate::images::ImageShape;
 use heedful_data::images::{ImageSet, Images};
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::MetricColumn;
 use heedful_models::architectures::pixels::{PixelDecoder, PixelDecoderConfig};
 use heedful_models::parts::embedding::EmbeddingScale;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
 use serde::{Deserialize, Serialize};
 
 use super::config::{self, Conditions, ImageData};
 use super::task::{BITS, Beginning, Order, Tally, draw};
 use super::trivial::neighbours;
 use super::{ImageDataset, ImageModelling, check_images, fits_blocks, open, read_values, seen, shape, written};
-use crate::model::ModelSettings;
-use crate::session::comparison::scoring_bar;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{
-    Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths,
-};
-use crate::train::batch::fixed_size_batches;
-use crate::train::{Task, TrainingLoss};
+use crate::tasks::imports::*;
+use crate::tasks::scoring::score_batches;
 
 /// Values of a pixel.
 const CHANNELS: usize = 3;
@@ -161,7 +147,7 @@ impl Experiment for ImageMixtures {
         model: &PixelDecoder,
         paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Some(scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         Ok(task.draw(model, paths, interrupt)?.map(|()| scores))
     }
@@ -170,11 +156,7 @@ impl Experiment for ImageMixtures {
         ImageModelling::columns()
     }
 
-    fn trivial_baselines(
-        _config: &Config<Self>,
-        data: &ImageDataset,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    fn trivial_baselines(_config: &Config<Self>, data: &ImageDataset, interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(neighbours(&data.images, interrupt).map(|baseline| vec![baseline]))
     }
 
@@ -248,22 +230,17 @@ impl PixelTask<'_> {
     }
 
     /// Writes what [`draw`](super::task::draw) does. `None` if the interrupt was raised meanwhile.
-    fn draw(&self, model: &PixelDecoder, paths: &RunPaths, interrupt: &Interrupt) -> Result<Option<()>, ExperimentError> {
+    fn draw(&self, model: &PixelDecoder, paths: &RunPaths, interrupt: &Interrupt) -> Interruptible<()> {
         let Self { options: ImageMixtures { data, .. }, images, order } = self;
         let half = |image: &[u8]| self.generated(image)[..order.upper * CHANNELS].to_vec();
         let mut go_on = |beginnings: &[Beginning], key: &RandomKey| {
             let mut found = Vec::with_capacity(beginnings.len());
-            let bar = scoring_bar("drawing", beginnings.len());
-            for (number, part) in (0..).zip(beginnings.chunks(data.batch)) {
-                if interrupt.is_raised() {
-                    return None;
-                }
+            score_batches(("drawing", beginnings.len()), (0..).zip(beginnings.chunks(data.batch)), interrupt, |(number, part)| {
                 let given: Vec<Vec<u8>> = part.iter().map(|beginning| beginning.values.clone()).collect();
                 let made = model.complete(&given, order.indices().len(), &key.numbered(number));
                 found.extend(made.iter().map(|generated| self.raster(generated)));
-                bar.inc(part.len() as u64);
-            }
-            bar.finish_and_clear();
+                part.len()
+            })?;
             Some(found)
         };
         draw(images, data.samples, Conditions::None, half, &mut go_on, paths)
@@ -300,11 +277,7 @@ impl Task for PixelTask<'_> {
         let mut tally = Tally::new(self.images, split, upper * CHANNELS);
         let indices: Vec<usize> = (0..tally.set.len()).collect();
         let batches = indices.chunks(self.options.data.batch);
-        let bar = scoring_bar("scoring", batches.len());
-        for items in batches {
-            if interrupt.is_raised() {
-                return None;
-            }
+        score_batches(("scoring", batches.len()), batches, interrupt, |items| {
             let pixels = self.pixels(&self.batch_of(tally.set, items), &model.output.weight.device());
             let nats = model.negative_log_likelihood(pixels, None, &mut Probe::off()).logits;
             let of = |first: usize, count: usize| match count {
@@ -312,9 +285,8 @@ impl Task for PixelTask<'_> {
                 _ => f64::from(nats.clone().narrow(1, first, count).sum().into_scalar::<f32>()),
             };
             tally.add(items, [of(0, upper), of(upper, length - upper)], || read(nats.clone()).iter::<f64>().collect());
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
+            1
+        })?;
         let components = self.options.components;
         Some(tally.scores(format!("{}, mixtures of {components} logistics", shape(self.images))))
     }

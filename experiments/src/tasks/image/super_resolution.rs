@@ -2,38 +2,25 @@
 
 use std::f64::consts::LN_2;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use heedful_attention::contract::Losses;
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::description::AnyMechanism;
 use heedful_data::images::png::{self, Layout};
 use heedful_data::images::{ImageSet, Images};
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::architectures::seq2seq::{Padded, Seq2SeqTransformer};
 use heedful_models::block::layout::{AttentionLayout, CrossLayout};
 use heedful_models::generation::{Prompts, sample};
 use heedful_models::parts::loss::CrossEntropy;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
 use serde::{Deserialize, Serialize};
 
 use super::config::row;
-use super::task::{BITS, Order, integers, shifted, special};
+use super::task::{BITS, Order, shifted, special};
 use super::trivial::neighbours;
 use super::{CATEGORICAL, Conditions, ImageDataset, ImageModelling, ImageOptions, bits_column, check, config, fits_blocks, open, places};
 use super::{read_values, seen, shape, shown, written};
-use crate::session::comparison::scoring_bar;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{
-    Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths,
-};
+use crate::tasks::imports::*;
+use crate::tasks::scoring::{integers, score_batches};
 use crate::tasks::token_losses::token_losses;
-use crate::train::batch::fixed_size_batches;
-use crate::train::{Task, TrainingLoss};
 
 /// The comparison of attentions on super-resolution. A name or a list is the self-attention of the decoder, and all others are dot-product attention; a layout
 /// says which attention each part has.
@@ -70,10 +57,8 @@ impl Experiment for SuperResolution {
 
     fn check(settings: &Settings<Config<Self>>, _attentions: &[Attention]) -> Result<(), ExperimentError> {
         let options = &settings.value.own.0;
-        if options.conditions != Conditions::None {
-            let problem = "an encoder tells the model what it knows of the image; leave it out";
-            return Err(settings.refuse("conditions", problem).into());
-        }
+        let remedy = "an encoder tells the model what it knows of the image; leave it out";
+        settings.require("conditions", options.conditions == Conditions::None, remedy)?;
         check(settings, options)
     }
 
@@ -134,7 +119,7 @@ impl Experiment for SuperResolution {
         model: &Seq2SeqTransformer,
         paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Some(scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         Ok(task.draw(model, paths, interrupt)?.map(|()| scores))
     }
@@ -143,11 +128,7 @@ impl Experiment for SuperResolution {
         vec![bits_column()]
     }
 
-    fn trivial_baselines(
-        _config: &Config<Self>,
-        data: &ImageDataset,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    fn trivial_baselines(_config: &Config<Self>, data: &ImageDataset, interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(neighbours(&data.images, interrupt).map(|baseline| vec![baseline]))
     }
 
@@ -236,7 +217,7 @@ impl SharpeningTask<'_> {
 
     /// Writes `samples.png`: what is given of test images, two images that the model made of it, and the test images. `None` if the interrupt was raised
     /// meanwhile.
-    fn draw(&self, model: &Seq2SeqTransformer, paths: &RunPaths, interrupt: &Interrupt) -> Result<Option<()>, ExperimentError> {
+    fn draw(&self, model: &Seq2SeqTransformer, paths: &RunPaths, interrupt: &Interrupt) -> Interruptible<()> {
         let (small, large) = (&self.small.test, &self.images.test);
         let count = self.options.data.samples.min(large.len());
         if count == 0 {
@@ -286,19 +267,13 @@ impl Task for SharpeningTask<'_> {
     }
 
     fn evaluate(&self, model: &Seq2SeqTransformer, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let (name, small, large) = match split {
-            Split::Valid => ("validation", &self.small.dev, &self.images.dev),
-            Split::Test => ("test", &self.small.test, &self.images.test),
-        };
+        let (name, small, large) =
+            split.of(("validation", &self.small.dev, &self.images.dev), ("test", &self.small.test, &self.images.test));
         let indices: Vec<usize> = (0..large.len()).collect();
         let batches = indices.chunks(self.options.data.batch);
-        let bar = scoring_bar("scoring", batches.len());
         let mut total = 0.0;
         let mut table = ItemTable::new(name, &["bits", "values"]);
-        for items in batches {
-            if interrupt.is_raised() {
-                return None;
-            }
+        score_batches(("scoring", batches.len()), batches, interrupt, |items| {
             let batch = self.assemble([small, large], items);
             let (states, _) = Self::hidden(model, &batch, None, &mut Probe::off());
             total += f64::from(Self::cross_entropy(model, states.clone(), &batch).negative_log_likelihood.into_scalar::<f32>());
@@ -309,9 +284,8 @@ impl Task for SharpeningTask<'_> {
                     table.push_tokens(large.image(item).iter().map(|&value| i64::from(value)), &[bits, losses.len() as f64]);
                 }
             }
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
+            1
+        })?;
         let given = format!("given {}x{}", self.small.height, self.small.width);
         let signature = format!("{}, categorical, {given}, {} {name} images", shape(self.images), large.len());
         let mut scores = Scores::of(BITS, total / large.pixels.len() as f64 / LN_2, signature);

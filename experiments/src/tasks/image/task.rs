@@ -2,28 +2,20 @@
 
 use std::f64::consts::LN_2;
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
+use burn::tensor::{Int, Tensor};
 use heedful_attention::mechanisms::local_2d::BlockRaster;
 use heedful_data::images::png::{self, Layout};
 use heedful_data::images::{ImageSet, Images};
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, ItemTable};
 use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::Hidden;
 use heedful_models::block::layout::LayerAttention;
 use heedful_models::generation::{Prompts, SpecialTokens, sample};
-use heedful_random::RandomKey;
-use heedful_runs::run_folder::RunPaths;
 
 use super::config::{Conditions, ImageOptions, blocks, dims, row};
 use super::shape;
-use crate::session::comparison::scoring_bar;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{Pass, Scores, Selection, Split};
+use crate::tasks::imports::*;
+use crate::tasks::scoring::{integers, score_batches};
 use crate::tasks::token_losses::token_losses;
-use crate::train::batch::fixed_size_batches;
-use crate::train::{Task, TrainingLoss};
 
 /// Name of the bits per dimension.
 pub(super) const BITS: &str = "bits per dimension";
@@ -122,10 +114,6 @@ pub(super) fn shifted<'i>(order: &Order, images: &Images, chosen: impl Iterator<
     (inputs, targets)
 }
 
-pub(super) fn integers<const D: usize>(values: Vec<i32>, shape: [usize; D], device: &Device) -> Tensor<D, Int> {
-    Tensor::from_data(TensorData::new(values, shape), device)
-}
-
 impl ImageTask<'_> {
     fn assemble(&self, set: &ImageSet, items: &[usize]) -> ImageBatch {
         let (inputs, targets) = shifted(&self.order, self.images, items.iter().map(|&item| set.image(item)));
@@ -160,36 +148,36 @@ impl ImageTask<'_> {
         let length = beginnings.first().map_or(0, |beginning| beginning.values.len());
         let begin = self.images.levels as i32;
         let mut images = Vec::with_capacity(beginnings.len());
-        let bar = scoring_bar("drawing", beginnings.len());
-        for (number, part) in (0..).zip(beginnings.chunks(self.options.data.batch)) {
-            if interrupt.is_raised() {
-                return None;
-            }
-            let given = part.iter().flat_map(|of| std::iter::once(begin).chain(of.values.iter().map(|&value| i32::from(value))));
-            let tokens = integers(given.collect(), [part.len(), length + 1], &device);
-            let prompts = Prompts { tokens, limits: vec![self.images.size() - length; part.len()] };
-            let keys: Vec<RandomKey> = (0..part.len() as u64).map(|row| key.numbered(number).numbered(row)).collect();
-            let (special, sampling) = (special(self.images), &self.options.sampling);
-            let drawn = match self.options.conditions {
-                Conditions::None => sample(model, model.start(part.len(), &[]), prompts, special, sampling, &keys),
-                Conditions::Class => {
-                    let decoder = model.of_classes();
-                    let classes: Vec<usize> = part.iter().map(|beginning| beginning.class).collect();
-                    sample(&decoder, decoder.start(&classes), prompts, special, sampling, &keys)
-                }
-            };
-            images.extend(part.iter().zip(drawn).map(|(given, drawn)| {
-                let drawn = drawn.tokens.iter().map(|&token| token as u8);
-                self.order.raster(given.values.iter().copied().chain(drawn))
-            }));
-            bar.inc(part.len() as u64);
-        }
-        bar.finish_and_clear();
+        score_batches(
+            ("drawing", beginnings.len()),
+            (0..).zip(beginnings.chunks(self.options.data.batch)),
+            interrupt,
+            |(number, part)| {
+                let given = part.iter().flat_map(|of| std::iter::once(begin).chain(of.values.iter().map(|&value| i32::from(value))));
+                let tokens = integers(given.collect(), [part.len(), length + 1], &device);
+                let prompts = Prompts { tokens, limits: vec![self.images.size() - length; part.len()] };
+                let keys: Vec<RandomKey> = (0..part.len() as u64).map(|row| key.numbered(number).numbered(row)).collect();
+                let (special, sampling) = (special(self.images), &self.options.sampling);
+                let drawn = match self.options.conditions {
+                    Conditions::None => sample(model, model.start(part.len(), &[]), prompts, special, sampling, &keys),
+                    Conditions::Class => {
+                        let decoder = model.of_classes();
+                        let classes: Vec<usize> = part.iter().map(|beginning| beginning.class).collect();
+                        sample(&decoder, decoder.start(&classes), prompts, special, sampling, &keys)
+                    }
+                };
+                images.extend(part.iter().zip(drawn).map(|(given, drawn)| {
+                    let drawn = drawn.tokens.iter().map(|&token| token as u8);
+                    self.order.raster(given.values.iter().copied().chain(drawn))
+                }));
+                part.len()
+            },
+        )?;
         Some(images)
     }
 
     /// Writes what [`draw`] does. `None` if the interrupt was raised meanwhile.
-    pub(super) fn draw(&self, model: &LanguageModel, paths: &RunPaths, interrupt: &Interrupt) -> Result<Option<()>, ExperimentError> {
+    pub(super) fn draw(&self, model: &LanguageModel, paths: &RunPaths, interrupt: &Interrupt) -> Interruptible<()> {
         let half = |image: &[u8]| self.order.generated(image).take(self.order.upper).collect();
         let Self { options: ImageOptions { data, conditions, .. }, images, .. } = self;
         let mut go_on = |beginnings: &[Beginning], key: &RandomKey| self.continued(model, beginnings, key, interrupt);
@@ -209,7 +197,7 @@ pub(super) fn draw(
     half: impl Fn(&[u8]) -> Vec<u8>,
     go_on: &mut GoOn<'_>,
     paths: &RunPaths,
-) -> Result<Option<()>, ExperimentError> {
+) -> Interruptible<()> {
     if count == 0 {
         return Ok(Some(()));
     }
@@ -273,11 +261,7 @@ impl Task for ImageTask<'_> {
         let mut tally = Tally::new(self.images, split, upper);
         let indices: Vec<usize> = (0..tally.set.len()).collect();
         let batches = indices.chunks(self.options.data.batch);
-        let bar = scoring_bar("scoring", batches.len());
-        for items in batches {
-            if interrupt.is_raised() {
-                return None;
-            }
+        score_batches(("scoring", batches.len()), batches, interrupt, |items| {
             let batch = self.assemble(tally.set, items);
             let (hidden, targets) = self.hidden(model, &batch, None, &mut Probe::off());
             let [rows, _, width] = hidden.states.dims();
@@ -293,9 +277,8 @@ impl Task for ImageTask<'_> {
                 let states = hidden.states.reshape([rows * length, width]);
                 token_losses(&states, &batch.targets, |states| model.project(states))
             });
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
+            1
+        })?;
         let given = match self.options.conditions {
             Conditions::None => "",
             Conditions::Class => ", given the class",
@@ -323,10 +306,7 @@ pub(super) struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     pub(super) fn new(images: &'a Images, split: Split, upper: usize) -> Self {
-        let (name, set) = match split {
-            Split::Valid => ("validation", &images.dev),
-            Split::Test => ("test", &images.test),
-        };
+        let (name, set) = split.of(("validation", &images.dev), ("test", &images.test));
         let table = ItemTable::new(name, &["bits", "values", "bits of the lower half", "values of the lower half"]);
         Self { name, set, split, length: images.size(), upper, totals: [0.0; 2], table }
     }

@@ -22,15 +22,11 @@ pub(super) fn check(settings: &Settings<LanguageConfig>) -> Result<(), Experimen
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
-    use heedful_host::interrupt::Interrupt;
-    use heedful_random::RandomKey;
-    use heedful_runs::settings::Assignment;
-
     use super::*;
-    use crate::session::experiment::{Attention, Experiment, Setup, Split};
+    use crate::tasks::imports::*;
+    use crate::tasks::language::Language;
     use crate::tasks::language::positions::PositionLosses;
-    use crate::tasks::language::{Language, LanguageTask};
+    use crate::tasks::testing::{self, Case};
 
     const SMALL: [&str; 4] = [
         "model={d_model=16, heads=2, d_ff=16, max_length=16, dropout=0.0}",
@@ -40,8 +36,7 @@ mod tests {
     ];
 
     fn settings(further: &[&str]) -> Settings<LanguageConfig> {
-        let options = SMALL.iter().chain(further).map(|text| Assignment::parse(text).unwrap()).collect();
-        Settings::read(None, options).unwrap()
+        testing::settings::<Language>(None, &[&SMALL[..], further].concat())
     }
 
     fn attention(name: &str) -> Attention {
@@ -74,11 +69,7 @@ mod tests {
 
     #[test]
     fn cutoffs_beyond_the_vocabulary_of_the_text_are_refused() {
-        let fits = |further: &[&str]| {
-            let config = settings(further).value;
-            let data = Language::open(&config).unwrap().remove(0);
-            Language::fits(Setup { config: &config, data: &data, attention: &attention("dot-product") })
-        };
+        let fits = |further: &[&str]| Language::fits(Case::<Language>::new(settings(further).value, "dot-product").setup());
         assert!(fits(&[]).is_ok());
         let error = fits(&["adaptive={cutoffs=[12, 100000]}"]).unwrap_err();
         assert!(error.exit_code() == 2 && error.to_string().contains("`adaptive.cutoffs`"), "{error}");
@@ -87,16 +78,13 @@ mod tests {
     #[test]
     fn a_model_is_scored_by_all_paths_alike() {
         for tied in ["tied=true", "tied=false"] {
-            let config = settings(&[tied]).value;
-            let mut data = Language::open(&config).unwrap().remove(0);
-            data.test.truncate(90);
-            data.valid.truncate(90);
-            let attention = attention("dot-product");
-            let setup = Setup { config: &config, data: &data, attention: &attention };
-            let model = Language::model(setup, &RandomKey::from_seed(1), &Device::flex()).unwrap();
+            let mut case = Case::<Language>::new(settings(&[tied]).value, "dot-product");
+            case.data.test.truncate(90);
+            case.data.valid.truncate(90);
+            let model = case.model(1, &Device::flex());
             assert!(model.output.is_none() && model.embedding.tokens.weight.dims() == [12, 16]);
             let mut positions = PositionLosses::new(16);
-            let task = LanguageTask::new(&config, &data);
+            let task = Language::task(case.setup());
             let scores = task.scores(&model, Split::Test, Some(&mut positions), &Interrupt::new()).unwrap();
             let perplexity = scores.metrics.iter().find(|(name, _)| name == "perplexity").unwrap().1;
             // These are of the logarithms of all probabilities, and the perplexity is of the loss.

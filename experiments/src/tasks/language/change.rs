@@ -3,17 +3,13 @@
 //! Tay et al., "Synthesizer" (2005.00743), show histograms of the weights at initialisation and after training. Here each head has the Jensen-Shannon divergence
 //! of the two, and a model the mean of its heads.
 
-use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
+use burn::tensor::Tensor;
+use heedful_attention::contract::probe::Observation;
 use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_random::RandomKey;
-use heedful_runs::settings::Settings;
 
 use super::{Language, LanguageConfig};
 use crate::analyse;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{Attention, Experiment, Scores, Setup};
+use crate::tasks::imports::*;
 
 /// Mean divergence of the heads' histograms.
 const DIVERGENCE: &str = "histogram divergence";
@@ -22,14 +18,9 @@ const DIVERGENCE: &str = "histogram divergence";
 /// note.
 pub(super) fn check(settings: &Settings<LanguageConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
     let config = &settings.value;
-    if config.own.histogram_texts > 0
-        && config.run.models.is_empty()
-        && !attentions.is_empty()
-        && !attentions.iter().any(|attention| shows_weights(config, attention))
-    {
-        return Err(settings.refuse("histogram_texts", "none of the attentions shows weights; give 0, or another attention").into());
-    }
-    Ok(())
+    let is_asked = config.own.histogram_texts > 0 && config.run.models.is_empty() && !attentions.is_empty();
+    let is_shown = !is_asked || attentions.iter().any(|attention| shows_weights(config, attention));
+    Ok(settings.require("histogram_texts", is_shown, "none of the attentions shows weights; give 0, or another attention")?)
 }
 
 /// Whether a model of a single token shows weights of its attention.
@@ -81,8 +72,8 @@ mod tests {
     use heedful_runs::settings::Assignment;
 
     use super::*;
-    use crate::model::ModelSettings;
     use crate::tasks::language::LanguageData;
+    use crate::tasks::testing::Case;
 
     fn scores(name: &str, seeds: [u64; 2]) -> Scores {
         let data = LanguageData { context: 16, stride: 16, generated_words: 300, ..LanguageData::default() };
@@ -91,12 +82,10 @@ mod tests {
             own: Language { data, histogram_texts: 5, ..Language::default() },
             ..LanguageConfig::default()
         };
-        let data = Language::open(&config).unwrap().remove(0);
-        let attention = Attention::new(name.parse().unwrap());
-        let setup = Setup { config: &config, data: &data, attention: &attention };
-        let [initial, trained] = seeds.map(|seed| Language::model(setup, &RandomKey::from_seed(seed), &Device::flex()).unwrap());
+        let case = Case::new(config, name);
+        let [initial, trained] = seeds.map(|seed| case.model(seed, &Device::flex()));
         let mut scores = Scores::default();
-        add(&mut scores, setup, &initial, &trained).unwrap();
+        add(&mut scores, case.setup(), &initial, &trained).unwrap();
         scores
     }
 

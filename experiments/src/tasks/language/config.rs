@@ -10,10 +10,7 @@ use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::parts::adaptive::AdaptiveConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::model::ModelSettings;
-use crate::session::experiment::{Attention, Config};
-use crate::train::ScheduleConfig;
-use crate::train::TrainingConfig;
+use crate::tasks::imports::*;
 
 /// Complete configuration of `lm`.
 pub type LanguageConfig = Config<Language>;
@@ -101,29 +98,6 @@ impl LanguageData {
     pub fn reach(&self) -> usize {
         self.context.saturating_add(self.memory.max(self.evaluation_memory()))
     }
-}
-
-/// What the experiment changes of the defaults that all share.
-pub(super) fn defaults(config: &mut LanguageConfig) {
-    config.run.attention = [
-        "dot-product",
-        "synthesizer-dense",
-        "synthesizer-random",
-        "synthesizer-factorized-random",
-        "synthesizer-random+dot-product",
-        "gaussian",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    config.training = TrainingConfig {
-        steps: 1600,
-        learning_rate: 1e-2,
-        schedule: ScheduleConfig::Linear { warmup: 150, end: 1e-4 },
-        evaluate_every: 400,
-        checkpoint_every: 400,
-        log_every: 50,
-        ..TrainingConfig::default()
-    };
 }
 
 impl LanguageConfig {

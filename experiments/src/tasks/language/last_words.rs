@@ -7,16 +7,12 @@
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::tensors::read::read;
 use heedful_data::tokenise::UNK;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::architectures::language_model::LanguageModel;
 
-use crate::session::comparison::scoring_bar;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::Scores;
+use crate::tasks::imports::*;
+use crate::tasks::scoring::score_batches;
 
 use super::{LanguageData, LanguageDataset};
 
@@ -68,19 +64,19 @@ pub(super) fn add(
     let mut order: Vec<usize> = (0..passages.len()).collect();
     order.sort_by_key(|&index| passages[index].inputs.len());
     let mut found = vec![(false, 0.0); passages.len()];
-    let bar = scoring_bar("last words", passages.len());
-    for indices in order.chunk_by(|&a, &b| passages[a].inputs.len() == passages[b].inputs.len()).flat_map(|same| same.chunks(data.batch)) {
-        if interrupt.is_raised() {
-            return Ok(false);
-        }
+    let same = order.chunk_by(|&a, &b| passages[a].inputs.len() == passages[b].inputs.len());
+    let batches = same.flat_map(|same| same.chunks(data.batch));
+    let scored = score_batches(("last words", passages.len()), batches, interrupt, |indices| {
         let batch: Vec<&Passage> = indices.iter().map(|&index| &passages[index]).collect();
         for (&index, (is_right, nats)) in indices.iter().zip(predicted(model, &batch)) {
             let is_unknown = dataset.pretrained.is_none() && passages[index].word().contains(&UNK);
             found[index] = (is_right && !is_unknown, nats);
         }
-        bar.inc(indices.len() as u64);
+        indices.len()
+    });
+    if scored.is_none() {
+        return Ok(false);
     }
-    bar.finish_and_clear();
     let mut table = ItemTable::new(SET, &["right", "nats", "words"]);
     for (passage, &(is_right, nats)) in passages.iter().zip(&found) {
         table.push_tokens(
@@ -137,14 +133,11 @@ pub(super) fn columns() -> [MetricColumn; 2] {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
     use heedful_data::tokenise::{END, TokeniserConfig};
-    use heedful_random::RandomKey;
 
     use super::super::{Language, LanguageConfig};
     use super::*;
-    use crate::model::ModelSettings;
-    use crate::session::experiment::{Attention, Experiment, Setup};
+    use crate::tasks::testing::Case;
 
     fn config(dir: &std::path::Path, tokeniser: TokeniserConfig) -> LanguageConfig {
         let mut config = LanguageConfig {
@@ -178,15 +171,14 @@ mod tests {
     fn scores_are_those_of_passages_that_are_read_alone() {
         let dir = lambada();
         let config = config(dir.path(), TokeniserConfig::Word { vocabulary: None, min_frequency: 1 });
-        let dataset = Language::open(&config).unwrap().remove(0);
-        let attention = Attention::new("dot-product".parse().unwrap());
-        let setup = Setup { config: &config, data: &dataset, attention: &attention };
+        let case = Case::<Language>::new(config, "dot-product");
+        let (config, dataset) = (&case.config, &case.data);
         let mut right_in_all = 0;
         for seed in 1..=4 {
-            let model = Language::model(setup, &RandomKey::from_seed(seed), &Device::flex()).unwrap();
+            let model = case.model(seed, &Device::flex());
             let mut scores = Scores::default();
-            add(&mut scores, &dataset, &config.own.data, &model, &Interrupt::new()).unwrap();
-            let found: Vec<(bool, f64)> = dataset.corpus.test.iter().map(|line| predicted_alone(&model, &dataset, line)).collect();
+            add(&mut scores, dataset, &config.own.data, &model, &Interrupt::new()).unwrap();
+            let found: Vec<(bool, f64)> = dataset.corpus.test.iter().map(|line| predicted_alone(&model, dataset, line)).collect();
             let right = found.iter().filter(|(is_right, _)| *is_right).count();
             let nats = found.iter().map(|(_, nats)| nats).sum::<f64>();
             let metric = |name: &str| scores.metrics.iter().find(|(metric, _)| metric == name).unwrap().1;

@@ -3,190 +3,146 @@
 
 use crate::session::experiment::NamedModel;
 
+/// Where sublayers are normalised.
+const PRE: &str = r#"model.norm_order = "pre""#;
+const POST: &str = r#"model.norm_order = "post""#;
+/// Positions are known to the attention alone.
+const NO_POSITIONS: &str = r#"model.positions = "none""#;
+const MEMORY: &str = "data.memory = 128";
+const UNTIED: &str = "tied = false";
+const REVERSIBLE: &str = r#"
+    model.depth = { kind = "reversible" }
+    model.feed_forward_chunk = 64
+"#;
+/// What decoders of today share.
+const GATED: &str = r#"
+    model.positions = "none"
+    model.gated_feed_forward = true
+    model.feed_forward_bias = false
+    model.initialisation = { kind = "normal-tables", deviation = 0.02 }
+"#;
+/// RMSNorm first, SwiGLU.
+const LLAMA: &str = r#"
+    model.norm.kind = "rms"
+    model.norm_order = "pre"
+    model.embedding_scale = "none"
+    model.activation = "silu"
+"#;
+
 pub(super) const MODELS: &[NamedModel] = &[
-    NamedModel {
-        name: "transformer",
-        description: "layer normalisation first, sinusoidal positions",
-        attention: "dot-product",
-        settings: r#"
-            [model]
-            norm_order = "pre"
-            positions = "sinusoidal"
-        "#,
-    },
-    NamedModel {
-        name: "gpt2",
-        description: "learned positions, biases in all maps, tanh GELU (Radford et al. 2019)",
-        attention: "dot-product",
-        settings: r#"
-            [model]
-            norm = { kind = "layer", epsilon = 1e-5 }
-            norm_order = "pre"
-            positions = "learned"
-            embedding_scale = "none"
-            qkv_bias = true
-            attention_output_bias = true
-            activation = "gelu-tanh"
-            initialisation = { kind = "normal-tables", deviation = 0.02, scaled_branches = true }
-        "#,
-    },
-    NamedModel {
-        name: "llama-3",
-        description: "rotary positions, RMSNorm, SwiGLU, no biases (Grattafiori et al. 2024)",
-        attention: "rotary",
-        settings: r#"
-            tied = false
-            [model]
-            norm = { kind = "rms", epsilon = 1e-5 }
-            norm_order = "pre"
-            positions = "none"
-            embedding_scale = "none"
-            activation = "silu"
-            gated_feed_forward = true
-            feed_forward_bias = false
-            initialisation = { kind = "normal-tables", deviation = 0.02 }
-            [mechanisms.rotary]
-            base = 500000.0
-        "#,
-    },
-    NamedModel {
-        name: "mistral",
-        description: "as llama-3, and all layers see a window of the last positions (Jiang et al. 2023)",
-        attention: "rotary@sliding-window",
-        settings: r#"
-            tied = false
-            [model]
-            norm = { kind = "rms", epsilon = 1e-5 }
-            norm_order = "pre"
-            positions = "none"
-            embedding_scale = "none"
-            activation = "silu"
-            gated_feed_forward = true
-            feed_forward_bias = false
-            initialisation = { kind = "normal-tables", deviation = 0.02 }
-        "#,
-    },
-    NamedModel {
-        name: "qwen-3",
-        description: "as llama-3, queries and keys normalised, tied (Yang et al. 2025)",
-        attention: "rotary",
-        settings: r#"
-            [model]
-            norm = { kind = "rms", epsilon = 1e-6 }
-            norm_order = "pre"
-            positions = "none"
-            embedding_scale = "none"
-            activation = "silu"
-            gated_feed_forward = true
-            feed_forward_bias = false
-            initialisation = { kind = "normal-tables", deviation = 0.02 }
-            [mechanisms.rotary]
-            base = 1000000.0
-            qk_norm = "rms"
-        "#,
-    },
-    NamedModel {
-        name: "gemma-2",
-        description: "rotary positions, windows in every second layer, sandwiches of RMSNorm, bounded scores and logits (Gemma Team 2024)",
-        attention: "[rotary@soft-cap@sliding-window,rotary@soft-cap]",
-        settings: r#"
-            logit_softcap = 30.0
-            [model]
-            norm = { kind = "rms-plus-one", epsilon = 1e-6 }
-            norm_order = "sandwich"
-            positions = "none"
-            embedding_scale = "sqrt"
-            activation = "gelu-tanh"
-            gated_feed_forward = true
-            feed_forward_bias = false
-            initialisation = { kind = "normal-tables", deviation = 0.02 }
-        "#,
-    },
-    NamedModel {
-        name: "transformer-xl",
-        description: "memory of the segments before, relative positions (Dai et al. 2019)",
-        attention: "relative",
-        settings: r#"
-            [data]
-            memory = 128
-            [model]
-            norm_order = "post"
-            positions = "none"
-            initialisation = { kind = "normal", deviation = 0.02 }
-        "#,
-    },
-    NamedModel {
-        name: "gtrxl",
-        description: "Transformer-XL with gates for residual connections (Parisotto et al. 2020)",
-        attention: "relative",
-        settings: r#"
-            [data]
-            memory = 128
-            [model]
-            norm_order = "pre"
-            final_norm = false
-            positions = "none"
-            gate = { kind = "gru", bias = 2.0 }
-            relu_before_residual = true
-        "#,
-    },
-    NamedModel {
-        name: "adaptive-span",
-        description: "memory, each head learns how far back it looks (Sukhbaatar et al. 2019)",
-        attention: "adaptive-span",
-        settings: r#"
-            [data]
-            memory = 128
-            [model]
-            norm_order = "post"
-            positions = "none"
-        "#,
-    },
-    NamedModel {
-        name: "universal",
-        description: "one block for all layers, positions halt by themselves (Dehghani et al. 2018)",
-        attention: "dot-product",
-        settings: r#"
-            [model]
-            positions = "sinusoidal"
-            depth = { kind = "shared", step_signal = "sinusoidal", halting = { ponder_weight = 0.01 } }
-        "#,
-    },
-    NamedModel {
-        name: "reformer",
-        description: "LSH attention, reversible layers, chunked feed-forward (Kitaev et al. 2020)",
-        attention: "lsh",
-        settings: r#"
-            [model]
-            norm_order = "pre"
-            depth = { kind = "reversible" }
-            feed_forward_chunk = 64
-        "#,
-    },
-    NamedModel {
-        name: "reformer-mixed",
-        description: "as reformer, every second layer local with shared queries and keys (released configurations of Kitaev et al. 2020)",
-        attention: "[shared-qk@local-1d,lsh]",
-        settings: r#"
-            [model]
-            norm_order = "pre"
-            depth = { kind = "reversible" }
-            feed_forward_chunk = 64
-        "#,
-    },
-    NamedModel {
-        name: "sparse",
-        description: "fixed sparse attention, scaled initial weights (Child et al. 2019)",
-        attention: "sparse-fixed",
-        settings: r#"
-            tied = false
-            [model]
-            norm_order = "pre"
-            positions = "learned"
-            activation = "quick-gelu"
-            initialisation = { kind = "scaled" }
-        "#,
-    },
+    NamedModel::new(
+        "transformer",
+        "layer normalisation first, sinusoidal positions",
+        "dot-product",
+        &[PRE, r#"model.positions = "sinusoidal""#],
+    ),
+    NamedModel::new(
+        "gpt2",
+        "learned positions, biases in all maps, tanh GELU (Radford et al. 2019)",
+        "dot-product",
+        &[
+            PRE,
+            r#"
+                model.norm = { kind = "layer", epsilon = 1e-5 }
+                model.positions = "learned"
+                model.embedding_scale = "none"
+                model.qkv_bias = true
+                model.attention_output_bias = true
+                model.activation = "gelu-tanh"
+                model.initialisation = { kind = "normal-tables", deviation = 0.02, scaled_branches = true }
+            "#,
+        ],
+    ),
+    NamedModel::new(
+        "llama-3",
+        "rotary positions, RMSNorm, SwiGLU, no biases (Grattafiori et al. 2024)",
+        "rotary",
+        &[GATED, LLAMA, UNTIED, "model.norm.epsilon = 1e-5", "mechanisms.rotary.base = 500000.0"],
+    ),
+    NamedModel::new(
+        "mistral",
+        "as llama-3, and all layers see a window of the last positions (Jiang et al. 2023)",
+        "rotary@sliding-window",
+        &[GATED, LLAMA, UNTIED, "model.norm.epsilon = 1e-5"],
+    ),
+    NamedModel::new(
+        "qwen-3",
+        "as llama-3, queries and keys normalised, tied (Yang et al. 2025)",
+        "rotary",
+        &[GATED, LLAMA, "model.norm.epsilon = 1e-6", r#"mechanisms.rotary = { base = 1000000.0, qk_norm = "rms" }"#],
+    ),
+    NamedModel::new(
+        "gemma-2",
+        "rotary positions, windows in every second layer, sandwiches of RMSNorm, bounded scores and logits (Gemma Team 2024)",
+        "[rotary@soft-cap@sliding-window,rotary@soft-cap]",
+        &[
+            GATED,
+            r#"
+                logit_softcap = 30.0
+                model.norm = { kind = "rms-plus-one", epsilon = 1e-6 }
+                model.norm_order = "sandwich"
+                model.embedding_scale = "sqrt"
+                model.activation = "gelu-tanh"
+            "#,
+        ],
+    ),
+    NamedModel::new(
+        "transformer-xl",
+        "memory of the segments before, relative positions (Dai et al. 2019)",
+        "relative",
+        &[POST, NO_POSITIONS, MEMORY, r#"model.initialisation = { kind = "normal", deviation = 0.02 }"#],
+    ),
+    NamedModel::new(
+        "gtrxl",
+        "Transformer-XL with gates for residual connections (Parisotto et al. 2020)",
+        "relative",
+        &[
+            PRE,
+            NO_POSITIONS,
+            MEMORY,
+            r#"
+                model.final_norm = false
+                model.gate = { kind = "gru", bias = 2.0 }
+                model.relu_before_residual = true
+            "#,
+        ],
+    ),
+    NamedModel::new(
+        "adaptive-span",
+        "memory, each head learns how far back it looks (Sukhbaatar et al. 2019)",
+        "adaptive-span",
+        &[POST, NO_POSITIONS, MEMORY],
+    ),
+    NamedModel::new(
+        "universal",
+        "one block for all layers, positions halt by themselves (Dehghani et al. 2018)",
+        "dot-product",
+        &[r#"
+            model.positions = "sinusoidal"
+            model.depth = { kind = "shared", step_signal = "sinusoidal", halting = { ponder_weight = 0.01 } }
+        "#],
+    ),
+    NamedModel::new("reformer", "LSH attention, reversible layers, chunked feed-forward (Kitaev et al. 2020)", "lsh", &[PRE, REVERSIBLE]),
+    NamedModel::new(
+        "reformer-mixed",
+        "as reformer, every second layer local with shared queries and keys (released configurations of Kitaev et al. 2020)",
+        "[shared-qk@local-1d,lsh]",
+        &[PRE, REVERSIBLE],
+    ),
+    NamedModel::new(
+        "sparse",
+        "fixed sparse attention, scaled initial weights (Child et al. 2019)",
+        "sparse-fixed",
+        &[
+            PRE,
+            UNTIED,
+            r#"
+                model.positions = "learned"
+                model.activation = "quick-gelu"
+                model.initialisation = { kind = "scaled" }
+            "#,
+        ],
+    ),
 ];
 
 #[cfg(test)]

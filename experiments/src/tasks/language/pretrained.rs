@@ -3,16 +3,11 @@
 use std::path::Path;
 
 use heedful_data::tokenise::Tokeniser;
-use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::parts::position::PositionConfig;
-use heedful_runs::settings::Settings;
-use toml::{Table, Value};
 
 use super::{Language, LanguageConfig};
-use crate::model::ModelSettings;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::Attention;
 use crate::session::experiment::paper_model::name;
+use crate::tasks::imports::*;
 use crate::tasks::pretrained::{
     check_attentions, check_model, check_tokeniser, configuration, opened, refused, tokeniser as tokeniser_of, training,
 };
@@ -60,28 +55,19 @@ pub(super) fn tokeniser(folder: &Path) -> Result<(Tokeniser, usize, u32), Experi
     Ok((tokeniser, vocabulary, start))
 }
 
-/// The model with the weights of a folder.
-pub(super) fn read(folder: &Path, model: LanguageModel) -> Result<LanguageModel, ExperimentError> {
-    opened(folder)?.read_into(model).map_err(refused)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use heedful_models::block::layout::{AttentionLayout, LayerAttention};
     use heedful_models::pretrained::Pretrained;
-    use heedful_runs::settings::Assignment;
 
     use super::*;
+    use crate::tasks::testing::{fixture, settings};
 
     #[test]
     fn the_configuration_of_a_folder_is_that_of_its_model() {
         for name in ["gemma2", "gpt2", "llama", "mistral", "qwen3"] {
-            let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained").join(name);
-            let given = vec![Assignment::option("--pretrained", "pretrained", path.to_string_lossy().into_owned())];
-            let settings = Settings::<LanguageConfig>::read(None, given).unwrap().over_table(beneath(&path).unwrap()).unwrap();
-            let config = &settings.value;
+            let path = fixture(name);
+            let config = settings::<Language>(Some(&path), &[]).value;
             // The list of a model whose layers differ.
             let names = config.run.attention[0].trim_matches(['[', ']']).split(',');
             let layers: Vec<_> = names.map(|name| config.mechanisms.attention(name).unwrap()).collect();

@@ -2,11 +2,9 @@
 
 use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::block::depth::DepthConfig;
-use heedful_runs::settings::Settings;
 
 use super::LanguageData;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{Candidate, Config, Experiment, Rule};
+use crate::tasks::imports::*;
 
 /// An experiment whose models read a text as those of `lm`.
 pub(crate) trait ReadsText: Experiment {
@@ -21,11 +19,7 @@ pub(crate) trait ReadsText: Experiment {
 pub(crate) fn rules<E: ReadsText>() -> Vec<Rule<E>> {
     vec![
         Rule::counts(&["data.batch", "data.generated_words"]),
-        Rule::used(
-            &["data.generated_words"],
-            |candidate| candidate.config.run.data.is_none(),
-            "the words are those of --data; leave it out",
-        ),
+        Rule::made(&["data.generated_words"], "the words are those of --data; leave it out"),
         Rule::used(
             &["auxiliary.target_weight"],
             |candidate| candidate.config.own.auxiliary().is_some_and(|losses| losses.has_further_targets()),
@@ -62,29 +56,18 @@ pub(crate) fn check_data<E: ReadsText>(settings: &Settings<Config<E>>) -> Result
     let remedy = "it adds no loss to the model's own; give more targets, multiple_positions=false, or intermediate_layers=true in a model of \
                   more than one layer, or leave it out";
     settings.require("auxiliary", adds_loss, remedy)?;
-    if data.context == 0 || data.context > model.max_length {
-        let problem = format!(
-            "{} tokens are not between 1 and model.max_length = {}, the maximal length of every attention here; \
-             give a smaller context or --set model.max_length={}",
-            data.context, model.max_length, data.context
-        );
-        return Err(settings.refuse("data.context", problem).into());
-    }
-    let is_windowed = data.evaluation_memory() == 0;
-    if is_windowed && !(1..=data.context).contains(&data.stride) {
-        let problem = format!("{} is not between 1 and data.context = {}", data.stride, data.context);
-        return Err(settings.refuse("data.stride", problem).into());
-    }
-    if data.memory.max(data.evaluation_memory()) > 0 {
-        let refuse = |problem: &str| Err(settings.refuse("data.memory", problem).into());
-        if model.depth == DepthConfig::Reversible {
-            return refuse("a reversible model keeps no inputs of its layers that it could remember; give 0, or another model.depth");
-        }
-        if model.separable_feed_forward {
-            return refuse(
-                "separable feed-forward networks do not remember the segment before; give 0, or model.separable_feed_forward=false",
-            );
-        }
-    }
+    let remedy = format!(
+        "{} tokens are not between 1 and model.max_length = {}, the maximal length of every attention here; \
+         give a smaller context or --set model.max_length={}",
+        data.context, model.max_length, data.context
+    );
+    settings.require("data.context", (1..=model.max_length).contains(&data.context), remedy)?;
+    let is_stride = data.evaluation_memory() > 0 || (1..=data.context).contains(&data.stride);
+    settings.require("data.stride", is_stride, format!("{} is not between 1 and data.context = {}", data.stride, data.context))?;
+    let remembers = data.memory.max(data.evaluation_memory()) > 0;
+    let remedy = "a reversible model keeps no inputs of its layers that it could remember; give 0, or another model.depth";
+    settings.require("data.memory", !remembers || model.depth != DepthConfig::Reversible, remedy)?;
+    let remedy = "separable feed-forward networks do not remember the segment before; give 0, or model.separable_feed_forward=false";
+    settings.require("data.memory", !remembers || !model.separable_feed_forward, remedy)?;
     Ok(())
 }

@@ -3,19 +3,15 @@
 use std::borrow::Cow;
 
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::tensors::read::read;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, LikelihoodTotal, TextUnit};
+use heedful_metrics::{LikelihoodTotal, TextUnit};
 use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::segment::SegmentMemory;
-use heedful_random::RandomKey;
 use rand::RngExt;
 
-use crate::session::comparison::scoring_bar;
-use crate::session::experiment::{Pass, Scores, Selection, Split};
+use crate::tasks::imports::*;
+use crate::tasks::scoring::score_batches;
 use crate::train::batch::{EvaluationWindow, evaluation_windows};
-use crate::train::{Task, TrainingLoss};
 
 use super::blocks::TextBlocks;
 use super::positions::PositionLosses;
@@ -152,11 +148,7 @@ impl<'a> LanguageTask<'a> {
             // Each token is scored with all that the memory holds of what is before it, which only a single stream offers.
             let mut memory = SegmentMemory::new(1, memory);
             let windows = evaluation_windows(tokens.len(), context, context);
-            let bar = scoring_bar("scoring", windows.len());
-            for window in windows {
-                if interrupt.is_raised() {
-                    return None;
-                }
+            score_batches(("scoring", windows.len()), windows, interrupt, |window| {
                 // The last window reaches back over tokens that the memory has read already.
                 let new = window.unscored()..window.end - window.start;
                 let inputs = integers([&window.inputs(tokens)[new.clone()]]);
@@ -165,18 +157,13 @@ impl<'a> LanguageTask<'a> {
                 let columns: Vec<usize> = (0..new.len()).collect();
                 let targets = integers([&window.targets(tokens)[new]]);
                 record(&mut total, &mut details, model, hidden.squeeze_dim(0), (targets, &columns));
-                bar.inc(1);
-            }
-            bar.finish_and_clear();
+                1
+            })?;
             return Some(total);
         }
         let device = model.embedding.tokens.weight.device();
         let windows = evaluation_windows(tokens.len(), context, stride);
-        let bar = scoring_bar("scoring", windows.len());
-        for windows in windows.chunks(batch) {
-            if interrupt.is_raised() {
-                return None;
-            }
+        score_batches(("scoring", windows.len()), windows.chunks(batch), interrupt, |windows| {
             let width = windows[0].end - windows[0].start;
             let inputs = integers(windows.iter().map(|window| window.inputs(tokens)));
             let inputs = Tensor::<2, Int>::from_data(TensorData::new(inputs, [windows.len(), width]), &device);
@@ -193,9 +180,8 @@ impl<'a> LanguageTask<'a> {
                 .select(0, Tensor::<1, Int>::from_data(TensorData::new(indices, [count]), &device));
             let targets = integers(windows.iter().map(|window| &window.targets(tokens)[scored(window)]));
             record(&mut total, &mut details, model, hidden, (targets, &columns));
-            bar.inc(windows.len() as u64);
-        }
-        bar.finish_and_clear();
+            windows.len()
+        })?;
         Some(total)
     }
 }
@@ -346,11 +332,8 @@ impl Task for LanguageTask<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Device;
 
-    use crate::model::ModelSettings;
     use crate::model::mechanisms::MechanismOptions;
-    use crate::session::experiment::{Attention, Experiment, Setup};
     use crate::train::ParameterCount;
 
     fn config(context: usize, memory: usize) -> LanguageConfig {

@@ -5,8 +5,6 @@
 //! observation promises (Pardo et al. 2018). Everything is computed on the host, in 64 bits, from rows of all copies at one time after the other:
 //! `[time, batch]`.
 
-use serde::{Deserialize, Serialize};
-
 /// What keeps a deviation of zero from dividing.
 const SMALLEST_DEVIATION: f64 = 1e-8;
 
@@ -68,152 +66,18 @@ pub fn generalised_advantages(unroll: &Unroll, discount: f64, decay: f64) -> Adv
     Advantages { advantages, returns }
 }
 
-/// Shifts and scales values to mean 0 and deviation 1; values that are all the same become 0.
+/// Shifts and scales values to mean 0 and deviation 1 (Welford 1962); values that are all the same become 0.
 pub fn normalise(values: &mut [f32]) {
-    let mut moments = RunningMoments::new(1);
-    moments.update(values);
-    moments.standardise(values, f32::INFINITY);
-}
-
-/// How much of the variance of returns is explained by values: 1 for perfect values, 0 for any constant, less for worse ones.
-///
-/// `None` if returns do not vary.
-///
-/// # Panics
-/// If there is not one value for each return.
-pub fn explained_variance(values: &[f32], returns: &[f32]) -> Option<f64> {
-    assert_eq!(values.len(), returns.len(), "there is a value for each return");
-    let variance = |differences: &mut dyn Iterator<Item = f64>| {
-        let mut moments = RunningMoments::new(1);
-        differences.for_each(|difference| moments.push([difference]));
-        moments.variance(0)
-    };
-    let all = variance(&mut returns.iter().map(|&value| f64::from(value)));
-    let rest = variance(&mut returns.iter().zip(values).map(|(&value, &expected)| f64::from(value) - f64::from(expected)));
-    (all > 0.0).then(|| 1.0 - rest / all)
-}
-
-/// Mean and variance of each number of the rows seen so far (Welford 1962).
-///
-/// It is written such that reading it back gives the same bits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunningMoments {
-    count: u64,
-    places: Vec<Moments>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Moments {
-    #[serde(with = "bits")]
-    mean: f64,
-    /// Sum of the squared differences from the mean.
-    #[serde(with = "bits")]
-    squares: f64,
-}
-
-impl RunningMoments {
-    /// Of rows of `size` numbers, none seen yet.
-    ///
-    /// # Panics
-    /// If rows hold no number.
-    pub fn new(size: usize) -> Self {
-        assert!(size > 0, "a row holds at least one number");
-        Self { count: 0, places: vec![Moments::default(); size] }
+    let (mut mean, mut squares) = (0.0, 0.0);
+    for (index, &value) in values.iter().enumerate() {
+        let value = f64::from(value);
+        let difference = value - mean;
+        mean += difference / (index + 1) as f64;
+        squares += difference * (value - mean);
     }
-
-    /// Sees rows, `[rows, size]`.
-    ///
-    /// # Panics
-    /// If these are not whole rows.
-    pub fn update(&mut self, rows: &[f32]) {
-        for row in rows.chunks(self.whole_rows(rows)) {
-            self.push(row.iter().map(|&value| f64::from(value)));
-        }
-    }
-
-    fn push(&mut self, row: impl IntoIterator<Item = f64>) {
-        self.count += 1;
-        for (moments, value) in self.places.iter_mut().zip(row) {
-            let difference = value - moments.mean;
-            moments.mean += difference / self.count as f64;
-            moments.squares += difference * (value - moments.mean);
-        }
-    }
-
-    /// Sees what `other` saw (Chan, Golub and LeVeque 1979).
-    ///
-    /// # Panics
-    /// If the rows of the two have other sizes.
-    pub fn merge(&mut self, other: &Self) {
-        assert_eq!(self.places.len(), other.places.len(), "rows have the same size");
-        if other.count == 0 {
-            return;
-        }
-        let (ours, theirs) = (self.count as f64, other.count as f64);
-        self.count += other.count;
-        for (moments, other) in self.places.iter_mut().zip(&other.places) {
-            let difference = other.mean - moments.mean;
-            moments.mean += difference * theirs / (ours + theirs);
-            moments.squares += other.squares + difference * difference * ours * theirs / (ours + theirs);
-        }
-    }
-
-    /// Rows seen.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The mean of a number of the rows; 0 before the first row.
-    ///
-    /// # Panics
-    /// If rows have no such number.
-    pub fn mean(&self, place: usize) -> f64 {
-        self.places[place].mean
-    }
-
-    /// The variance (divisor `n`) of a number of the rows; 0 before the second row.
-    ///
-    /// # Panics
-    /// If rows have no such number.
-    pub fn variance(&self, place: usize) -> f64 {
-        self.places[place].squares / self.count.max(1) as f64
-    }
-
-    /// Shifts and scales rows, `[rows, size]`, to mean 0 and deviation 1 by what was seen, and bounds the results to `-bound..=bound`.
-    ///
-    /// # Panics
-    /// If these are not whole rows, or the bound is negative.
-    pub fn standardise(&self, rows: &mut [f32], bound: f32) {
-        let size = self.whole_rows(rows);
-        for (index, value) in rows.iter_mut().enumerate() {
-            let place = index % size;
-            *value = standard(*value, self.mean(place), self.variance(place)).clamp(-bound, bound);
-        }
-    }
-
-    fn whole_rows(&self, rows: &[f32]) -> usize {
-        let size = self.places.len();
-        assert!(rows.len().is_multiple_of(size), "{} numbers are no rows of {size}", rows.len());
-        size
-    }
-}
-
-fn standard(value: f32, mean: f64, variance: f64) -> f32 {
-    ((f64::from(value) - mean) / (variance.sqrt() + SMALLEST_DEVIATION)) as f32
-}
-
-/// A floating-point number as the whole number of its bits.
-mod bits {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(value.to_bits())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-        u64::deserialize(deserializer).map(f64::from_bits)
+    let variance: f64 = squares / values.len().max(1) as f64;
+    for value in values {
+        *value = ((f64::from(*value) - mean) / (variance.sqrt() + SMALLEST_DEVIATION)) as f32;
     }
 }
 
@@ -370,81 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn explained_variance_is_1_for_the_returns_themselves_and_0_for_a_constant() {
-        let returns = [1.0, 3.0, -2.0, 0.5];
-        assert_eq!(explained_variance(&returns, &returns), Some(1.0));
-        assert_eq!(explained_variance(&returns.map(|value| value + 10.0), &returns), Some(1.0));
-        assert_eq!(explained_variance(&[5.0; 4], &returns), Some(0.0));
-        assert_eq!(explained_variance(&returns.map(|value| -value), &returns), Some(-3.0));
-        assert_eq!(explained_variance(&[1.0, 2.0], &[3.0, 3.0]), None);
-        assert_eq!(explained_variance(&[], &[]), None);
-    }
-
-    fn rows(seed: u64, count: usize) -> Vec<f32> {
-        let mut rng = RandomKey::from_seed(seed).rng();
-        (0..count).map(|index| 1000.0 * (index % 3) as f32 + rng.random_range(-1.0..1.0)).collect()
-    }
-
-    #[test]
-    fn running_moments_are_those_of_all_rows_at_once() {
-        let rows = rows(1, 3 * 500);
-        let mut moments = RunningMoments::new(3);
-        for part in rows.chunks(3 * 7) {
-            moments.update(part);
-        }
-        assert_eq!(moments.count(), 500);
-        for place in 0..3 {
-            let column: Vec<f64> = rows.iter().skip(place).step_by(3).map(|&value| f64::from(value)).collect();
-            let mean = column.iter().sum::<f64>() / 500.0;
-            let variance = column.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 500.0;
-            assert!((moments.mean(place) - mean).abs() < 1e-10 && (moments.variance(place) - variance).abs() < 1e-10, "{place}");
-        }
-    }
-
-    #[test]
-    fn merged_moments_are_those_of_both_parts() {
-        let rows = rows(2, 3 * 90);
-        let of = |part: &[f32]| {
-            let mut moments = RunningMoments::new(3);
-            moments.update(part);
-            moments
-        };
-        let all = of(&rows);
-        for cut in [0, 3, 60, 270] {
-            let mut merged = of(&rows[..cut]);
-            merged.merge(&of(&rows[cut..]));
-            assert_eq!(merged.count(), 90);
-            for place in 0..3 {
-                assert!((merged.mean(place) - all.mean(place)).abs() < 1e-10, "{cut}");
-                assert!((merged.variance(place) - all.variance(place)).abs() < 1e-10, "{cut}");
-            }
-        }
-        let mut nothing = RunningMoments::new(3);
-        nothing.merge(&RunningMoments::new(3));
-        assert_eq!(nothing, RunningMoments::new(3));
-    }
-
-    #[test]
-    fn moments_are_read_back_with_the_same_bits() {
-        let mut moments = RunningMoments::new(3);
-        moments.update(&rows(3, 3 * 50));
-        moments.places[0].squares = 0.1 + 0.2;
-        let text = serde_json::to_string(&moments).unwrap();
-        assert_eq!(serde_json::from_str::<RunningMoments>(&text).unwrap(), moments);
-    }
-
-    #[test]
-    fn standardised_rows_have_mean_0_and_deviation_1_within_the_bound() {
-        let mut rows = rows(4, 3 * 400);
-        let mut moments = RunningMoments::new(3);
-        moments.update(&rows);
-        rows.extend([1e6, -1e6, 2000.0]);
-        moments.standardise(&mut rows, 5.0);
-        assert_eq!(rows[1200..1202], [5.0, -5.0]);
-        let mut after = RunningMoments::new(3);
-        after.update(&rows[..1200]);
-        for place in 0..3 {
-            assert!(after.mean(place).abs() < 1e-4 && (after.variance(place) - 1.0).abs() < 1e-3, "{place}");
+    fn values_far_from_0_have_mean_0_and_deviation_1_as_well() {
+        for offset in [0.0, 1000.0, 2000.0] {
+            let mut rng = RandomKey::from_seed(4).rng();
+            let mut values: Vec<f32> = (0..400).map(|_| offset + rng.random_range(-1.0..1.0)).collect();
+            normalise(&mut values);
+            let mean = values.iter().map(|&value| f64::from(value)).sum::<f64>() / 400.0;
+            let variance = values.iter().map(|&value| (f64::from(value) - mean).powi(2)).sum::<f64>() / 400.0;
+            assert!(mean.abs() < 1e-4 && (variance - 1.0).abs() < 1e-3, "{offset}: {mean}, {variance}");
         }
     }
 }

@@ -2,16 +2,11 @@
 
 use heedful_models::architectures::actor_critic::ActorCriticHeadsConfig;
 use heedful_models::architectures::policy::{Core, PolicyConfig};
-use heedful_random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
 use super::environment::{EnvironmentConfig, VectorEnvironment};
-use crate::model::ModelSettings;
-use crate::session::experiment::{Attention, Config};
-use crate::session::options::ModelRun;
-use crate::train::ScheduleConfig;
-use crate::train::TrainingConfig;
+use crate::tasks::imports::*;
 
 /// Complete configuration of `memory-rl`.
 pub type MemoryConfig = Config<MemoryRl>;
@@ -109,31 +104,8 @@ impl MemoryData {
     /// If the configuration is not valid.
     pub(super) fn play(&self, copies: usize, key: &RandomKey) -> VectorEnvironment {
         let environment = self.environment.build().expect("the configuration is valid");
-        if self.feedback {
-            VectorEnvironment::with_feedback(&environment, copies, key)
-        } else {
-            VectorEnvironment::new(&environment, copies, key)
-        }
+        VectorEnvironment::new(&environment, copies, key, self.feedback)
     }
-}
-
-/// What the experiment changes of the defaults that all share.
-pub(super) fn defaults(config: &mut MemoryConfig) {
-    config.run.models = ["gtrxl", "trxl-i", "transformer-xl", "lstm", "no-memory"]
-        .map(|name| ModelRun { name: name.to_owned(), ..ModelRun::default() })
-        .to_vec();
-    config.model = ModelSettings { d_model: 32, d_ff: 64, dropout: 0.0, ..ModelSettings::default() };
-    // A step is an update with a part of the copies.
-    config.training = TrainingConfig {
-        steps: 1600,
-        learning_rate: 1e-3,
-        schedule: ScheduleConfig::Linear { warmup: 16, end: 1e-5 },
-        max_gradient_norm: Some(0.5),
-        evaluate_every: 160,
-        checkpoint_every: 160,
-        log_every: 16,
-        ..TrainingConfig::default()
-    };
 }
 
 impl MemoryConfig {

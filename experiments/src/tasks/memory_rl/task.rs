@@ -5,10 +5,7 @@
 
 use burn::module::Module;
 use burn::tensor::TensorData;
-use heedful_attention::contract::probe::Probe;
-use heedful_host::interrupt::Interrupt;
 use heedful_models::architectures::policy::{Policy, PolicyState};
-use heedful_random::RandomKey;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
@@ -17,8 +14,7 @@ use super::environment::{VectorEnvironment, VectorState};
 use super::rollout::{Rollout, play_episodes};
 use super::{MemoryConfig, MemoryDataset, MemoryRl};
 use crate::session::comparison::scoring_bar;
-use crate::session::experiment::{Pass, Scores, Selection, Split};
-use crate::train::{Task, TrainingLoss};
+use crate::tasks::imports::*;
 
 /// Episodes that evaluations play are other ones than those of training, and the same for all models.
 pub(super) const EVALUATION_SEED: u64 = 0;
@@ -199,14 +195,10 @@ impl Task for MemoryTask<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Device;
     use heedful_attention::description::AnyMechanism;
 
-    use crate::model::ModelSettings;
-    use crate::session::experiment::{Attention, Experiment};
     use crate::tasks::memory_rl::MemoryData;
     use crate::tasks::memory_rl::environment::{EnvironmentConfig, RepeatPreviousConfig};
-    use crate::train::TrainingConfig;
     use heedful_models::architectures::policy::Core;
 
     fn config(core: Core) -> MemoryConfig {

@@ -2,13 +2,11 @@
 
 use burn::tensor::{Tensor, TensorData};
 use heedful_models::architectures::policy::Policy;
-use heedful_random::RandomKey;
 
 use super::MemoryData;
 use super::rollout::look;
 use super::task::EVALUATION_SEED;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{ReadSegment, Reading};
+use crate::tasks::imports::*;
 
 /// An episode that a policy has played.
 struct Played {
@@ -66,15 +64,12 @@ pub(super) fn watch(
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
-    use heedful_attention::contract::probe::{Observation, Probe};
+    use heedful_attention::contract::probe::Observation;
     use heedful_models::architectures::policy::Core;
     use heedful_models::parts::gate::{GateConfig, GateKind};
     use heedful_models::parts::position::PositionConfig;
 
     use super::*;
-    use crate::model::ModelSettings;
-    use crate::session::experiment::Attention;
     use crate::tasks::memory_rl::environment::{EnvironmentConfig, RepeatPreviousConfig};
     use crate::tasks::memory_rl::{MemoryConfig, MemoryRl};
 

@@ -6,28 +6,13 @@ use heedful_models::block::halting::HaltingConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::session::experiment::{Config, NamedModel};
-use crate::session::options::ModelRun;
-use crate::train::{ScheduleConfig, TrainingConfig};
 
 /// Complete configuration of `ponder`.
 pub type PonderConfig = Config<Ponder>;
 
 pub(super) const MODELS: &[NamedModel] = &[
-    NamedModel {
-        name: "one-step",
-        description: "an ordinary recurrent network: one step for each element",
-        attention: "dot-product",
-        settings: r#"
-            [network]
-            adaptive = false
-        "#,
-    },
-    NamedModel {
-        name: "act",
-        description: "takes as many steps for an element as it finds right (Graves 2016)",
-        attention: "dot-product",
-        settings: "",
-    },
+    NamedModel::new("one-step", "an ordinary recurrent network: one step for each element", "dot-product", &["network.adaptive = false"]),
+    NamedModel::new("act", "takes as many steps for an element as it finds right (Graves 2016)", "dot-product", &[]),
 ];
 
 /// The comparison of recurrent networks: its own options.
@@ -88,20 +73,6 @@ impl Default for NetworkSettings {
             halting: HaltingConfig { ponder_weight: 1e-3, ..HaltingConfig::default() },
         }
     }
-}
-
-/// What the experiment changes of the defaults that all share.
-pub(super) fn defaults(config: &mut PonderConfig) {
-    config.run.models = MODELS.iter().map(|model| ModelRun { name: model.name.to_owned(), ..ModelRun::default() }).collect();
-    config.training = TrainingConfig {
-        steps: 3000,
-        learning_rate: 1e-3,
-        schedule: ScheduleConfig::Linear { warmup: 100, end: 1e-4 },
-        evaluate_every: 500,
-        checkpoint_every: 500,
-        log_every: 50,
-        ..TrainingConfig::default()
-    };
 }
 
 impl PonderConfig {

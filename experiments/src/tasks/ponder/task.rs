@@ -2,19 +2,15 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
-use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::probe::Observation;
 use heedful_attention::tensors::read::read;
 use heedful_data::generate::vectors::{VectorSequence, padded};
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::architectures::recurrent::RecurrentNetwork;
 use heedful_models::parts::loss::cross_entropy;
-use heedful_random::RandomKey;
 
 use super::VectorSet;
-use crate::session::comparison::scoring_bar;
-use crate::train::batch::fixed_size_batches;
-use crate::train::{Pass, Scores, Selection, Split, Task, TrainingLoss};
+use crate::tasks::imports::*;
+use crate::tasks::scoring::{are_right, integers, of_items, score_batches};
 
 /// The mean number of steps that an element took, and the mean of steps and remainder, which training makes dear.
 const STEPS: &str = "ponder steps";
@@ -91,8 +87,8 @@ impl VectorLearning<'_> {
         let sequence = Tensor::<3>::from_data(batch.inputs.clone(), &device);
         let (outputs, losses) = network.forward_padded(sequence, &batch.lengths, probe);
         let [rows, length, width] = outputs.dims();
-        let integers = |values: &[i32]| Tensor::<1, Int>::from_data(TensorData::new(values.to_vec(), [values.len()]), &device);
-        let asked = outputs.reshape([rows * length, width]).select(0, integers(&batch.at));
+        let list = |values: &[i32]| integers(values.to_vec(), [values.len()], &device);
+        let asked = outputs.reshape([rows * length, width]).select(0, list(&batch.at));
         let [groups, classes] = self.set.task.outputs();
         let count = batch.at.len() * groups;
         // One output tells two classes: its logistic function is the probability of the second.
@@ -102,7 +98,7 @@ impl VectorLearning<'_> {
         } else {
             asked.reshape([count, classes])
         };
-        (logits, integers(&batch.targets), losses)
+        (logits, list(&batch.targets), losses)
     }
 
     /// What a network tells of sequences; `None` if the interrupt was raised meanwhile.
@@ -110,11 +106,7 @@ impl VectorLearning<'_> {
         let [groups, _] = self.set.task.outputs();
         let weight = network.halting.config().ponder_weight;
         let mut told = Told { sequences: Vec::new(), cost: (weight > 0.0).then_some(0.0) };
-        let bar = scoring_bar("scoring", sequences.len());
-        for sequences in sequences.chunks(self.batch) {
-            if interrupt.is_raised() {
-                return None;
-            }
+        score_batches(("scoring", sequences.len()), sequences.chunks(self.batch), interrupt, |sequences| {
             let batch = self.assemble(sequences.iter());
             let mut steps = Vec::new();
             let mut listener = |_: &str, observation: Observation| {
@@ -127,21 +119,15 @@ impl VectorLearning<'_> {
             if let (Some(sum), Some(loss)) = (told.cost.as_mut(), losses.total()) {
                 *sum += f64::from(loss.into_scalar::<f32>()) / weight * elements as f64;
             }
-            let chosen = logits.argmax(1).squeeze_dim::<1>(1);
-            let right: Vec<bool> = read(chosen.equal(targets)).iter::<bool>().collect();
+            let right = are_right(logits, targets);
             let right: Vec<bool> = right.chunks(groups).map(|groups| groups.iter().all(|&right| right)).collect();
             let width = steps.len() / batch.lengths.len();
-            let mut rest = right.as_slice();
-            for (row, (&asked, &length)) in batch.asked.iter().zip(&batch.lengths).enumerate() {
-                let (own, after) = rest.split_at(asked);
-                let right = own.iter().filter(|&&right| right).count();
+            for ((row, [asked, right]), &length) in of_items(&right, &batch.asked).enumerate().zip(&batch.lengths) {
                 let taken: f64 = steps[row * width..][..length].iter().sum();
                 told.sequences.push([asked as f64, right as f64, length as f64, taken]);
-                rest = after;
             }
-            bar.inc(sequences.len() as u64);
-        }
-        bar.finish_and_clear();
+            sequences.len()
+        })?;
         Some(told)
     }
 }
@@ -170,10 +156,7 @@ impl Task for VectorLearning<'_> {
     }
 
     fn evaluate(&self, network: &RecurrentNetwork, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let (name, sequences) = match split {
-            Split::Valid => ("validation set", &self.set.valid),
-            Split::Test => ("test set", &self.set.test),
-        };
+        let (name, sequences) = split.of(("validation set", &self.set.valid), ("test set", &self.set.test));
         let told = self.told(network, sequences, interrupt)?;
         let signature = format!("{name}, {} sequences", sequences.len());
         let mut scores = Scores::default();

@@ -122,27 +122,13 @@ impl Default for Spans {
 
 /// Changes the defaults that all experiments share.
 pub(super) fn defaults<E>(config: &mut Config<E>) {
-    config.run.attention = [
-        "dot-product",
-        "synthesizer-dense",
-        "synthesizer-random",
-        "synthesizer-dense+dot-product",
-        "synthesizer-random+dot-product",
-        "lightweight-conv",
-        "dynamic-conv",
-    ]
-    .map(str::to_owned)
-    .to_vec();
+    config.compare(
+        "dot-product,synthesizer-dense,synthesizer-random,synthesizer-dense+dot-product,synthesizer-random+dot-product,lightweight-conv,dynamic-conv",
+        "",
+    );
     config.model.dropout = 0.0;
-    config.training = TrainingConfig {
-        steps: 600,
-        learning_rate: 4e-3,
-        schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
-        evaluate_every: 200,
-        checkpoint_every: 200,
-        log_every: 50,
-        ..TrainingConfig::default()
-    };
+    let schedule = ScheduleConfig::Linear { warmup: 60, end: 1e-4 };
+    config.training = TrainingConfig { steps: 600, learning_rate: 4e-3, schedule, ..TrainingConfig::every(200) };
 }
 
 impl PreTrainingOptions {

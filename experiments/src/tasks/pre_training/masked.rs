@@ -1,33 +1,20 @@
 //! Finding hidden tokens.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
+use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::tensors::read::read;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::architectures::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 use heedful_models::block::Hidden;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::run_folder::RunPaths;
-use heedful_runs::settings::Settings;
-use heedful_runs::trivial::TrivialBaseline;
 use serde::{Deserialize, Serialize};
-use toml::Table;
 
 use super::config::{SpecialTokens, defaults};
 use super::{
     DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingData, PreTrainingDataset, PreTrainingOptions, batch_tokens, batches, card, check,
     columns, evaluated, fits, flops, open, pretrained, trivial,
 };
-use crate::session::comparison::scoring_bar;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{
-    Attention, Card, CommandOption, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length,
-};
+use crate::tasks::imports::*;
 use crate::tasks::pretrained::score_before;
+use crate::tasks::scoring::score_batches;
 use crate::tasks::token_losses::token_losses;
-use crate::train::{Task, TrainingLoss};
 
 /// Complete configuration of `mlm`.
 pub type PreTrainingConfig = Config<MaskedModelling>;
@@ -138,7 +125,7 @@ impl Experiment for MaskedModelling {
         model: &Classifier,
         _paths: &RunPaths,
         interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
+    ) -> Interruptible<Scores> {
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         if let Some(checksums) = &setup.data.pretrained {
             let device = model.embedding.tokens.weight.device();
@@ -155,11 +142,7 @@ impl Experiment for MaskedModelling {
         columns
     }
 
-    fn trivial_baselines(
-        config: &Config<Self>,
-        data: &PreTrainingDataset,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Vec<TrivialBaseline>>, ExperimentError> {
+    fn trivial_baselines(config: &Config<Self>, data: &PreTrainingDataset, interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
         Ok(trivial::baselines(&config.own.0, data, interrupt))
     }
 
@@ -238,10 +221,7 @@ fn evaluation<'d>(
     dataset: &'d PreTrainingDataset,
     split: Split,
 ) -> (usize, impl Iterator<Item = MaskedBatch> + 'd) {
-    let text = match split {
-        Split::Valid => &dataset.valid,
-        Split::Test => &dataset.test,
-    };
+    let text = split.of(&dataset.valid, &dataset.test);
     let starts = evaluated(&options.data, text.len(), length(options));
     let (count, rows) = (starts.len(), options.data.batch);
     let key = RandomKey::from_seed(0).named("masking");
@@ -330,20 +310,13 @@ impl Task for MaskedTask<'_> {
 
     /// What a model finds in a text, with the same tokens hidden each time.
     fn evaluate(&self, model: &Classifier, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let name = match split {
-            Split::Valid => "validation",
-            Split::Test => "test",
-        };
+        let name = split.of("validation", "test");
         let PreTrainingOptions { data, masking, .. } = self.options;
         let PreTrainingData { context, batch: rows, .. } = *data;
         let (sequences, batches) = evaluation(self.options, self.dataset, split);
-        let bar = scoring_bar("scoring", sequences);
         let (mut nats, mut right, mut count) = (0.0, 0, 0);
         let mut table = ItemTable::new(name, &["nats", "right", "tokens"]);
-        for batch in batches {
-            if interrupt.is_raised() {
-                return None;
-            }
+        score_batches(("scoring", sequences), batches, interrupt, |batch| {
             let (_, states, targets) = Self::hidden(model, &batch, None, &mut Probe::off());
             let loss = model.masked_cross_entropy(states.clone(), targets.clone()).negative_log_likelihood;
             let chosen = model.masked_logits(states.clone()).argmax(1).squeeze_dim::<1>(1);
@@ -355,9 +328,8 @@ impl Task for MaskedTask<'_> {
                 let losses = token_losses(&states, &batch.targets, |states| model.masked_logits(states));
                 push_sequences(&mut table, &batch, &losses, &found);
             }
-            bar.inc(batch.rows as u64);
-        }
-        bar.finish_and_clear();
+            batch.rows
+        })?;
         let signature = format!("{count} tokens of the {name} text, {} of it hidden, context {context}", masking.probability);
         let mut scores = Scores::of(LOG_PERPLEXITY, nats / count as f64, signature.clone());
         scores.push("accuracy", right as f64 / count as f64, signature);

@@ -5,15 +5,11 @@ use std::path::Path;
 use heedful_data::tokenise::Tokeniser;
 use heedful_models::architectures::classifier::{Classifier, ClassifierConfig};
 use heedful_models::pretrained::Pretrained;
-use heedful_runs::settings::Settings;
-use toml::Table;
 
 use super::config::SpecialTokens;
 use super::masked::PreTrainingConfig;
-use crate::model::ModelSettings;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::Attention;
 use crate::session::experiment::paper_model::name;
+use crate::tasks::imports::*;
 use crate::tasks::pretrained::{
     check_attentions, check_model, check_tokeniser, configuration, opened as opened_folder, refused, special_token, special_tokens,
     tokeniser as tokeniser_of, training,

@@ -1,14 +1,7 @@
 //! Filling gaps.
 
-use burn::tensor::Device;
-use heedful_attention::contract::probe::Probe;
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};
 use heedful_models::architectures::span_corruption::Corrupted;
-use heedful_random::RandomKey;
-use heedful_runs::published::PublishedNumbers;
-use heedful_runs::settings::Settings;
 use serde::{Deserialize, Serialize};
 
 use super::config::defaults;
@@ -16,12 +9,8 @@ use super::{
     DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingDataset, PreTrainingOptions, batch_tokens, batches, card, check, columns, evaluated,
     fits, flops, open,
 };
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{
-    Attention, Card, Config, Experiment, Pass, Reading, Rule, Scores, Selection, Setup, Split, TrainingLengths, check_length,
-};
+use crate::tasks::imports::*;
 use crate::tasks::text_to_text::{self, AddPair, OWN_FRAME, TextToTextBatch, TextToTextTask, TokenPair};
-use crate::train::{Task, TrainingLoss};
 
 /// The comparison of attentions on filling gaps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -214,10 +203,7 @@ impl Task for SpanTask<'_> {
     }
 
     fn evaluate(&self, model: &Seq2SeqTransformer, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let (pairs, name) = match split {
-            Split::Valid => (&self.valid, "validation"),
-            Split::Test => (&self.test, "test"),
-        };
+        let (pairs, name) = split.of((&self.valid, "validation"), (&self.test, "test"));
         let PreTrainingOptions { data, spans, .. } = self.options;
         let signature = format!(
             "targets of {} {name} sequences of {} tokens, {} of them in spans of {}, sentinels and end included",

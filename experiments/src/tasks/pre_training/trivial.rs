@@ -3,14 +3,11 @@
 use std::collections::HashSet;
 
 use heedful_host::display::grouped;
-use heedful_host::interrupt::Interrupt;
 use heedful_metrics::baselines::n_gram::{Event, KneserNey};
-use heedful_runs::trivial::TrivialBaseline;
-
-use crate::session::experiment::Split;
 
 use super::masked::{HiddenToken, hidden_tokens};
 use super::{LOG_PERPLEXITY, PreTrainingDataset, PreTrainingOptions};
+use crate::tasks::imports::*;
 
 /// Log-perplexity and accuracy.
 type Found = [(String, f64); 2];

@@ -10,37 +10,26 @@ use heedful_models::architectures::language_model::LanguageModelConfig;
 use heedful_models::block::FeedForwardIn;
 use heedful_models::block::layout::LayerAttention;
 use heedful_models::parts::position::PositionConfig;
-use heedful_runs::published::PublishedNumbers;
 use serde::{Deserialize, Serialize};
 
-use crate::model::ModelSettings;
-use crate::session::experiment::{Attention, Config, NamedModel};
-use crate::session::options::ModelRun;
-use crate::train::{OptimiserConfig, OptimiserKind, ScheduleConfig, TrainingConfig};
+use crate::tasks::imports::*;
+use crate::train::{OptimiserConfig, OptimiserKind};
 
 /// Windows of so many tokens in all layers.
-macro_rules! window {
-    ($name:literal, $window:literal) => {
-        NamedModel {
-            name: $name,
-            description: concat!("sees the last ", $window, " tokens in each layer"),
-            attention: "sliding-window",
-            settings: concat!("[mechanisms.sliding-window]\nwindow = ", $window, "\n"),
-        }
-    };
+const fn window(name: &'static str, description: &'static str, settings: &'static [&'static str]) -> NamedModel {
+    NamedModel::new(name, description, "sliding-window", settings)
 }
 
 pub(super) const MODELS: &[NamedModel] = &[
-    window!("window-4", "4"),
-    window!("window-8", "8"),
-    window!("window-16", "16"),
-    window!("window-32", "32"),
-    window!("window-64", "64"),
+    window("window-4", "sees the last 4 tokens in each layer", &["mechanisms.sliding-window.window = 4"]),
+    window("window-8", "sees the last 8 tokens in each layer", &["mechanisms.sliding-window.window = 8"]),
+    window("window-16", "sees the last 16 tokens in each layer", &["mechanisms.sliding-window.window = 16"]),
+    window("window-32", "sees the last 32 tokens in each layer", &["mechanisms.sliding-window.window = 32"]),
+    window("window-64", "sees the last 64 tokens in each layer", &["mechanisms.sliding-window.window = 64"]),
 ];
 
 /// What `recall` compares by default, beside a window: softmax, sums and decays, delta rules, convolutions, and weights that are no matter of content.
-const RECALLING: [&str; 8] =
-    ["dot-product", "linear-attention", "retnet", "gla", "delta-net", "gated-delta-net", "dynamic-conv", "synthesizer-random"];
+const RECALLING: &str = "dot-product,linear-attention,retnet,gla,delta-net,gated-delta-net,dynamic-conv,synthesizer-random";
 
 /// What one of the experiments has of its own.
 pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
@@ -123,25 +112,16 @@ impl<F: Family> Default for Sequences<F> {
 
 /// Two layers without position vectors.
 fn small<F: Family>(config: &mut Config<Sequences<F>>, steps: u64, learning_rates: &[f64]) {
-    config.model = ModelSettings {
-        layers: 2,
-        d_model: 32,
-        heads: 1,
-        d_ff: 64,
-        positions: PositionConfig::None,
-        dropout: 0.0,
-        ..ModelSettings::default()
-    };
+    let positions = PositionConfig::None;
+    config.model = ModelSettings { layers: 2, d_model: 32, heads: 1, d_ff: 64, positions, dropout: 0.0, ..ModelSettings::default() };
     config.training = TrainingConfig {
         steps,
         learning_rate: 1e-2,
         learning_rates: learning_rates.to_vec(),
         schedule: ScheduleConfig::Cosine { warmup: steps / 10, end: 0.0 },
         optimiser: OptimiserConfig { kind: OptimiserKind::AdamW, weight_decay: 0.1, ..OptimiserConfig::default() },
-        evaluate_every: steps / 2,
-        checkpoint_every: steps / 2,
         log_every: 25,
-        ..TrainingConfig::default()
+        ..TrainingConfig::every(steps / 2)
     };
 }
 
@@ -160,8 +140,7 @@ impl Family for RecallFamily {
     }
 
     fn defaults(config: &mut Config<Recall>) {
-        config.run.attention = RECALLING.map(str::to_owned).to_vec();
-        config.run.models = vec![ModelRun { name: "window-16".to_owned(), ..ModelRun::default() }];
+        config.compare(RECALLING, "window-16");
         small(config, 500, &[1e-3, 3e-3, 1e-2, 3e-2]);
         config.own.first_layer = Some(BaseConvConfig::default().into());
         config.model.feed_forward_in = FeedForwardIn::None;
@@ -187,7 +166,7 @@ impl Family for TrackFamily {
     }
 
     fn defaults(config: &mut Config<Track>) {
-        config.run.attention = ["dot-product", "alibi", "dynamic-conv"].map(str::to_owned).to_vec();
+        config.compare("dot-product,alibi,dynamic-conv", "");
         small(config, 600, &[5e-4, 1e-3, 3e-3, 1e-2]);
         // Feed-forward networks begin with short convolutions: order is known to all mechanisms alike.
         config.model.separable_feed_forward = true;

@@ -1,24 +1,17 @@
 //! Learning what sequences ask for.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::tensors::read::read;
+use burn::tensor::{Int, Tensor};
 use heedful_data::generate::sequences::{ScoredSequence, SequenceTask};
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use heedful_models::block::Hidden;
-use heedful_random::RandomKey;
 use heedful_runs::record::{LEARNING_RATE, RATES_NEAR_BEST, RATES_TRIED, STATE_BYTES};
-use heedful_runs::trivial::TrivialBaseline;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
 use super::SequenceSet;
 use super::rebuilding::Reader;
-use crate::session::comparison::scoring_bar;
 use crate::tasks::answers::most_frequent;
-use crate::train::batch::fixed_size_batches;
-use crate::train::{Pass, Scores, Selection, Split, Task, TrainingLoss};
+use crate::tasks::imports::*;
+use crate::tasks::scoring::{Tally, are_right, integers, of_items, score_batches};
 
 /// The levels that have columns of their own: those of the defaults, and such as papers report.
 const LEVELS: [&str; 20] = [
@@ -72,8 +65,7 @@ fn of_level(level: &str) -> String {
 
 /// Tokens as a batch of one row.
 pub(super) fn row(tokens: &[u32], device: &Device) -> Tensor<2, Int> {
-    let ids: Vec<i32> = tokens.iter().map(|&token| token as i32).collect();
-    Tensor::from_data(TensorData::new(ids, [1, tokens.len()]), device)
+    integers(tokens.iter().map(|&token| token as i32).collect(), [1, tokens.len()], device)
 }
 
 /// Training a model on sequences.
@@ -99,20 +91,25 @@ pub struct SequenceBatch {
 /// What was told right.
 #[derive(Debug, Default)]
 struct Told {
-    /// Of each sequence, the tokens that were asked for and the right ones of them.
-    sequences: Vec<[usize; 2]>,
-    /// The same of each token of the vocabulary.
+    sequences: Tally,
+    /// Of each token of the vocabulary, how often it is asked for and how often it was told right.
     classes: Vec<[usize; 2]>,
 }
 
 impl Told {
-    fn token_accuracy(&self) -> f64 {
-        let sum = |index: usize| self.sequences.iter().map(|counts| counts[index]).sum::<usize>();
-        sum(1) as f64 / sum(0) as f64
+    /// Nothing yet, of so many tokens.
+    fn of_vocabulary(tokens: usize) -> Self {
+        Self { sequences: Tally::default(), classes: vec![[0; 2]; tokens] }
     }
 
-    fn sequence_accuracy(&self) -> f64 {
-        self.sequences.iter().filter(|[asked, right]| asked == right).count() as f64 / self.sequences.len() as f64
+    /// Adds sequences that ask for so many tokens each.
+    fn add(&mut self, targets: impl Iterator<Item = usize>, right: &[bool], asked: &[usize]) {
+        for (target, &is_right) in targets.zip(right) {
+            let [asked, answered] = &mut self.classes[target];
+            *asked += 1;
+            *answered += usize::from(is_right);
+        }
+        self.sequences.0.extend(of_items(right, asked));
     }
 
     /// The mean over the tokens that were asked for.
@@ -123,22 +120,18 @@ impl Told {
     }
 
     fn join(&mut self, other: &Self) {
-        self.sequences.extend(&other.sequences);
+        self.sequences.0.extend(&other.sequences.0);
         self.classes.resize(other.classes.len(), [0; 2]);
         for (own, [asked, right]) in self.classes.iter_mut().zip(&other.classes) {
             *own = [own[0] + asked, own[1] + right];
         }
     }
+}
 
-    fn items<'s>(&self, set: &str, sequences: impl Iterator<Item = &'s ScoredSequence>) -> ItemTable {
-        let mut table = ItemTable::new(set, &["right", "right tokens", "tokens"]);
-        for (sequence, &[asked, right]) in sequences.zip(&self.sequences) {
-            let targets = sequence.targets.iter().flat_map(|&(at, token)| [at as i64, i64::from(token)]);
-            let identity = sequence.tokens.iter().map(|&token| i64::from(token)).chain(targets);
-            table.push_tokens(identity, &[f64::from(u8::from(right == asked)), right as f64, asked as f64]);
-        }
-        table
-    }
+/// What tells a sequence apart from others.
+fn identity(sequence: &ScoredSequence) -> Vec<i64> {
+    let targets = sequence.targets.iter().flat_map(|&(at, token)| [at as i64, i64::from(token)]);
+    sequence.tokens.iter().map(|&token| i64::from(token)).chain(targets).collect()
 }
 
 impl SequenceLearning<'_> {
@@ -161,39 +154,22 @@ impl SequenceLearning<'_> {
     fn answering(model: &Reader, batch: &SequenceBatch, key: Option<RandomKey>, probe: &mut Probe) -> (Hidden, Tensor<2>, Tensor<1, Int>) {
         let device = model.device();
         let width = batch.inputs.len() / batch.rows;
-        let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), [batch.rows, width]), &device);
-        let hidden = model.language.hidden(inputs, &[], key, probe);
-        let integers = |values: &[i32]| Tensor::<1, Int>::from_data(TensorData::new(values.to_vec(), [values.len()]), &device);
-        let answering = model.answering(hidden.states.clone(), integers(&batch.at));
-        (hidden, answering, integers(&batch.targets))
+        let hidden = model.language.hidden(integers(batch.inputs.clone(), [batch.rows, width], &device), &[], key, probe);
+        let list = |values: &[i32]| integers(values.to_vec(), [values.len()], &device);
+        let answering = model.answering(hidden.states.clone(), list(&batch.at));
+        (hidden, answering, list(&batch.targets))
     }
 
     /// What a model tells of sequences; `None` if the interrupt was raised meanwhile.
     fn told(&self, model: &Reader, sequences: &[ScoredSequence], interrupt: &Interrupt) -> Option<Told> {
-        let mut told = Told { sequences: Vec::new(), classes: vec![[0; 2]; self.set.task.vocabulary()] };
-        let bar = scoring_bar("scoring", sequences.len());
-        for sequences in sequences.chunks(self.batch) {
-            if interrupt.is_raised() {
-                return None;
-            }
+        let mut told = Told::of_vocabulary(self.set.task.vocabulary());
+        score_batches(("scoring", sequences.len()), sequences.chunks(self.batch), interrupt, |sequences| {
             let batch = Self::assemble(sequences.iter());
             let (_, answering, targets) = Self::answering(model, &batch, None, &mut Probe::off());
-            let chosen = model.logits(answering).argmax(1).squeeze_dim::<1>(1);
-            let right: Vec<bool> = read(chosen.equal(targets)).iter::<bool>().collect();
-            for (&target, &right) in batch.targets.iter().zip(&right) {
-                let [asked, answered] = &mut told.classes[target as usize];
-                *asked += 1;
-                *answered += usize::from(right);
-            }
-            let mut rest = right.as_slice();
-            for &asked in &batch.asked {
-                let (row, after) = rest.split_at(asked);
-                told.sequences.push([asked, row.iter().filter(|&&right| right).count()]);
-                rest = after;
-            }
-            bar.inc(sequences.len() as u64);
-        }
-        bar.finish_and_clear();
+            let right = are_right(model.logits(answering), targets);
+            told.add(batch.targets.iter().map(|&target| target as usize), &right, &batch.asked);
+            sequences.len()
+        })?;
         Some(told)
     }
 
@@ -203,15 +179,14 @@ impl SequenceLearning<'_> {
         if split == Split::Valid {
             let told = told_of(&self.set.valid)?;
             let signature = format!("validation set, {} sequences", self.set.valid.len());
-            scores.push("token accuracy", told.token_accuracy(), signature.clone());
-            scores.push("sequence accuracy", told.sequence_accuracy(), signature);
+            told.sequences.score(&mut scores, "", [signature.clone(), signature]);
             return Some(scores);
         }
         let mut levels = Vec::with_capacity(self.set.test.len());
         for (name, longer, sequences) in &self.set.test {
             let told = told_of(sequences)?;
             if self.set.test.len() > 1 {
-                scores.push(&of_level(name), told.token_accuracy(), format!("test set, {} sequences of {name}", sequences.len()));
+                scores.push(&of_level(name), told.sequences.token_accuracy(), format!("test set, {} sequences of {name}", sequences.len()));
             }
             levels.push((*longer, told, sequences));
         }
@@ -222,16 +197,14 @@ impl SequenceLearning<'_> {
             }
             let mut told = Told::default();
             of_set().for_each(|(_, other, _)| told.join(other));
-            let signature = format!("{set}, {} sequences", told.sequences.len());
-            let [tokens, sequences] = ["token", "sequence"].map(|of| format!("{prefix}{of} accuracy"));
-            scores.push(&tokens, told.token_accuracy(), format!("{signature}, micro-average over positions"));
-            scores.push(&sequences, told.sequence_accuracy(), signature.clone());
-            scores.push_items(&tokens, ItemScore::new(set, "sequences", Combination::Ratio, &["right tokens", "tokens"]));
-            scores.push_items(&sequences, ItemScore::new(set, "sequences", Combination::Mean, &["right"]));
+            let signature = format!("{set}, {} sequences", told.sequences.0.len());
+            let of_tokens = format!("{signature}, micro-average over positions");
+            told.sequences.score(&mut scores, prefix, [of_tokens, signature.clone()]);
             if !longer {
                 scores.push("class accuracy", told.class_accuracy(), format!("{signature}, macro-average over tokens"));
             }
-            scores.items.push(told.items(set, of_set().flat_map(|level| level.2)));
+            let identities = of_set().flat_map(|level| level.2).map(identity);
+            told.sequences.score_items(&mut scores, prefix, (set, "sequences"), identities);
         }
         Some(scores)
     }
@@ -257,15 +230,10 @@ impl SequenceLearning<'_> {
     /// The baseline with the scores of what `tell` says wherever a sequence asks for a token.
     fn told_by(&self, baseline: TrivialBaseline, mut tell: impl FnMut(&ScoredSequence) -> Option<u32>) -> TrivialBaseline {
         let mut told_of = |sequences: &[ScoredSequence]| {
-            let mut told = Told { sequences: Vec::new(), classes: vec![[0; 2]; self.set.task.vocabulary()] };
+            let mut told = Told::of_vocabulary(self.set.task.vocabulary());
             for sequence in sequences {
-                let mut counts = [0; 2];
-                for &(_, token) in &sequence.targets {
-                    let is_right = usize::from(tell(sequence) == Some(token));
-                    let of_class = &mut told.classes[token as usize];
-                    (counts, *of_class) = ([counts[0] + 1, counts[1] + is_right], [of_class[0] + 1, of_class[1] + is_right]);
-                }
-                told.sequences.push(counts);
+                let right: Vec<bool> = sequence.targets.iter().map(|&(_, token)| tell(sequence) == Some(token)).collect();
+                told.add(sequence.targets.iter().map(|&(_, token)| token as usize), &right, &[right.len()]);
             }
             Some(told)
         };

@@ -1,10 +1,7 @@
-use heedful_host::interrupt::Interrupt;
 use heedful_models::parts::position::PositionConfig;
 
 use super::*;
-use crate::model::ModelSettings;
-use crate::session::experiment::Split;
-use crate::train::{Pass, Task};
+use crate::tasks::testing::Case;
 
 fn config<F: Family>(kind: &str) -> Config<Sequences<F>> {
     let task = toml::from_str(&format!("kind = \"{kind}\"")).unwrap();
@@ -14,18 +11,10 @@ fn config<F: Family>(kind: &str) -> Config<Sequences<F>> {
     config
 }
 
-fn attention() -> Attention {
-    Attention::new("dot-product".parse().unwrap())
-}
-
 /// Every task is learnt and scored: the loss has gradients everywhere, and all scores are numbers.
 fn can_be_learnt<F: Family>(kind: &str) {
-    let config = config::<F>(kind);
-    let set = Sequences::<F>::open(&config).unwrap().remove(0);
-    let attention = attention();
-    let setup = Setup { config: &config, data: &set, attention: &attention };
-    let model = Sequences::<F>::model(setup, &RandomKey::from_seed(1), &Device::flex().autodiff()).unwrap();
-    let task = Sequences::<F>::task(setup);
+    let case = Case::new(config::<F>(kind), "dot-product");
+    let (set, model, task) = (&case.data, case.model(1, &Device::flex().autodiff()), Sequences::<F>::task(case.setup()));
     let key = RandomKey::from_seed(2);
     let batch = task.batch(&task.epoch(1, &key)[0], 1, &key);
     let pass = Pass { key, epoch_key: key, step: 1, steps: 1, carried: &mut () };
@@ -57,10 +46,8 @@ fn what_guessing_scores_is_said() {
 
 #[test]
 fn batches_are_of_one_level_and_an_epoch_has_each_sequence_once() {
-    let config = config::<RecallFamily>("mqar");
-    let set = Recall::open(&config).unwrap().remove(0);
-    let attention = attention();
-    let task = Recall::task(Setup { config: &config, data: &set, attention: &attention });
+    let case = Case::new(config::<RecallFamily>("mqar"), "dot-product");
+    let (set, task) = (&case.data, Recall::task(case.setup()));
     let batches = task.epoch(1, &RandomKey::from_seed(3));
     for batch in &batches {
         let asked: Vec<usize> = batch.iter().map(|&index| set.training(index).targets.len()).collect();

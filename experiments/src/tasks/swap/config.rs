@@ -4,16 +4,12 @@ use std::path::PathBuf;
 
 use heedful_data::tokenise::TokeniserConfig;
 use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
-use heedful_runs::settings::Settings;
 use serde::{Deserialize, Serialize};
 
 use super::start::RunStart;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::Config;
-use crate::session::experiment::definition::UNCHANGED;
 use crate::session::options::RunSettings;
+use crate::tasks::imports::*;
 use crate::tasks::language::{Language, LanguageConfig, LanguageData};
-use crate::train::{ScheduleConfig, TrainingConfig};
 
 /// Complete configuration of `swap`.
 pub type SwapConfig = Config<Swap>;
@@ -102,20 +98,6 @@ impl SwapStart {
     pub(super) fn seed_of(&self, seed: u64) -> u64 {
         self.seed.unwrap_or(seed)
     }
-}
-
-/// What the experiment changes of the defaults that all share.
-pub(super) fn defaults(config: &mut SwapConfig) {
-    config.run.attention = [UNCHANGED, "sliding-window", "linear-attention", "synthesizer-random", "uniform"].map(str::to_owned).to_vec();
-    config.training = TrainingConfig {
-        steps: 300,
-        learning_rate: 3e-3,
-        schedule: ScheduleConfig::Linear { warmup: 30, end: 1e-4 },
-        evaluate_every: 100,
-        checkpoint_every: 100,
-        log_every: 25,
-        ..TrainingConfig::default()
-    };
 }
 
 impl SwapConfig {

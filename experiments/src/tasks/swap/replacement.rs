@@ -1,14 +1,10 @@
 //! Replacing the attention of the model that a contender begins with, and what records say of it.
 
 use heedful_host::whole_files::write_atomically;
-use heedful_metrics::MetricColumn;
 use heedful_models::pretrained::swap::{SwapReport, Swappable, reinitialise_attention, swap_attention};
-use heedful_random::RandomKey;
-use heedful_runs::run_folder::RunPaths;
 
 use super::contender::Contender;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::{Attention, Scores};
+use crate::tasks::imports::*;
 
 /// The share of the replaced attentions' parameters that was kept.
 const KEPT: &str = "attention kept";

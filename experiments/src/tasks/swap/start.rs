@@ -7,22 +7,18 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
 use heedful_data::tokenise::Tokeniser;
 use heedful_host::checksum::sha256_hex;
 use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_random::RandomKey;
 use heedful_runs::results::Results;
 use heedful_runs::run_folder::RunFolder;
-use heedful_runs::settings::{self, Settings};
-use toml::{Table, Value};
+use heedful_runs::settings;
 
 use super::contender::base;
 use super::{SwapConfig, SwapDataset, SwapStart};
 use crate::session::comparison::{Candidate, candidates, check_registered};
-use crate::session::error::ExperimentError;
-use crate::session::experiment::Experiment;
 use crate::session::footprint::Memory;
+use crate::tasks::imports::*;
 use crate::tasks::language::{Language, LanguageConfig};
 use crate::train::{Checkpoint, CheckpointFolder, load_model};
 

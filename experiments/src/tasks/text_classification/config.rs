@@ -5,9 +5,7 @@ use heedful_data::tokenise::TokeniserConfig;
 use heedful_models::architectures::classifier::{ClassifierConfig, Pooling};
 use serde::{Deserialize, Serialize};
 
-use crate::session::experiment::{Attention, Config};
-use crate::train::ScheduleConfig;
-use crate::train::TrainingConfig;
+use crate::tasks::imports::*;
 
 /// Complete configuration of `classify`.
 pub type TextClassificationConfig = Config<TextClassification>;
@@ -55,23 +53,6 @@ impl Default for TextClassificationData {
     fn default() -> Self {
         Self { batch_tokens: 1500, train: None, test: None, generated_texts: Sizes::LABELLED.train }
     }
-}
-
-/// What the experiment changes of the defaults that all share.
-pub(super) fn defaults(config: &mut TextClassificationConfig) {
-    config.run.attention =
-        ["dot-product", "linformer", "synthesizer-random", "synthesizer-factorized-random", "synthesizer-factorized-random+dot-product"]
-            .map(str::to_owned)
-            .to_vec();
-    config.training = TrainingConfig {
-        steps: 1500,
-        learning_rate: 3e-3,
-        schedule: ScheduleConfig::Linear { warmup: 150, end: 1e-5 },
-        evaluate_every: 250,
-        checkpoint_every: 250,
-        log_every: 50,
-        ..TrainingConfig::default()
-    };
 }
 
 impl TextClassificationConfig {

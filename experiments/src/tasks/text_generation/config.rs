@@ -9,10 +9,8 @@ use heedful_metrics::CiderVariant;
 use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
-use crate::session::experiment::{Attention, Config};
+use crate::tasks::imports::*;
 use crate::tasks::text_to_text::Decoding;
-use crate::train::ScheduleConfig;
-use crate::train::TrainingConfig;
 
 /// What is generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,24 +112,6 @@ impl Default for GenerationData {
             generated_pairs: Sizes::TEXT_PAIRS.train,
         }
     }
-}
-
-/// What the experiment changes of the defaults that all share.
-pub(super) fn defaults(config: &mut GenerationConfig) {
-    config.run.attention =
-        ["dot-product", "synthesizer-dense", "synthesizer-random", "synthesizer-dense+dot-product", "synthesizer-random+dot-product"]
-            .map(str::to_owned)
-            .to_vec();
-    (config.model.layers, config.model.max_length) = (1, 96);
-    config.training = TrainingConfig {
-        steps: 1200,
-        learning_rate: 4e-3,
-        schedule: ScheduleConfig::Linear { warmup: 120, end: 1e-4 },
-        evaluate_every: 300,
-        checkpoint_every: 300,
-        log_every: 50,
-        ..TrainingConfig::default()
-    };
 }
 
 impl GenerationConfig {

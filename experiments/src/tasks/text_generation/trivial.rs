@@ -9,6 +9,7 @@ use heedful_runs::trivial::TrivialBaseline;
 
 use super::scoring::{Found, metrics};
 use super::{GenerationConfig, GenerationDataset, GenerationTask};
+use crate::tasks::scoring::first_greatest;
 
 /// Most sentences of a summary.
 const MOST_SENTENCES: usize = 3;
@@ -25,7 +26,7 @@ pub(super) fn baseline(config: &GenerationConfig, data: &GenerationDataset) -> T
                 statistics.map(|statistics| statistics.f_measure).sum::<f64>()
             };
             let found: Vec<f64> = (1..=MOST_SENTENCES).map(of_count).collect();
-            let count = 1 + (1..found.len()).fold(0, |best, index| if found[index] > found[best] { index } else { best });
+            let count = 1 + first_greatest(&found);
             let what = format!(
                 "the first sentences of each document, as many (1 to {MOST_SENTENCES}) as are best in ROUGE-1 on the validation set."
             );
@@ -45,14 +46,12 @@ fn scored(
     (config, data): (&GenerationConfig, &GenerationDataset),
     say: impl Fn(&Pair) -> String,
 ) -> TrivialBaseline {
-    let tests = &data.pairs.corpus.tests;
+    let sets = data.pairs.corpus.tests.len();
     let mut scores = Vec::new();
-    for (index, (name, pairs)) in tests.iter().enumerate() {
-        let pairs = &pairs[..config.own.data.test.unwrap_or(pairs.len()).min(pairs.len())];
+    for (index, (name, pairs, references)) in data.tests(config).enumerate() {
         let hypotheses: Vec<String> = pairs.iter().map(&say).collect();
-        let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
         for Found { metric, value, .. } in metrics(config, data, &hypotheses, &references) {
-            if tests.len() > 1 {
+            if sets > 1 {
                 scores.push((format!("{name}/{metric}"), value));
             }
             if index == 0 {

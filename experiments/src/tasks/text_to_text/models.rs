@@ -3,49 +3,36 @@
 use heedful_models::architectures::seq2seq::Seq2SeqConfig;
 use heedful_models::block::depth::DepthConfig;
 
-use crate::model::ModelSettings;
-use crate::session::error::ExperimentError;
-use crate::session::experiment::NamedModel;
+use crate::tasks::imports::*;
 
 /// A block that is applied as many times as there are layers.
-const UNIVERSAL: &str = r#"
-    [model]
-    depth = { kind = "shared", step_signal = "sinusoidal" }
-"#;
+const UNIVERSAL: &[&str] = &[r#"model.depth = { kind = "shared", step_signal = "sinusoidal" }"#];
 /// The same with positions that halt by themselves.
-const UNIVERSAL_ACT: &str = r#"
-    [model]
-    depth = { kind = "shared", step_signal = "sinusoidal", halting = { ponder_weight = 0.01 } }
-"#;
+const UNIVERSAL_ACT: &[&str] = &[r#"model.depth = { kind = "shared", step_signal = "sinusoidal", halting = { ponder_weight = 0.01 } }"#];
 /// Those of the models that have the weights of the stack.
 const WIDE: [&str; 2] = ["universal-wide", "universal-act-wide"];
 
 pub(crate) const MODELS: &[NamedModel] = &[
-    NamedModel { name: "transformer", description: "layers with weights of their own", attention: "dot-product", settings: "" },
-    NamedModel {
-        name: "universal",
-        description: "one block for all layers of a stack, as many steps for all positions (Dehghani et al. 2018)",
-        attention: "dot-product",
-        settings: UNIVERSAL,
-    },
-    NamedModel {
-        name: "universal-act",
-        description: "as universal, positions halt by themselves",
-        attention: "dot-product",
-        settings: UNIVERSAL_ACT,
-    },
-    NamedModel {
-        name: WIDE[0],
-        description: "as universal, feed-forward networks so wide that it has the weights of transformer",
-        attention: "dot-product",
-        settings: UNIVERSAL,
-    },
-    NamedModel {
-        name: WIDE[1],
-        description: "as universal-act, feed-forward networks so wide that it has the weights of transformer",
-        attention: "dot-product",
-        settings: UNIVERSAL_ACT,
-    },
+    NamedModel::new("transformer", "layers with weights of their own", "dot-product", &[]),
+    NamedModel::new(
+        "universal",
+        "one block for all layers of a stack, as many steps for all positions (Dehghani et al. 2018)",
+        "dot-product",
+        UNIVERSAL,
+    ),
+    NamedModel::new("universal-act", "as universal, positions halt by themselves", "dot-product", UNIVERSAL_ACT),
+    NamedModel::new(
+        WIDE[0],
+        "as universal, feed-forward networks so wide that it has the weights of transformer",
+        "dot-product",
+        UNIVERSAL,
+    ),
+    NamedModel::new(
+        WIDE[1],
+        "as universal-act, feed-forward networks so wide that it has the weights of transformer",
+        "dot-product",
+        UNIVERSAL_ACT,
+    ),
 ];
 
 /// Gives a wide model the parameters that a stack of layers with the settings `plain` has. `build` makes the configuration of a model from its settings.

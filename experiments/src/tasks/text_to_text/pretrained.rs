@@ -3,17 +3,13 @@
 use std::path::Path;
 
 use heedful_data::tokenise::{Tokeniser, TokeniserConfig};
-use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};
+use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use heedful_models::block::layout::AttentionLayout;
 use heedful_models::generation::SpecialTokens;
-use heedful_runs::settings::Settings;
-use toml::{Table, Value};
 
 use super::{Frame, OWN_FRAME};
-use crate::model::ModelSettings;
-use crate::session::error::ExperimentError;
 use crate::session::experiment::paper_model::name;
-use crate::session::experiment::{Attention, Config, Experiment};
+use crate::tasks::imports::*;
 use crate::tasks::pretrained::{
     Checksums, check_attentions, check_model, check_tokeniser, configuration, opened, refused, tokeniser as tokeniser_of, training,
 };
@@ -87,9 +83,4 @@ impl Read {
         let frame = Frame { special, prefix: prefix.unwrap_or_default().to_owned(), ends_sources: true };
         Ok(Self { tokeniser, frame, vocabulary, checksums: Some(Checksums::of(folder)?) })
     }
-}
-
-/// The model with the weights of a folder.
-pub(crate) fn read(folder: &Path, model: Seq2SeqTransformer) -> Result<Seq2SeqTransformer, ExperimentError> {
-    opened(folder)?.read_into(model).map_err(refused)
 }

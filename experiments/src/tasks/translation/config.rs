@@ -7,14 +7,12 @@ use heedful_metrics::Bleu;
 use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
-use crate::session::experiment::{Attention, Config};
 use heedful_data::tokenise::TokeniserConfig;
 #[cfg(doc)]
 use heedful_metrics::Tokeniser;
 
+use crate::tasks::imports::*;
 use crate::tasks::text_to_text::Decoding;
-use crate::train::ScheduleConfig;
-use crate::train::TrainingConfig;
 
 /// Complete configuration of `mt`.
 pub type TranslationConfig = Config<Translation>;
@@ -84,31 +82,6 @@ impl Default for TranslationData {
             generated_pairs: Sizes::PARALLEL.train,
         }
     }
-}
-
-/// What the experiment changes of the defaults that all share.
-pub(super) fn defaults(config: &mut TranslationConfig) {
-    config.run.attention = [
-        "dot-product",
-        "synthesizer-dense",
-        "synthesizer-random",
-        "synthesizer-factorized-random",
-        "synthesizer-random+dot-product",
-        "gaussian",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    // One layer: a second one in the decoder could do with cross-attention what is asked of self-attention here.
-    config.model.layers = 1;
-    config.training = TrainingConfig {
-        steps: 600,
-        learning_rate: 4e-3,
-        schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
-        evaluate_every: 200,
-        checkpoint_every: 200,
-        log_every: 50,
-        ..TrainingConfig::default()
-    };
 }
 
 impl TranslationConfig {

@@ -2,12 +2,8 @@
 
 use std::path::Path;
 
-use heedful_runs::settings::Settings;
-use toml::Table;
-
 use super::{Translation, TranslationConfig, TranslationData};
-use crate::session::error::ExperimentError;
-use crate::session::experiment::Attention;
+use crate::tasks::imports::*;
 use crate::tasks::text_to_text::pretrained as text_to_text;
 
 /// Name of the score of weights before training.
@@ -41,22 +37,17 @@ pub(super) fn check(settings: &Settings<TranslationConfig>, attentions: &[Attent
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use heedful_models::pretrained::Pretrained;
-    use heedful_runs::settings::Assignment;
 
     use super::*;
     use crate::session::comparison;
+    use crate::tasks::testing::{fixture, settings};
 
     #[test]
     fn the_configuration_of_a_folder_is_that_of_its_model() {
         for (name, tied) in [("t5", true), ("t5-gated", false)] {
-            let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained").join(name);
-            let given = vec![Assignment::option("--pretrained", "pretrained", path.to_string_lossy().into_owned())];
-            let settings = Settings::<TranslationConfig>::read(None, given).unwrap();
-            let beneath = beneath(&path, &settings.value).unwrap();
-            let config = settings.over_table(beneath).unwrap().value;
+            let path = fixture(name);
+            let config = settings::<Translation>(Some(&path), &[]).value;
             assert_eq!((config.model.layers, config.model.decoder_layers, config.own.prefix.as_deref()), (2, Some(3), None));
             let attention = comparison::attention(&config, &config.run.attention[0]).unwrap();
             let pretrained = Pretrained::open(&path).unwrap();

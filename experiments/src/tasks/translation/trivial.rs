@@ -1,14 +1,11 @@
 //! What comes of copying sources, and of translating them word by word.
 
 use heedful_host::display::grouped;
-use heedful_host::interrupt::Interrupt;
 use heedful_metrics::Tokeniser;
 use heedful_metrics::baselines::word_translation::{Lexicon, ROUNDS};
-use heedful_runs::trivial::TrivialBaseline;
-
-use crate::session::experiment::Scores;
 
 use super::{TranslationConfig, TranslationDataset, add_scores};
+use crate::tasks::imports::*;
 
 /// Copies, and translations by IBM model 1; `None` if the interrupt was raised meanwhile.
 pub(super) fn baselines(config: &TranslationConfig, data: &TranslationDataset, interrupt: &Interrupt) -> Option<Vec<TrivialBaseline>> {
@@ -47,7 +44,6 @@ pub(super) fn baselines(config: &TranslationConfig, data: &TranslationDataset, i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::experiment::Experiment;
     use crate::tasks::translation::Translation;
 
     #[test]

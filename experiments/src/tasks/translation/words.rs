@@ -37,19 +37,14 @@ pub(super) fn warnings(tokeniser: Tokeniser, corpus: &ParallelCorpus) -> Vec<Str
 #[cfg(test)]
 mod tests {
     use heedful_data::parallel::Pair;
-    use heedful_runs::settings::{Assignment, Settings};
 
     use super::*;
-    use crate::session::experiment::Experiment;
+    use crate::tasks::imports::*;
+    use crate::tasks::testing;
     use crate::tasks::translation::{Translation, TranslationConfig};
 
     fn settings(given: &[&str]) -> Settings<TranslationConfig> {
-        let assignments = given.iter().map(|text| Assignment::parse(text).unwrap()).collect();
-        let settings = Settings::<TranslationConfig>::read(None, assignments).unwrap();
-        match Translation::beneath(&settings.value).unwrap() {
-            Some(base) => settings.over_table(base).unwrap(),
-            None => settings,
-        }
+        testing::settings::<Translation>(None, given)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use heedful_attention::description::AnyAttention;
 use heedful_attention::description::AnyMechanism;
 use heedful_models::block::depth::{DepthConfig, SharedConfig};
 use heedful_models::block::halting::{Blend, HaltingConfig};
-use heedful_models::block::{BlockConfig, FeedForwardIn, Parallel};
+use heedful_models::block::{BlockConfig, Parallel};
 use heedful_models::parts::feed_forward::Activation;
 use heedful_models::parts::gate::{GateConfig, GateKind};
 use heedful_models::parts::norm::NormConfig;
@@ -230,10 +230,7 @@ impl ParityConfig {
     }
 
     pub(super) fn block_config(&self) -> BlockConfig {
-        let Self { d_model, heads, kv_heads, head_width, qkv_bias, output_bias: attention_output_bias, max_length, .. } = *self;
-        let BlockOptions { d_ff, activation, gated_feed_forward, feed_forward_bias, feed_forward_chunk, separable_feed_forward, .. } =
-            self.block;
-        let BlockOptions { norm, norm_order, parallel, gate, relu_before_residual, checkpoint, final_norm, .. } = self.block;
+        let Self { d_model, heads, kv_heads, head_width, qkv_bias, output_bias: attention_output_bias, max_length, block, .. } = *self;
         BlockConfig {
             d_model,
             heads,
@@ -241,26 +238,22 @@ impl ParityConfig {
             head_width,
             qkv_bias,
             attention_output_bias,
-            feed_forward_in: FeedForwardIn::All,
-            d_ff,
-            activation,
-            gated_feed_forward,
-            feed_forward_bias,
-            feed_forward_chunk,
-            separable_feed_forward,
-            norm,
-            norm_order,
-            parallel,
-            gate: gate.map(GateConfig::new),
-            relu_before_residual,
-            checkpoint,
-            unpadded: false,
-            final_norm,
+            d_ff: block.d_ff,
+            activation: block.activation,
+            gated_feed_forward: block.gated_feed_forward,
+            feed_forward_bias: block.feed_forward_bias,
+            feed_forward_chunk: block.feed_forward_chunk,
+            separable_feed_forward: block.separable_feed_forward,
+            norm: block.norm,
+            norm_order: block.norm_order,
+            parallel: block.parallel,
+            gate: block.gate.map(GateConfig::new),
+            relu_before_residual: block.relu_before_residual,
+            checkpoint: block.checkpoint,
+            final_norm: block.final_norm,
             dropout: 0.0,
-            attention_dropout: 0.0,
-            feed_forward_dropout: 0.0,
             max_length,
-            position_offset: 0,
+            ..BlockConfig::default()
         }
     }
 

@@ -4,14 +4,11 @@ use std::path::PathBuf;
 
 use heedful_models::architectures::classifier::Pooling;
 use heedful_models::architectures::vision::VisionConfig;
-use heedful_models::parts::position::PositionConfig;
 use serde::{Deserialize, Serialize};
 
 use super::super::config::ImageData;
 use super::dataset::ClassifiedImages;
-use crate::model::ModelSettings;
-use crate::session::experiment::{Attention, Config};
-use crate::train::{ScheduleConfig, TrainingConfig};
+use crate::tasks::imports::*;
 
 /// The comparison of attentions on the classification of images: the options that only it has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,21 +47,4 @@ impl Config<ImageClassification> {
         let length = config.length();
         config.with_max_length(max_length.max(length))
     }
-}
-
-/// For images of 12 by 12 values, which are nine patches behind a class token.
-pub(super) fn defaults(config: &mut Config<ImageClassification>) {
-    config.run.attention =
-        ["dot-product", "synthesizer-dense", "synthesizer-random", "linear-attention", "uniform"].map(str::to_owned).to_vec();
-    config.model.positions = PositionConfig::Learned;
-    config.model.max_length = 10;
-    config.training = TrainingConfig {
-        steps: 800,
-        learning_rate: 3e-3,
-        schedule: ScheduleConfig::Linear { warmup: 80, end: 1e-5 },
-        evaluate_every: 200,
-        checkpoint_every: 200,
-        log_every: 50,
-        ..TrainingConfig::default()
-    };
 }

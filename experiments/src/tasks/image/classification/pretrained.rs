@@ -5,17 +5,13 @@ use std::path::Path;
 use heedful_data::images::Images;
 use heedful_models::architectures::vision::{VisionConfig, VisionTransformer};
 use heedful_models::pretrained::Pretrained;
-use heedful_runs::settings::Settings;
 use serde::Deserialize;
-use toml::{Table, Value};
 
 use super::super::ImageDataset;
 use super::config::ImageClassification;
 use super::dataset::ClassifiedImages;
-use crate::model::ModelSettings;
-use crate::session::error::ExperimentError;
 use crate::session::experiment::paper_model::name;
-use crate::session::experiment::{Attention, Config};
+use crate::tasks::imports::*;
 use crate::tasks::pretrained::{Checksums, check_attentions, check_model, configuration, opened, refused, training};
 
 /// Name of the score of weights before training.

@@ -1,21 +1,15 @@
 //! Training and scoring.
 
-use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use heedful_attention::tensors::read::read;
 use heedful_data::images::{ImageSet, Images};
-use heedful_host::interrupt::Interrupt;
-use heedful_metrics::{Combination, ItemScore, ItemTable};
 use heedful_models::architectures::seq2seq;
 use heedful_models::architectures::vision::VisionTransformer;
 use heedful_models::parts::loss::cross_entropy;
-use heedful_random::RandomKey;
 
 use super::pretrained::Normalisation;
-use crate::session::comparison::scoring_bar;
-use crate::session::experiment::{Pass, Scores, Selection, Split};
-use crate::train::batch::fixed_size_batches;
-use crate::train::{Task, TrainingLoss};
+use crate::tasks::imports::*;
+use crate::tasks::scoring::score_batches;
 
 /// Name of the score.
 pub(super) const ACCURACY: &str = "accuracy";
@@ -90,19 +84,12 @@ impl Task for VisionTask<'_> {
     }
 
     fn evaluate(&self, model: &VisionTransformer, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let (name, set) = match split {
-            Split::Valid => ("validation", &self.images.dev),
-            Split::Test => ("test", &self.images.test),
-        };
+        let (name, set) = split.of(("validation", &self.images.dev), ("test", &self.images.test));
         let indices: Vec<usize> = (0..set.len()).collect();
         let batches = indices.chunks(self.batch);
-        let bar = scoring_bar("scoring", batches.len());
         let mut table = ItemTable::new(name, &["actual", "predicted", "right"]);
         let mut right = 0;
-        for items in batches {
-            if interrupt.is_raised() {
-                return None;
-            }
+        score_batches(("scoring", batches.len()), batches, interrupt, |items| {
             let batch = self.assemble(set, items);
             let chosen = self.outputs(model, &batch, None, &mut Probe::off()).logits.argmax(1);
             for ((&item, &actual), predicted) in items.iter().zip(&batch.classes).zip(read(chosen).iter::<i32>()) {
@@ -110,9 +97,8 @@ impl Task for VisionTask<'_> {
                 let image = set.image(item).iter().map(|&value| i64::from(value)).chain([-1, i64::from(actual)]);
                 table.push_tokens(image, &[f64::from(actual), f64::from(predicted), f64::from(u8::from(predicted == actual))]);
             }
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
+            1
+        })?;
         let mut scores = Scores::of(ACCURACY, right as f64 / set.len() as f64, format!("{} {name} images", set.len()));
         if split == Split::Test {
             scores.push_items(ACCURACY, ItemScore::new(name, "images", Combination::Mean, &["right"]));

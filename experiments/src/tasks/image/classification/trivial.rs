@@ -7,6 +7,7 @@ use heedful_metrics::baselines::linear::{Linear, SparseRows, Targets};
 use heedful_runs::trivial::TrivialBaseline;
 
 use super::task::ACCURACY;
+use crate::tasks::scoring::first_greatest;
 
 /// Values of training images that are read, at most.
 const MOST_VALUES: usize = 50_000_000;
@@ -44,11 +45,6 @@ fn rows(images: &Images, set: &ImageSet, every: usize) -> SparseRows {
         rows.push(&values.map(|(&value, place)| (place, f64::from(value) / (images.levels - 1) as f64)).collect::<Vec<_>>());
     }
     rows
-}
-
-/// The place of the greatest, the first of equal ones.
-fn first_greatest<T: PartialOrd>(values: &[T]) -> usize {
-    (1..values.len()).fold(0, |best, place| if values[place] > values[best] { place } else { best })
 }
 
 fn accuracy(set: &ImageSet, told: &[usize]) -> f64 {

@@ -5,7 +5,7 @@
 //! completed order gives 1 in all, and nothing is earned by lighting the first pads again and again. What is seen are the lights.
 //!
 //! Here any pad can be pressed at once, without a way to it, so that only the memory is hard; the rewards are ours too. To know what it pressed and whether
-//! that was the last pad, an agent has to see its action and reward: [`with_feedback`](super::VectorEnvironment::with_feedback).
+//! that was the last pad, an agent has to see its action and reward: the feedback of [`VectorEnvironment`](super::VectorEnvironment::new).
 
 use heedful_random::RandomKey;
 use rand::seq::SliceRandom;

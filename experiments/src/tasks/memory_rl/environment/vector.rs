@@ -108,24 +108,12 @@ pub enum StateError {
 }
 
 impl<E: Environment + Clone> VectorEnvironment<E> {
-    /// Begins the first episode of each copy. An observation is what the environment shows.
+    /// Begins the first episode of each copy. An observation is what the environment shows; with `feedback` a 1 among zeros for the last action follows, and the
+    /// last reward, all 0 in the first step of an episode.
     ///
     /// # Panics
     /// If there are no copies.
-    pub fn new(environment: &E, copies: usize, key: &RandomKey) -> Self {
-        Self::started(environment, copies, key, false)
-    }
-
-    /// Begins the first episode of each copy. An observation is what the environment shows, then a 1 among zeros for the last action, and the last reward;
-    /// in the first step of an episode these are all 0.
-    ///
-    /// # Panics
-    /// If there are no copies.
-    pub fn with_feedback(environment: &E, copies: usize, key: &RandomKey) -> Self {
-        Self::started(environment, copies, key, true)
-    }
-
-    fn started(environment: &E, copies: usize, key: &RandomKey, feedback: bool) -> Self {
+    pub fn new(environment: &E, copies: usize, key: &RandomKey, feedback: bool) -> Self {
         assert!(copies > 0, "there is at least one copy of an environment");
         let key = key.named("environment");
         let copied = |copy| {
@@ -326,7 +314,8 @@ mod tests {
     fn the_same_key_and_actions_give_the_same_bits_and_another_key_does_not() {
         for config in configs() {
             let environment = config.build().unwrap();
-            let run = |key: &RandomKey| played(&mut VectorEnvironment::new(&environment, 3, key), 110, &mut key.named("actions").rng());
+            let run =
+                |key: &RandomKey| played(&mut VectorEnvironment::new(&environment, 3, key, false), 110, &mut key.named("actions").rng());
             assert_eq!(run(&key()), run(&key()), "{config:?}");
             assert_ne!(run(&key()), run(&RandomKey::from_seed(8)), "{config:?}");
         }
@@ -335,8 +324,8 @@ mod tests {
     #[test]
     fn a_copy_plays_the_same_episodes_among_any_number_of_copies_and_none_plays_those_of_another() {
         let environment = EnvironmentConfig::RepeatPrevious(RepeatPreviousConfig::default()).build().unwrap();
-        let mut few = VectorEnvironment::new(&environment, 2, &key());
-        let mut many = VectorEnvironment::new(&environment, 6, &key());
+        let mut few = VectorEnvironment::new(&environment, 2, &key(), false);
+        let mut many = VectorEnvironment::new(&environment, 6, &key(), false);
         let mut seen = vec![Vec::new(); 6];
         for _ in 0..120 {
             assert_eq!(few.observations(), &many.observations()[..2 * 4]);
@@ -353,7 +342,7 @@ mod tests {
 
     #[test]
     fn an_episode_that_ends_is_handed_out_and_followed_by_the_next_one() {
-        let mut vector = VectorEnvironment::new(&t_maze(), 2, &key());
+        let mut vector = VectorEnvironment::new(&t_maze(), 2, &key(), false);
         assert_eq!((vector.copies(), vector.observation_size(), vector.actions(), vector.starts()), (2, 3, 4, &[true; 2][..]));
         let mut alone = t_maze();
         alone.reset(&key().named("environment").numbered(1).numbered(0));
@@ -384,7 +373,7 @@ mod tests {
 
     #[test]
     fn feedback_shows_the_last_action_and_reward_until_the_episode_ends() {
-        let mut vector = VectorEnvironment::with_feedback(&t_maze(), 1, &key());
+        let mut vector = VectorEnvironment::new(&t_maze(), 1, &key(), true);
         assert_eq!(vector.observation_size(), 3 + 4 + 1);
         assert_eq!(vector.observations()[3..], [0.0; 5]);
         vector.step(&[2]);
@@ -403,10 +392,10 @@ mod tests {
             let environment = config.build().unwrap();
             for steps in [0, 1, 37, 110] {
                 let mut rng = key().named("actions").rng();
-                let mut vector = VectorEnvironment::with_feedback(&environment, 2, &key());
+                let mut vector = VectorEnvironment::new(&environment, 2, &key(), true);
                 played(&mut vector, steps, &mut rng);
                 let saved = serde_json::to_string(&vector.save()).unwrap();
-                let mut restored = VectorEnvironment::with_feedback(&environment, 2, &key());
+                let mut restored = VectorEnvironment::new(&environment, 2, &key(), true);
                 restored.restore(&serde_json::from_str(&saved).unwrap()).unwrap();
                 assert_eq!((restored.observations(), restored.starts()), (vector.observations(), vector.starts()), "{config:?}");
                 let after = played(&mut vector, 60, &mut rng.clone());
@@ -417,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_state_of_something_else_is_refused_and_changes_nothing() {
-        let mut vector = VectorEnvironment::new(&t_maze(), 2, &key());
+        let mut vector = VectorEnvironment::new(&t_maze(), 2, &key(), false);
         vector.step(&[1, 1]);
         let before = vector.save();
         let state = |actions: &[usize]| VectorState {
