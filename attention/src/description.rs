@@ -18,5 +18,5 @@ pub use self::any::AnyMechanism;
 pub use self::case::Case;
 pub use self::erased::{AnyAttention, AnyLogits, AnyState};
 pub use self::formula::{Formula, Query};
-pub use self::mechanism::{Card, Idle, Kind, Mechanism, Positioning};
+pub use self::mechanism::{Card, Idle, Kind, Mechanism, Over, Positioning};
 pub use self::plain::PlainAttention;

@@ -35,13 +35,8 @@ impl Mechanism for RecencyConfig {
             variant: "Recency",
             description: "Attends to what is near, at a learned rate for each head.",
             source: "this example",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
             state: "n d",
-            letters: &[],
-            differences: &[],
+            ..Card::default()
         }
     }
 

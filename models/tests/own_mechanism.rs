@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::{Card, Kind, Mechanism};
+use heedful_attention::description::{Card, Mechanism};
 use heedful_attention::registry::{RegistryError, register};
 use heedful_random::RandomKey;
 use own_mechanism::RecencyConfig;
@@ -90,18 +90,7 @@ impl Mechanism for Loud {
     const NAME: &'static str = "a+b";
 
     fn card() -> Card {
-        Card {
-            variant: "Loud",
-            description: "",
-            source: "",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "",
-            state: "",
-            letters: &[],
-            differences: &[],
-        }
+        Card { variant: "Loud", ..Card::default() }
     }
 }
 

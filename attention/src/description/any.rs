@@ -31,37 +31,17 @@ use crate::description::parameter_formula::ParameterFormula;
 #[derive(Clone, Debug)]
 pub struct AnyMechanism(Arc<dyn ErasedMechanism>);
 
-/// A [`Mechanism`] behind a pointer.
-trait ErasedMechanism: Any + Debug + Send + Sync {
+/// A [`Mechanism`] behind a pointer: what is not passed on as it is.
+trait ErasedMechanism: Told {
     fn config(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Any) -> bool;
     fn family(&self) -> &'static str;
-    fn card(&self) -> Card;
     fn drawn(&self) -> AnyMechanism;
     fn resolved(&self, max_length: usize) -> AnyMechanism;
-    fn name(&self) -> String;
-    fn description(&self) -> &'static str;
-    fn members(&self) -> Vec<&AnyMechanism>;
     fn over(&self, logits: AnyMechanism) -> Option<AnyMechanism>;
-    fn can_cross(&self) -> bool;
-    fn can_see_ahead(&self) -> bool;
-    fn has_free_heads(&self) -> bool;
-    fn has_whole_scores(&self) -> bool;
-    fn positioning(&self) -> Positioning;
-    fn projections_have_biases(&self) -> bool;
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError>;
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits>;
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention;
-    fn formula(&self) -> Option<Formula<'_>>;
-    fn parameters(&self) -> Option<ParameterFormula>;
-    fn shared_parameters(&self) -> ParameterFormula;
-    fn query_key_biases(&self) -> Option<ParameterFormula>;
-    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)>;
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)>;
-    fn has_engines(&self) -> bool;
-    fn sizes(&self) -> &'static [&'static str];
-    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle>;
-    fn without_effect(&self, option: &str, role: Role) -> Option<&'static str>;
+    fn validate_options(&self, placement: &Placement) -> Result<(), ConfigError>;
+    fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention;
+    fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits>;
     fn options(&self) -> &dyn erased_serde::Serialize;
 }
 
@@ -78,10 +58,6 @@ impl<M: Mechanism> ErasedMechanism for M {
         M::NAME
     }
 
-    fn card(&self) -> Card {
-        M::card()
-    }
-
     fn drawn(&self) -> AnyMechanism {
         self.clone().drawn().into()
     }
@@ -90,102 +66,105 @@ impl<M: Mechanism> ErasedMechanism for M {
         self.clone().resolved(max_length).into()
     }
 
-    fn name(&self) -> String {
-        Mechanism::name(self)
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        Mechanism::members(self)
-    }
-
     fn over(&self, logits: AnyMechanism) -> Option<AnyMechanism> {
         self.clone().over(logits).map(AnyMechanism::from)
     }
 
-    fn can_cross(&self) -> bool {
-        Mechanism::can_cross(self)
+    fn validate_options(&self, placement: &Placement) -> Result<(), ConfigError> {
+        self.validate(placement)
     }
 
-    fn can_see_ahead(&self) -> bool {
-        M::can_see_ahead()
-    }
-
-    fn description(&self) -> &'static str {
-        Mechanism::description(self)
-    }
-
-    fn has_free_heads(&self) -> bool {
-        Mechanism::has_free_heads(self)
-    }
-
-    fn has_whole_scores(&self) -> bool {
-        Mechanism::has_whole_scores(self)
-    }
-
-    fn positioning(&self) -> Positioning {
-        Mechanism::positioning(self)
-    }
-
-    fn projections_have_biases(&self) -> bool {
-        Mechanism::projections_have_biases(self)
-    }
-
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        Mechanism::validate(self, placement)
-    }
-
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        let logits = Mechanism::logits(self, placement, key, device)?;
-        Some(if M::card().kind.has_module() { logits.named(M::card().variant) } else { logits })
-    }
-
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        let attention = Mechanism::attention(self, placement, key, device);
+    fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        let attention = self.attention(placement, key, device);
         if attention.as_softmax().is_some() { attention } else { attention.named(M::card().variant) }
     }
 
-    fn formula(&self) -> Option<Formula<'_>> {
-        Mechanism::formula(self)
-    }
-
-    fn parameters(&self) -> Option<ParameterFormula> {
-        Mechanism::parameters(self)
-    }
-
-    fn shared_parameters(&self) -> ParameterFormula {
-        Mechanism::shared_parameters(self)
-    }
-
-    fn query_key_biases(&self) -> Option<ParameterFormula> {
-        Mechanism::query_key_biases(self)
-    }
-
-    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
-        Mechanism::letters(self, max_length)
-    }
-
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        Mechanism::letters_at(self, placement)
-    }
-
-    fn has_engines(&self) -> bool {
-        Mechanism::has_engines(self)
-    }
-
-    fn sizes(&self) -> &'static [&'static str] {
-        M::sizes()
-    }
-
-    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
-        Mechanism::idle(self, placement, length)
-    }
-
-    fn without_effect(&self, option: &str, role: Role) -> Option<&'static str> {
-        Mechanism::without_effect(self, option, role)
+    fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let logits = self.logits(placement, key, device)?;
+        Some(if M::card().kind.has_module() { logits.named(M::card().variant) } else { logits })
     }
 
     fn options(&self) -> &dyn erased_serde::Serialize {
         self
+    }
+}
+
+/// Writes the methods of [`AnyMechanism`] that pass on those of [`Mechanism`], from one list.
+macro_rules! told {
+    (
+        of_options { $($(#[$doc:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)* }
+        of_type { $($(#[$doc_of_type:meta])* pub fn $name_of_type:ident() -> $result_of_type:ty;)* }
+    ) => {
+        trait Told: Any + Debug + Send + Sync {
+            $(fn $name(&self, $($argument: $type),*) -> $result;)*
+            $(fn $name_of_type(&self) -> $result_of_type;)*
+        }
+
+        impl<M: Mechanism> Told for M {
+            $(fn $name(&self, $($argument: $type),*) -> $result {
+                Mechanism::$name(self, $($argument),*)
+            })*
+            $(fn $name_of_type(&self) -> $result_of_type {
+                M::$name_of_type()
+            })*
+        }
+
+        impl AnyMechanism {
+            $($(#[$doc])* $visibility fn $name(&self, $($argument: $type),*) -> $result {
+                self.0.$name($($argument),*)
+            })*
+            $($(#[$doc_of_type])* pub fn $name_of_type(&self) -> $result_of_type {
+                self.0.$name_of_type()
+            })*
+        }
+    };
+}
+
+told! {
+    of_options {
+        /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, and that of a pattern
+        /// or what else is over logits begins with these and `@` if they are not dot-product attention's.
+        pub fn name() -> String;
+        /// What the mechanism does with its options, in one sentence.
+        pub fn description() -> &'static str;
+        /// The mechanisms whose logits this one uses.
+        pub fn members() -> Vec<&AnyMechanism>;
+        /// Whether the mechanism can attend to another sequence; a mixture can if all members can.
+        pub fn can_cross() -> bool;
+        /// Whether its heads can share keys and values, and have any width.
+        pub fn has_free_heads() -> bool;
+        /// As [`Mechanism::has_whole_scores`].
+        pub(crate) fn has_whole_scores() -> bool;
+        /// As [`Mechanism::positioning`].
+        pub(crate) fn positioning() -> Positioning;
+        /// Whether the shared projections of values and output have biases.
+        pub(crate) fn projections_have_biases() -> bool;
+        /// As [`Mechanism::formula`], without those of the members.
+        pub(crate) fn formula() -> Option<Formula<'_>>;
+        /// As [`Mechanism::parameters`].
+        pub(crate) fn parameters() -> Option<ParameterFormula>;
+        /// As [`Mechanism::shared_parameters`].
+        pub(crate) fn shared_parameters() -> ParameterFormula;
+        /// As [`Mechanism::query_key_biases`].
+        pub(crate) fn query_key_biases() -> Option<ParameterFormula>;
+        /// As [`Mechanism::letters`].
+        pub(crate) fn letters(max_length: usize) -> Vec<(&'static str, usize)>;
+        /// As [`Mechanism::letters_at`].
+        pub(crate) fn letters_at(placement: &Placement) -> Vec<(&'static str, usize)>;
+        /// Whether the reference engine and the fused engine can both compute it.
+        pub fn has_engines() -> bool;
+        /// As [`Mechanism::idle`].
+        pub fn idle(placement: &Placement, length: usize) -> Option<Idle>;
+        /// Why an option changes nothing in this role with the other options as they are.
+        pub fn without_effect(option: &str, role: Role) -> Option<&'static str>;
+    }
+    of_type {
+        /// What does not depend on options.
+        pub fn card() -> Card;
+        /// Whether it can attend to what comes after a query: without that it is for decoders only.
+        pub fn can_see_ahead() -> bool;
+        /// As [`Mechanism::sizes`].
+        pub fn sizes() -> &'static [&'static str];
     }
 }
 
@@ -212,11 +191,6 @@ impl AnyMechanism {
         self.0.family()
     }
 
-    /// What does not depend on options.
-    pub fn card(&self) -> Card {
-        self.0.card()
-    }
-
     /// The same with sizes that are visible in a picture of 32 positions.
     pub fn drawn(&self) -> Self {
         self.0.drawn()
@@ -236,59 +210,13 @@ impl AnyMechanism {
         self.0.resolved(max_length)
     }
 
-    /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, and that of a pattern
-    /// or what else is over logits begins with these and `@` if they are not dot-product attention's.
-    pub fn name(&self) -> String {
-        self.0.name()
-    }
-
-    /// What the mechanism does with its options, in one sentence.
-    pub fn description(&self) -> &'static str {
-        self.0.description()
-    }
-
-    /// The mechanisms whose logits this one uses.
-    pub fn members(&self) -> Vec<&Self> {
-        self.0.members()
-    }
-
     /// The same over other logits; `None` if the mechanism does not stand behind an `@`.
     pub fn over(&self, logits: Self) -> Option<Self> {
         self.0.over(logits)
     }
 
-    /// Whether the mechanism can attend to another sequence; a mixture can if all members can.
-    pub fn can_cross(&self) -> bool {
-        self.0.can_cross()
-    }
-
-    /// Whether it can attend to what comes after a query: without that it is for decoders only.
-    pub fn can_see_ahead(&self) -> bool {
-        self.0.can_see_ahead()
-    }
-
-    /// Whether its heads can share keys and values, and have any width.
-    pub fn has_free_heads(&self) -> bool {
-        self.0.has_free_heads()
-    }
-
-    /// As [`Mechanism::has_whole_scores`].
-    pub(crate) fn has_whole_scores(&self) -> bool {
-        self.0.has_whole_scores()
-    }
-
-    /// As [`Mechanism::positioning`].
-    pub(crate) fn positioning(&self) -> Positioning {
-        self.0.positioning()
-    }
-
-    /// Whether the shared projections of values and output have biases.
-    pub(crate) fn projections_have_biases(&self) -> bool {
-        self.0.projections_have_biases()
-    }
-
     pub(crate) fn validate_options(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.0.validate(placement)
+        self.0.validate_options(placement)
     }
 
     /// Initialises the mechanism.
@@ -297,17 +225,12 @@ impl AnyMechanism {
     /// If the configuration is not valid for the placement.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
         tracing::debug!(attention = %self.name(), %placement, "initialising");
-        self.0.attention(placement, key, device)
+        self.0.init(placement, key, device)
     }
 
     /// The logits alone, for mechanisms that have them.
     pub fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        self.0.logits(placement, key, device)
-    }
-
-    /// As [`Mechanism::formula`], without those of the members.
-    pub(crate) fn formula(&self) -> Option<Formula<'_>> {
-        self.0.formula()
+        self.0.init_logits(placement, key, device)
     }
 
     /// Whether it gives its formula, and all its members do.
@@ -315,54 +238,9 @@ impl AnyMechanism {
         self.formula().is_some() && self.members().into_iter().all(Self::has_formula)
     }
 
-    /// As [`Mechanism::parameters`].
-    pub(crate) fn parameters(&self) -> Option<ParameterFormula> {
-        self.0.parameters()
-    }
-
-    /// As [`Mechanism::shared_parameters`].
-    pub(crate) fn shared_parameters(&self) -> ParameterFormula {
-        self.0.shared_parameters()
-    }
-
-    /// As [`Mechanism::query_key_biases`].
-    pub(crate) fn query_key_biases(&self) -> Option<ParameterFormula> {
-        self.0.query_key_biases()
-    }
-
     /// Whether the projections of queries, keys, values and output have the biases that a placement asks for.
     pub fn has_biases_on_demand(&self) -> bool {
         self.query_key_biases().is_some()
-    }
-
-    /// As [`Mechanism::letters`].
-    pub(crate) fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
-        self.0.letters(max_length)
-    }
-
-    /// As [`Mechanism::letters_at`].
-    pub(crate) fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        self.0.letters_at(placement)
-    }
-
-    /// Whether the reference engine and the fused engine can both compute it.
-    pub fn has_engines(&self) -> bool {
-        self.0.has_engines()
-    }
-
-    /// As [`Mechanism::sizes`].
-    pub fn sizes(&self) -> &'static [&'static str] {
-        self.0.sizes()
-    }
-
-    /// As [`Mechanism::idle`].
-    pub fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
-        self.0.idle(placement, length)
-    }
-
-    /// Why an option changes nothing in this role with the other options as they are.
-    pub fn without_effect(&self, option: &str, role: Role) -> Option<&'static str> {
-        self.0.without_effect(option, role)
     }
 
     /// Writes the options: the table without `name`.

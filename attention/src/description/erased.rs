@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::fmt::{self, Debug};
-use std::sync::Arc;
 
 use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor};
 use burn::tensor::{Device, Tensor};
@@ -13,13 +12,10 @@ use crate::contract::init::Init;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Pairs, Positions, SinkCache};
-use crate::engine::blocked::Blocks;
-use crate::engine::fused::Part;
-use crate::engine::{LogitTerms, Normaliser, SoftSpan};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::engine::{LogitTerms, Normaliser};
 use crate::softmax_attention::SoftmaxAttention;
-use crate::softmax_attention::logits::{LogitFacts, Logits};
-use crate::softmax_attention::pattern::Pattern;
+use crate::softmax_attention::logits::{LogitFacts, Logits, LogitsRef};
 
 /// Writes [`Module`] for a type with a `variant`, which stands in the paths of its parameters, and an `inner` module.
 macro_rules! erased_module {
@@ -143,88 +139,61 @@ macro_rules! forward {
     };
 }
 
-/// Writes [`Logits`] behind a pointer from the list of its methods.
-macro_rules! erased_logits {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        trait ErasedLogits: ErasedModule {
-            fn boxed(&self) -> Box<dyn ErasedLogits>;
-            fn share_with(&mut self, earlier: &dyn Any);
-            fn normaliser(&self) -> Normaliser;
-            fn sink(&self) -> Option<Init>;
-            fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
-            $(fn $name(&self, $($argument: $type),*) -> $result;)*
-        }
-
-        impl<L: Logits> ErasedLogits for Slot<L> {
-            fn boxed(&self) -> Box<dyn ErasedLogits> {
-                Box::new(self.clone())
-            }
-
-            fn share_with(&mut self, earlier: &dyn Any) {
-                if let Some(earlier) = earlier.downcast_ref::<L>() {
-                    self.change(|logits| logits.sharing_with(earlier));
-                }
-            }
-
-            fn normaliser(&self) -> Normaliser {
-                self.get().normaliser()
-            }
-
-            fn sink(&self) -> Option<Init> {
-                self.get().sink()
-            }
-
-            fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
-                self.get().terms(query, keys, span, positions)
-            }
-
-            forward! { get: $($name($($argument: $type),*) -> $result;)* }
-        }
-
-        impl Logits for AnyLogits {
-            fn sharing_with(mut self, earlier: &Self) -> Self {
-                self.inner.share_with(earlier.inner.module());
-                self
-            }
-
-            fn normaliser(&self) -> Normaliser {
-                self.normaliser.unwrap_or_else(|| self.inner.normaliser())
-            }
-
-            fn sink(&self) -> Option<Init> {
-                self.sink.or_else(|| self.inner.sink())
-            }
-
-            fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
-                let terms = self.inner.terms(query, keys, span, positions);
-                match self.cap {
-                    Some(limit) => terms.capped(limit),
-                    None => terms,
-                }
-            }
-
-            forward! { erased: $($name($($argument: $type),*) -> $result;)* }
-        }
-    };
+trait ErasedLogits: ErasedModule {
+    fn boxed(&self) -> Box<dyn ErasedLogits>;
+    fn share_with(&mut self, earlier: &dyn Any);
+    fn logits(&self) -> LogitsRef<'_>;
 }
 
-erased_logits! {
-    facts() -> LogitFacts;
-    projections_have_biases() -> bool;
-    keys(memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>>;
-    key_width(d_head: usize) -> usize;
-    gate(query: &Tensor<3>) -> Option<Tensor<4>>;
-    visibility() -> Option<Visibility>;
-    takes_any_queries() -> bool;
-    spans(query: &Tensor<3>) -> Option<Tensor<3>>;
-    soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
-    reach() -> Option<usize>;
-    cache() -> Option<SinkCache>;
-    blocks(seen: &Visibility, span: Span, positions: &Positions, heads: usize, values: &Tensor<4>) -> Option<Vec<Blocks>>;
-    parts(seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
-    losses(query: &Tensor<3>) -> Losses;
-    pattern() -> Option<&dyn Pattern>;
-    multiplications(d_head: f64) -> f64;
+impl<L: Logits> ErasedLogits for Slot<L> {
+    fn boxed(&self) -> Box<dyn ErasedLogits> {
+        Box::new(self.clone())
+    }
+
+    fn share_with(&mut self, earlier: &dyn Any) {
+        if let Some(earlier) = earlier.downcast_ref::<L>() {
+            self.change(|logits| logits.sharing_with(earlier));
+        }
+    }
+
+    fn logits(&self) -> LogitsRef<'_> {
+        self.get()
+    }
+}
+
+impl Logits for AnyLogits {
+    fn facts(&self) -> LogitFacts {
+        self.inner.logits().facts()
+    }
+
+    fn inner(&self) -> Option<LogitsRef<'_>> {
+        Some(self.inner.logits())
+    }
+
+    fn normaliser(&self) -> Normaliser {
+        self.normaliser.unwrap_or_else(|| self.inner.logits().normaliser())
+    }
+
+    fn sink(&self) -> Option<Init> {
+        self.sink.or_else(|| self.inner.logits().sink())
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+        let terms = self.inner.logits().terms(query, keys, span, positions);
+        match self.cap {
+            Some(limit) => terms.capped(limit),
+            None => terms,
+        }
+    }
+
+    fn takes_any_queries(&self) -> bool {
+        self.inner.logits().takes_any_queries()
+    }
+
+    fn sharing_with(mut self, earlier: &Self) -> Self {
+        self.inner.share_with(earlier.inner.module());
+        self
+    }
 }
 
 impl AnyLogits {
@@ -249,10 +218,6 @@ impl AnyLogits {
     pub(crate) fn capped(mut self, limit: f32) -> Self {
         self.cap = Some(limit);
         self
-    }
-
-    fn erased(&self) -> &dyn ErasedLogits {
-        &*self.inner
     }
 }
 

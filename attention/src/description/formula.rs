@@ -50,11 +50,8 @@ impl fmt::Debug for Formula<'_> {
         let Self { logit, mapped, shows, weights, value, head, gate } = self;
         let given =
             [logit.is_some(), mapped.is_some(), shows.is_some(), weights.is_some(), value.is_some(), head.is_some(), gate.is_some()];
-        f.debug_list()
-            .entries(
-                ["logit", "mapped", "shows", "weights", "value", "head", "gate"].iter().zip(given).filter(|part| part.1).map(|part| part.0),
-            )
-            .finish()
+        let names = ["logit", "mapped", "shows", "weights", "value", "head", "gate"];
+        f.debug_list().entries(names.iter().zip(given).filter(|part| part.1).map(|part| part.0)).finish()
     }
 }
 

@@ -24,6 +24,14 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// Name in configurations, of lower-case letters, digits and `-`.
     const NAME: &'static str;
 
+    /// Whether its logits have projections `query` and `key` of the placement's widths and with the biases that it asks for. This is the default of
+    /// [`has_free_heads`](Self::has_free_heads), [`parameters`](Self::parameters) and [`query_key_biases`](Self::query_key_biases). Default: they do not.
+    const QUERY_KEY: bool = false;
+
+    /// The field of the logits that it is over, of what stands behind an `@`: the default of [`members`](Self::members) and [`over`](Self::over). Default: it has
+    /// none.
+    const OVER: Option<Over<Self>> = None;
+
     /// What does not depend on options.
     fn card() -> Card;
 
@@ -52,25 +60,31 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         self
     }
 
-    /// The name with these options. Default: [`NAME`](Self::NAME), behind the logits and `@` where it stands behind an `@` and is over other than the default
-    /// logits.
+    /// Which of its [names](Self::named) these options have, whatever it is over. Default: [`NAME`](Self::NAME).
+    fn own_name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    /// The name with these options. Default: [`own_name`](Self::own_name), behind the logits and `@` where it stands behind an `@` and is over other than the
+    /// default logits.
     fn name(&self) -> String {
         match self.members().first().map(|logits| logits.name()) {
             Some(logits) if Self::card().kind.is_over_logits() && logits != AnyMechanism::default().name() => {
-                format!("{logits}@{}", Self::NAME)
+                format!("{logits}@{}", self.own_name())
             }
-            _ => Self::NAME.to_owned(),
+            _ => self.own_name().to_owned(),
         }
     }
 
-    /// The mechanisms whose logits this one uses. What stands behind an `@` has one, what it is over. Default: none.
+    /// The mechanisms whose logits this one uses. What stands behind an `@` has one, what it is [`OVER`](Self::OVER). Default: none but
+    /// that.
     fn members(&self) -> Vec<&AnyMechanism> {
-        Vec::new()
+        Self::OVER.iter().map(|over| (over.logits)(self)).collect()
     }
 
-    /// The same over other logits, of what stands behind an `@`. Default: it does not.
-    fn over(self, _logits: AnyMechanism) -> Option<Self> {
-        None
+    /// The same over other logits, of what stands behind an `@`. Default: with these as what it is [`OVER`](Self::OVER), if it does.
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some((Self::OVER?.with)(self, logits))
     }
 
     /// The same with a number for every size that follows the maximal length of the model where the options give none, in its members too. It is initialised to the
@@ -82,9 +96,9 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         }
     }
 
-    /// Whether it attends to another sequence. Default: as on its card.
+    /// Whether it attends to another sequence. Default: as on its card, if all members do.
     fn can_cross(&self) -> bool {
-        Self::card().cross
+        Self::card().cross && self.members().into_iter().all(AnyMechanism::can_cross)
     }
 
     /// Whether it can attend to what comes after a query. Without that it is for decoders only. Default: it can.
@@ -95,10 +109,10 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// Whether it takes the widths of heads, and the number of heads of keys and values, from the placement's [`d_head`](Placement::d_head),
     /// [`query_width`](Placement::query_width) and [`key_width`](Placement::key_width). A mechanism that does not is refused where these sizes differ from the
     /// usual ones.
-    /// Default: if all members do, and there are some.
+    /// Default: if it has [`QUERY_KEY`](Self::QUERY_KEY), or if all members do and there are some.
     fn has_free_heads(&self) -> bool {
         let members = self.members();
-        !members.is_empty() && members.into_iter().all(AnyMechanism::has_free_heads)
+        Self::QUERY_KEY || !members.is_empty() && members.into_iter().all(AnyMechanism::has_free_heads)
     }
 
     /// Whether scores are known as they are, and not up to a number that all keys of a query share: a softmax does not see it, everything else that can be put
@@ -122,12 +136,26 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         None
     }
 
-    /// Checks the options for a place in a model. Default: all are possible.
+    /// Checks the options for a place in a model. Default: all are possible if [what it is over](Self::validate_inner) is.
     ///
     /// # Errors
     /// An impossible option, naming the remedy. After `Ok`, building does not fail.
-    fn validate(&self, _placement: &Placement) -> Result<(), ConfigError> {
-        Ok(())
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        self.validate_inner(placement)
+    }
+
+    /// Checks what stands before the `@`: whether it goes with a mechanism of this [kind](Card::kind), and whether it is valid itself.
+    ///
+    /// # Errors
+    /// Logits that it cannot be over, naming those that it can, or an impossible option of these.
+    fn validate_inner(&self, placement: &Placement) -> Result<(), ConfigError> {
+        match self.members().first() {
+            Some(logits) if Self::card().kind.is_over_logits() => {
+                logits.check_under(Self::NAME, Self::card().kind, placement)?;
+                logits.validate(placement)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The logits, of a mechanism that has them. Default: it has none.
@@ -152,9 +180,12 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     }
 
     /// How many parameters it has: of the logits alone, if it is a softmax over logits, otherwise of the whole attention. Default: those of what it is over, of
-    /// what stands behind an `@`; unknown for all others.
+    /// what stands behind an `@`; those of the projections, if it has [`QUERY_KEY`](Self::QUERY_KEY); unknown for all others.
     fn parameters(&self) -> Option<ParameterFormula> {
-        if Self::card().kind.is_over_logits() { self.members().first()?.parameters() } else { None }
+        match Self::card().kind.is_over_logits() {
+            true => self.members().first()?.parameters(),
+            false => Self::QUERY_KEY.then(ParameterFormula::query_key),
+        }
     }
 
     /// Those of its [`parameters`](Self::parameters) that all layers of a stack have in common
@@ -164,8 +195,12 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     }
 
     /// Parameters of the biases that [`Placement::qkv_bias`] gives the projections of queries and keys, of a mechanism that gives them; `None`: it does not, and is
-    /// refused where the placement asks for biases. Default: those of all members, if there are some and all of them give theirs.
+    /// refused where the placement asks for biases. Default: those of [`QUERY_KEY`](Self::QUERY_KEY), or of all members, if there are some and all of them give
+    /// theirs.
     fn query_key_biases(&self) -> Option<ParameterFormula> {
+        if Self::QUERY_KEY {
+            return Some(ParameterFormula::query_key_biases());
+        }
         let members = self.members();
         let (first, others) = members.split_first()?;
         others.iter().try_fold(first.query_key_biases()?, |sum, member| Some(sum.plus(member.query_key_biases()?)))
@@ -223,6 +258,15 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     }
 }
 
+/// The field of a configuration that holds the logits which the mechanism is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Over<C> {
+    /// The logits.
+    pub logits: fn(&C) -> &AnyMechanism,
+    /// The same configuration with other logits.
+    pub with: fn(C, AnyMechanism) -> C,
+}
+
 /// What a mechanism does not do on short sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
@@ -235,6 +279,9 @@ pub struct Idle {
 }
 
 /// What is true of a mechanism whatever its options are.
+///
+/// The usual values are the default: scores of keys of the own sequence, which can be kept from seeing the future, in quadratic time with keys and values
+/// remembered. A mechanism gives its `variant`, `description` and `source`, and what is unusual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Card {
     /// Name in the paths of parameters: `Softmax.logits.<variant>`. It stays, so that files of weights can be read.
@@ -258,6 +305,23 @@ pub struct Card {
     pub letters: &'static [(&'static str, &'static str)],
     /// What differs from the code that the paper's authors or others released, one sentence for each; empty if nothing is known to differ.
     pub differences: &'static [&'static str],
+}
+
+impl Default for Card {
+    fn default() -> Self {
+        Self {
+            variant: "",
+            description: "",
+            source: "",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[],
+        }
+    }
 }
 
 /// What scores know of where queries and keys stand.

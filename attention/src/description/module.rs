@@ -112,37 +112,23 @@ const SAME_TYPE: &str = "a parameter comes with its own rank";
 
 /// A [`ModuleVisitor`]. Parameters are `Param<Tensor<D>>`, `Param<Tensor<D, Int>>` and `Param<Tensor<D, Bool>>`.
 pub(super) trait ErasedVisitor {
-    fn float(&mut self, rank: usize, param: &dyn Any);
-    fn int(&mut self, rank: usize, param: &dyn Any);
-    fn bool(&mut self, rank: usize, param: &dyn Any);
+    fn param(&mut self, rank: usize, param: &dyn Any);
     fn flag(&mut self, flag: &Param<Flag>);
     fn enter(&mut self, name: &str, container: &str);
     fn exit(&mut self, name: &str, container: &str);
 }
 
 impl<V: ModuleVisitor> ErasedVisitor for V {
-    fn float(&mut self, rank: usize, param: &dyn Any) {
+    fn param(&mut self, rank: usize, param: &dyn Any) {
         macro_rules! visit {
             ($rank:literal) => {
-                self.visit_float(param.downcast_ref::<Param<Tensor<$rank>>>().expect(SAME_TYPE))
-            };
-        }
-        with_rank!(rank, visit);
-    }
-
-    fn int(&mut self, rank: usize, param: &dyn Any) {
-        macro_rules! visit {
-            ($rank:literal) => {
-                self.visit_int(param.downcast_ref::<Param<Tensor<$rank, Int>>>().expect(SAME_TYPE))
-            };
-        }
-        with_rank!(rank, visit);
-    }
-
-    fn bool(&mut self, rank: usize, param: &dyn Any) {
-        macro_rules! visit {
-            ($rank:literal) => {
-                self.visit_bool(param.downcast_ref::<Param<Tensor<$rank, Bool>>>().expect(SAME_TYPE))
+                if let Some(param) = param.downcast_ref::<Param<Tensor<$rank>>>() {
+                    self.visit_float(param)
+                } else if let Some(param) = param.downcast_ref::<Param<Tensor<$rank, Int>>>() {
+                    self.visit_int(param)
+                } else {
+                    self.visit_bool(param.downcast_ref::<Param<Tensor<$rank, Bool>>>().expect(SAME_TYPE))
+                }
             };
         }
         with_rank!(rank, visit);
@@ -165,15 +151,15 @@ struct ThroughVisitor<'a>(&'a mut dyn ErasedVisitor);
 
 impl ModuleVisitor for ThroughVisitor<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.0.float(D, param);
+        self.0.param(D, param);
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
-        self.0.int(D, param);
+        self.0.param(D, param);
     }
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
-        self.0.bool(D, param);
+        self.0.param(D, param);
     }
 
     fn visit_flag(&mut self, flag: &Param<Flag>) {
@@ -191,37 +177,23 @@ impl ModuleVisitor for ThroughVisitor<'_> {
 
 /// A [`ModuleMapper`]. Parameters are as those of an [`ErasedVisitor`].
 pub(super) trait ErasedMapper {
-    fn float(&mut self, rank: usize, param: Box<dyn Any>) -> Box<dyn Any>;
-    fn int(&mut self, rank: usize, param: Box<dyn Any>) -> Box<dyn Any>;
-    fn bool(&mut self, rank: usize, param: Box<dyn Any>) -> Box<dyn Any>;
+    fn param(&mut self, rank: usize, param: Box<dyn Any>) -> Box<dyn Any>;
     fn flag(&mut self, flag: Param<Flag>) -> Param<Flag>;
     fn enter(&mut self, name: &str, container: &str);
     fn exit(&mut self, name: &str, container: &str);
 }
 
 impl<M: ModuleMapper> ErasedMapper for M {
-    fn float(&mut self, rank: usize, param: Box<dyn Any>) -> Box<dyn Any> {
+    fn param(&mut self, rank: usize, param: Box<dyn Any>) -> Box<dyn Any> {
         macro_rules! map {
             ($rank:literal) => {
-                Box::new(self.map_float(*param.downcast::<Param<Tensor<$rank>>>().expect(SAME_TYPE)))
-            };
-        }
-        with_rank!(rank, map)
-    }
-
-    fn int(&mut self, rank: usize, param: Box<dyn Any>) -> Box<dyn Any> {
-        macro_rules! map {
-            ($rank:literal) => {
-                Box::new(self.map_int(*param.downcast::<Param<Tensor<$rank, Int>>>().expect(SAME_TYPE)))
-            };
-        }
-        with_rank!(rank, map)
-    }
-
-    fn bool(&mut self, rank: usize, param: Box<dyn Any>) -> Box<dyn Any> {
-        macro_rules! map {
-            ($rank:literal) => {
-                Box::new(self.map_bool(*param.downcast::<Param<Tensor<$rank, Bool>>>().expect(SAME_TYPE)))
+                if param.is::<Param<Tensor<$rank>>>() {
+                    Box::new(self.map_float(*param.downcast::<Param<Tensor<$rank>>>().expect(SAME_TYPE)))
+                } else if param.is::<Param<Tensor<$rank, Int>>>() {
+                    Box::new(self.map_int(*param.downcast::<Param<Tensor<$rank, Int>>>().expect(SAME_TYPE)))
+                } else {
+                    Box::new(self.map_bool(*param.downcast::<Param<Tensor<$rank, Bool>>>().expect(SAME_TYPE)))
+                }
             };
         }
         with_rank!(rank, map)
@@ -244,15 +216,15 @@ struct ThroughMapper<'a>(&'a mut dyn ErasedMapper);
 
 impl ModuleMapper for ThroughMapper<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        *self.0.float(D, Box::new(param)).downcast().expect(SAME_TYPE)
+        *self.0.param(D, Box::new(param)).downcast().expect(SAME_TYPE)
     }
 
     fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
-        *self.0.int(D, Box::new(param)).downcast().expect(SAME_TYPE)
+        *self.0.param(D, Box::new(param)).downcast().expect(SAME_TYPE)
     }
 
     fn map_bool<const D: usize>(&mut self, param: Param<Tensor<D, Bool>>) -> Param<Tensor<D, Bool>> {
-        *self.0.bool(D, Box::new(param)).downcast().expect(SAME_TYPE)
+        *self.0.param(D, Box::new(param)).downcast().expect(SAME_TYPE)
     }
 
     fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {

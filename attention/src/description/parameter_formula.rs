@@ -132,6 +132,11 @@ impl ParameterFormula {
         Self { trained: TermSum::default(), fixed: TermSum::of(terms) }
     }
 
+    /// Projections of queries and keys, without biases.
+    pub fn query_key() -> Self {
+        Self::trained(&[(1, "d q"), (1, "d g")])
+    }
+
     /// Those of biases of the projections of queries and keys.
     pub fn query_key_biases() -> Self {
         Self::trained(&[(1, "q"), (1, "g")])

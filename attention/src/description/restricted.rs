@@ -10,17 +10,14 @@ use burn::tensor::{DType, Device, Tensor};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
 use crate::contract::placement::Placement;
 use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Losses, Positions, SinkCache};
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
+use crate::contract::{Positions, SinkCache};
+use crate::description::{AnyLogits, AnyMechanism};
+use crate::engine::LogitTerms;
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
-use crate::engine::{LogitTerms, Normaliser, SoftSpan};
-use crate::softmax_attention::logits::{LogitFacts, Logits, shared_in_order};
+use crate::softmax_attention::logits::{LogitFacts, Logits, LogitsRef, shared_in_order};
 use crate::softmax_attention::pattern::{Grouping, Pattern};
 
 /// How a pattern is executed.
@@ -130,10 +127,6 @@ impl<L: Logits> Restricted<L> {
         Self { cache, ..self }
     }
 
-    fn inner(&self) -> &L {
-        &self.logits[0]
-    }
-
     /// Of the parts of the pattern, or of all of it.
     fn groupings(&self, asked: Asked) -> Vec<Grouping> {
         let Asked { seen, span, positions, heads } = asked;
@@ -169,74 +162,34 @@ impl Restricted {
     }
 }
 
-/// Checks what the mechanism called `attention` restricts.
-pub(crate) fn validate_logits(attention: &str, logits: &AnyMechanism, placement: &Placement) -> Result<(), ConfigError> {
-    if !logits.can_be_restricted() {
-        let able = AnyMechanism::families_that(AnyMechanism::can_be_restricted);
-        let remedy = format!(
-            "restrict an attention that has logits, a mixture of such, what changes or normalises these, or another pattern: {able}"
-        );
-        return Err(placement.check(attention).wrong("logits", logits.name(), remedy));
-    }
-    logits.validate(placement)
-}
-
 impl<L: Logits> Logits for Restricted<L> {
     fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, ..self.inner().facts() }
+        LogitFacts { cross_attention: false, ..self.logits[0].facts() }
     }
 
-    fn projections_have_biases(&self) -> bool {
-        self.inner().projections_have_biases()
-    }
-
-    fn normaliser(&self) -> Normaliser {
-        self.inner().normaliser()
-    }
-
-    fn sink(&self) -> Option<Init> {
-        self.inner().sink()
-    }
-
-    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
-        self.inner().keys(memory, positions)
-    }
-
-    fn key_width(&self, d_head: usize) -> usize {
-        self.inner().key_width(d_head)
+    fn inner(&self) -> Option<LogitsRef<'_>> {
+        Some(&self.logits[0])
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
-        self.inner().terms(query, keys, span, positions)
-    }
-
-    fn gate(&self, query: &Tensor<3>) -> Option<Tensor<4>> {
-        self.inner().gate(query)
+        self.logits[0].terms(query, keys, span, positions)
     }
 
     fn visibility(&self) -> Option<Visibility> {
         let shown = self.shown.clone();
-        Some(match self.inner().visibility() {
+        Some(match self.logits[0].visibility() {
             Some(inner) => shown.and(inner),
             None => shown,
         })
     }
 
-    fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>> {
-        self.inner().spans(query)
-    }
-
-    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan> {
-        self.inner().soft_span(query, span)
-    }
-
     fn reach(&self) -> Option<usize> {
-        [self.pattern.reach(), self.inner().reach()].into_iter().flatten().min()
+        [self.pattern.reach(), self.logits[0].reach()].into_iter().flatten().min()
     }
 
     fn cache(&self) -> Option<SinkCache> {
         // Other patterns are told positions in the sequence.
-        self.cache.filter(|_| self.inner().visibility().is_none())
+        self.cache.filter(|_| self.logits[0].visibility().is_none())
     }
 
     fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize, values: &Tensor<4>) -> Option<Vec<Blocks>> {
@@ -255,14 +208,6 @@ impl<L: Logits> Logits for Restricted<L> {
 
     fn pattern(&self) -> Option<&dyn Pattern> {
         Some(&*self.pattern)
-    }
-
-    fn multiplications(&self, d_head: f64) -> f64 {
-        self.inner().multiplications(d_head)
-    }
-
-    fn losses(&self, query: &Tensor<3>) -> Losses {
-        self.inner().losses(query)
     }
 
     fn sharing_with(self, earlier: &Self) -> Self {

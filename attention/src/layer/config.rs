@@ -4,6 +4,7 @@ use std::fmt;
 
 use burn::config::Config;
 use burn::tensor::Device;
+use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
@@ -31,15 +32,19 @@ use crate::description::AnyMechanism;
 /// assert!(AttentionConfig::new("linformer", 64, 4).with_causal(true).init(&device).is_err(), "it sees all of a sequence at once");
 /// # Ok::<(), ConfigError>(())
 /// ```
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct AttentionConfig {
     /// Which mechanism.
+    #[setters(skip)]
     pub mechanism: Choice,
     /// Width of the model, a multiple of the number of heads.
+    #[setters(skip)]
     pub d_model: usize,
     /// Number of heads.
+    #[setters(skip)]
     pub n_heads: usize,
     /// Whether no query sees what comes after it, whatever the mask (default: no).
     #[serde(default)]
@@ -55,18 +60,24 @@ pub struct AttentionConfig {
     pub max_length: usize,
     /// Index of the layer, from 0, for mechanisms that depend on it (default: 0).
     #[serde(default)]
+    #[setters(skip)]
     pub layer: usize,
     /// Number of layers (default: 1).
     #[serde(default = "one")]
+    #[setters(skip)]
     pub layers: usize,
-    /// Seed of initial weights and dropout (default: drawn from the device's generator, which [`Device::seed`] seeds).
+    /// Seed of initial weights and dropout: the same numbers on every backend (default: drawn from the device's generator, which [`Device::seed`] seeds).
     #[serde(default)]
+    #[setters(into)]
     pub seed: Option<u64>,
-    /// Number of heads of keys and values, a divisor of the number of heads (default: as many).
+    /// Number of heads of keys and values, a divisor of the number of heads, which share them in groups: 1 is multi-query attention, more are grouped-query
+    /// attention (default: as many).
     #[serde(default)]
+    #[setters(into)]
     pub n_kv_heads: Option<usize>,
-    /// Width of a head (default: `d_model / n_heads`).
+    /// Width of a head, so that `d_model` need not be a multiple of the number of heads (default: `d_model / n_heads`).
     #[serde(default)]
+    #[setters(into)]
     pub head_width: Option<usize>,
     /// Whether the projections of queries, keys and values have biases (default: no).
     #[serde(default)]
@@ -164,70 +175,9 @@ impl AttentionConfig {
         }
     }
 
-    /// Sets whether no query sees what comes after it.
-    pub fn with_causal(mut self, causal: bool) -> Self {
-        self.causal = causal;
-        self
-    }
-
-    /// Sets whether the layer attends to another sequence.
-    pub fn with_cross(mut self, cross: bool) -> Self {
-        self.cross = cross;
-        self
-    }
-
-    /// Sets the dropout probability of the attention weights.
-    pub fn with_dropout(mut self, dropout: f64) -> Self {
-        self.dropout = dropout;
-        self
-    }
-
-    /// Sets the length of the longest sequence.
-    pub fn with_max_length(mut self, max_length: usize) -> Self {
-        self.max_length = max_length;
-        self
-    }
-
     /// Sets which of how many layers it is. Layers of one seed have different weights.
     pub fn with_layer(mut self, layer: usize, layers: usize) -> Self {
         (self.layer, self.layers) = (layer, layers);
-        self
-    }
-
-    /// Sets the seed of initial weights and dropout: the same numbers on every backend.
-    pub fn with_seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
-    /// Sets the number of heads of keys and values, a divisor of the number of heads, which share them in groups: 1 is multi-query attention, more are
-    /// grouped-query attention.
-    pub fn with_n_kv_heads(mut self, heads: usize) -> Self {
-        self.n_kv_heads = Some(heads);
-        self
-    }
-
-    /// Sets the width of a head, so that `d_model` need not be a multiple of the number of heads.
-    pub fn with_head_width(mut self, width: usize) -> Self {
-        self.head_width = Some(width);
-        self
-    }
-
-    /// Sets whether the projections of queries, keys and values have biases.
-    pub fn with_qkv_bias(mut self, bias: bool) -> Self {
-        self.qkv_bias = bias;
-        self
-    }
-
-    /// Sets whether the output projection has a bias.
-    pub fn with_output_bias(mut self, bias: bool) -> Self {
-        self.output_bias = bias;
-        self
-    }
-
-    /// Sets how it is computed where there is a choice.
-    pub fn with_engine(mut self, engine: Engine) -> Self {
-        self.engine = engine;
         self
     }
 

@@ -29,16 +29,14 @@ use super::learned_relative::LearnedRelativeConfig;
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
 use crate::contract::placement::Placement;
-use crate::contract::visibility::{Span, Visibility};
+use crate::contract::visibility::Span;
 use crate::contract::{Losses, Positions};
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
 use crate::description::formula::{self, Formula, Query, distribution, softmax};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Idle, Kind, Mechanism};
+use crate::description::{AnyLogits, AnyMechanism, Card, Idle, Kind, Mechanism};
 use crate::engine::{LogitTerms, Ramp, SoftSpan, transposed};
 use crate::mechanisms::default_sizes::quarter;
-use crate::softmax_attention::logits::{LogitFacts, Logits, shared_in_order};
+use crate::softmax_attention::logits::{LogitFacts, Logits, LogitsRef, shared_in_order};
 
 /// Where a span comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,9 +187,6 @@ impl Mechanism for AdaptiveSpanConfig {
             description: "Lets each head learn how far back it looks: a learned, dynamic or fixed span over any logits.",
             source: "Sukhbaatar et al. 2019, section 2.2",
             kind: Kind::SoftSpan,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
             state: "2 (z + R) d",
             letters: &[
                 ("S", "longest distance that is seen"),
@@ -206,6 +201,7 @@ impl Mechanism for AdaptiveSpanConfig {
                 "At both ends of a ramp the slope is `1 / R`, as that of the released `clamp` is with PyTorch up to 2.13; from 2.14 on `clamp` passes no gradient there, and the released code trains differently.",
                 "The released code adds 1e-8 to the sum of the weights; here the same bound, 1e8, is put on the score of a key at the very end of a ramp.",
             ],
+            ..Card::default()
         }
     }
 
@@ -374,28 +370,12 @@ impl Logits for AdaptiveSpan {
         LogitFacts { cross_attention: false, auxiliary_losses: facts.auxiliary_losses || is_trained, ..facts }
     }
 
-    fn projections_have_biases(&self) -> bool {
-        self.logits[0].projections_have_biases()
-    }
-
-    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
-        self.logits[0].keys(memory, positions)
-    }
-
-    fn key_width(&self, d_head: usize) -> usize {
-        self.logits[0].key_width(d_head)
+    fn inner(&self) -> Option<LogitsRef<'_>> {
+        Some(&self.logits[0])
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         self.logits[0].terms(query, keys, span, positions)
-    }
-
-    fn gate(&self, query: &Tensor<3>) -> Option<Tensor<4>> {
-        self.logits[0].gate(query)
-    }
-
-    fn visibility(&self) -> Option<Visibility> {
-        self.logits[0].visibility()
     }
 
     fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>> {

@@ -24,10 +24,8 @@ use crate::contract::init;
 use crate::contract::placement::Placement;
 use crate::contract::visibility::Span;
 use crate::contract::{Positions, SinkCache};
-use crate::description::AnyLogits;
 use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism, Positioning};
+use crate::description::{AnyLogits, Card, Mechanism, Positioning};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
@@ -85,19 +83,14 @@ impl AlibiConfig {
 
 impl Mechanism for AlibiConfig {
     const NAME: &'static str = "alibi";
+    const QUERY_KEY: bool = true;
 
     fn card() -> Card {
         Card {
             variant: "Alibi",
             description: "Lowers the scores of dot-product attention in proportion to the distance (ALiBi).",
             source: "Press, Smith and Lewis 2022, section 3",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
-            differences: &[],
+            ..Card::default()
         }
     }
 
@@ -114,10 +107,6 @@ impl Mechanism for AlibiConfig {
             ));
         }
         slopes.iter().try_for_each(|&slope| check.non_negative("slopes", slope))
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
     }
 
     fn positioning(&self) -> Positioning {
@@ -140,14 +129,6 @@ impl Mechanism for AlibiConfig {
             let slope = self.slopes.as_ref().map_or(2f64.powf(-8.0 * share), |slopes| slopes[head]);
             dot(&q, &k) / (q.len() as f64).sqrt() - slope * query.distance(key) as f64
         }))
-    }
-
-    fn parameters(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g")]))
-    }
-
-    fn query_key_biases(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::query_key_biases())
     }
 }
 

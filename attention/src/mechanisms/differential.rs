@@ -21,17 +21,15 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
+use crate::contract::Pairs;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
 use crate::contract::placement::Placement;
 use crate::contract::probe::{Observation, Probe};
-use crate::contract::{Losses, Pairs, Positions, SinkCache};
-use crate::description::AnyMechanism;
 use crate::description::formula::{Formula, Query, dot, softmax};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, AnyLogits};
-use crate::description::{Card, Kind, Mechanism};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
+use crate::softmax_attention::logits::{Logits, LogitsRef};
 use crate::softmax_attention::{HeadCall, Heads, Latest, SoftmaxAttention, seen_pairs};
 
 /// What the norm adds to the mean square.
@@ -131,6 +129,7 @@ impl DifferentialConfig {
 
 impl Mechanism for DifferentialConfig {
     const NAME: &'static str = "differential";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -139,28 +138,13 @@ impl Mechanism for DifferentialConfig {
             source: "Ye et al. 2025, section 2.1",
             kind: Kind::Heads,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
             differences: &[
                 "The released code has one projection for the queries of both softmaxes and one for their keys, pairs of heads side by side; here each softmax has its own.",
                 "Where heads share keys, one of its files lets both softmaxes of a head read the same keys; here, as in its other files, each reads keys of its own.",
                 "It rotates queries and keys; here that is the business of the scores.",
             ],
+            ..Card::default()
         }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.logits.can_cross()
     }
 
     /// # Errors
@@ -170,7 +154,7 @@ impl Mechanism for DifferentialConfig {
         if let Some(lambda) = self.lambda_init.filter(|lambda| !(0.0..1.0).contains(lambda)) {
             return Err(check.wrong("lambda_init", lambda, "give a number of at least 0 and less than 1, or leave it out"));
         }
-        self.logits.check_softmax(Self::NAME, placement)?;
+        self.logits.check_under(Self::NAME, Kind::Heads, placement)?;
         if !self.logits.has_free_heads() {
             let able = AnyMechanism::families_that(|able| able.has_one_softmax() && able.has_free_heads());
             let remedy = format!("give an attention that has scores and heads of any width, which are halved: {able}");
@@ -247,18 +231,8 @@ impl Differential {
 }
 
 impl Heads for Differential {
-    fn head_facts(&self) -> LogitFacts {
-        self.first.facts().joined(self.second.facts())
-    }
-
-    fn head_biases(&self) -> bool {
-        self.first.projections_have_biases()
-    }
-
-    /// The keys of both softmaxes side by side.
-    fn head_keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
-        let (first, second) = (self.first.keys(memory.clone(), positions)?, self.second.keys(memory, positions)?);
-        Some(Tensor::cat(vec![first, second], 3))
+    fn scores(&self) -> Vec<LogitsRef<'_>> {
+        vec![&self.first, &self.second]
     }
 
     fn attend(&self, call: HeadCall, probe: &mut Probe) -> Tensor<4> {
@@ -283,20 +257,6 @@ impl Heads for Differential {
             Some(norm) => norm.forward(head) * (1.0 - self.lambda_init),
             None => head,
         }
-    }
-
-    fn head_reach(&self) -> Option<usize> {
-        self.first.reach().zip(self.second.reach()).map(|(first, second)| first.max(second))
-    }
-
-    fn head_cache(&self) -> Option<SinkCache> {
-        self.first.cache()
-    }
-
-    fn head_losses(&self, query: &Tensor<3>) -> Losses {
-        let mut losses = self.first.losses(query);
-        losses.extend(self.second.losses(query));
-        losses
     }
 
     fn head_multiplications(&self, pairs: &Pairs) -> f64 {

@@ -19,10 +19,9 @@ use crate::contract::error::ConfigError;
 use crate::contract::init;
 use crate::contract::placement::{Placement, Role};
 use crate::contract::visibility::Span;
-use crate::description::AnyLogits;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism, Positioning};
+use crate::description::{AnyLogits, Card, Mechanism, Positioning};
 use crate::engine::LogitTerms;
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear_at;
@@ -84,19 +83,15 @@ impl DotProductConfig {
 
 impl Mechanism for DotProductConfig {
     const NAME: &'static str = "dot-product";
+    const QUERY_KEY: bool = true;
 
     fn card() -> Card {
         Card {
             variant: "DotProduct",
             description: "Compares every query with every key by a scaled scalar product.",
             source: "Vaswani et al. 2017, section 3.2.1",
-            kind: Kind::Scores,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
-            differences: &[],
+            ..Card::default()
         }
     }
 
@@ -112,10 +107,6 @@ impl Mechanism for DotProductConfig {
 
     fn projections_have_biases(&self) -> bool {
         self.bias
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
     }
 
     fn positioning(&self) -> Positioning {
@@ -137,7 +128,7 @@ impl Mechanism for DotProductConfig {
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        let weights = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]).plus(self.qk_norm.parameters());
+        let weights = ParameterFormula::query_key().plus(self.qk_norm.parameters());
         Some(if self.bias { weights.plus(ParameterFormula::query_key_biases()) } else { weights })
     }
 

@@ -20,10 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::Placement;
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::engine::Normaliser;
 
 /// The name of entmax with `alpha` 2.
@@ -58,6 +55,7 @@ impl EntmaxConfig {
 
 impl Mechanism for EntmaxConfig {
     const NAME: &'static str = "entmax";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -66,14 +64,11 @@ impl Mechanism for EntmaxConfig {
             source: "Peters, Niculae and Martins 2019, section 3; Martins and Astudillo 2016, section 2",
             kind: Kind::Normaliser,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
             differences: &[
                 "The power `1 / (alpha - 1)` is a whole number; the released code takes any alpha, and can train one for each head.",
                 "The released code sorts scores or halves an interval; thresholds are found by Newton's method here.",
             ],
+            ..Card::default()
         }
     }
 
@@ -90,24 +85,8 @@ impl Mechanism for EntmaxConfig {
         }
     }
 
-    fn name(&self) -> String {
-        let own = if self.power() == Some(1) { SPARSEMAX } else { Self::NAME };
-        match self.logits.name() {
-            logits if logits == AnyMechanism::default().name() => own.to_owned(),
-            logits => format!("{logits}@{own}"),
-        }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.logits.can_cross()
+    fn own_name(&self) -> &'static str {
+        if self.power() == Some(1) { SPARSEMAX } else { Self::NAME }
     }
 
     /// # Errors
@@ -117,7 +96,7 @@ impl Mechanism for EntmaxConfig {
             let remedy = "give 2, 1.5, or 1 + 1 / p for a whole number p up to 8; 1 is a softmax, the mechanism without entmax";
             return Err(placement.check(Self::NAME).wrong("alpha", self.alpha, remedy));
         }
-        self.logits.validate_normalised(Self::NAME, placement)
+        self.validate_inner(placement)
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

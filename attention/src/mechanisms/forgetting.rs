@@ -27,10 +27,9 @@ use crate::contract::error::ConfigError;
 use crate::contract::init;
 use crate::contract::placement::{Placement, Role};
 use crate::contract::visibility::{Span, Visibility};
-use crate::description::AnyLogits;
 use crate::description::formula::{self, Formula, Query, dot};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::{repeat_heads, split_heads};
 use crate::engine::linear::{linear, linear_at};
 use crate::engine::{LogitTerms, transposed};
@@ -113,23 +112,20 @@ impl ForgettingConfig {
 
 impl Mechanism for ForgettingConfig {
     const NAME: &'static str = "forgetting";
+    const QUERY_KEY: bool = true;
 
     fn card() -> Card {
         Card {
             variant: "Forgetting",
             description: "Lowers scores by learned forget gates between key and query (FoX).",
             source: "Lin et al. 2025, section 3",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
             state: "2 n d + n H",
-            letters: &[],
             differences: &[
                 "The released code refuses heads that share keys; here they share keys and have gates of their own.",
                 "Norms of queries and keys, shifts of keys and values, and the normalised and gated output of the Pro block are no part of it; `output-gate` has the gate.",
                 "Adaptive computation pruning is not in it.",
             ],
+            ..Card::default()
         }
     }
 
@@ -151,10 +147,6 @@ impl Mechanism for ForgettingConfig {
             )),
             _ => Ok(()),
         }
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
@@ -192,12 +184,8 @@ impl Mechanism for ForgettingConfig {
         ]
     }
 
-    fn query_key_biases(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::query_key_biases())
-    }
-
     fn parameters(&self) -> Option<ParameterFormula> {
-        let projections = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]);
+        let projections = ParameterFormula::query_key();
         Some(match self.gate {
             ForgetGate::Full => projections.plus(ParameterFormula::trained(&[(1, "d H"), (1, "H")])),
             ForgetGate::BiasOnly => projections.plus(ParameterFormula::trained(&[(1, "H")])),

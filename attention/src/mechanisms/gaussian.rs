@@ -35,10 +35,8 @@ use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, AnyLogits};
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, AnyLogits, Card, Formula, Mechanism};
 use crate::engine::dropout::dropout;
 use crate::engine::fused::Part;
 use crate::engine::heads::{merge_heads, split_heads};
@@ -182,13 +180,9 @@ impl Mechanism for GaussianConfig {
             variant: "Gaussian",
             description: "Weighs keys by a fixed Gaussian of their distance, whatever the content.",
             source: "You, Sun and Iyyer 2020",
-            kind: Kind::Scores,
             cross: true,
-            causal: true,
-            time: "n^2 d",
             state: "n d",
-            letters: &[],
-            differences: &[],
+            ..Card::default()
         }
     }
 
@@ -258,20 +252,10 @@ fn spread(list: &[f64], placement: &Placement) -> Option<Vec<f64>> {
     }
 }
 
-/// One attention of this kind: which values, and who sees them.
-struct Call {
-    values: Tensor<4>,
-    queries: usize,
-    visibility: Visibility,
-    positions: Positions,
-    random: Option<RandomKey>,
-    engine: Engine,
-}
-
 impl Gaussian {
-    fn attend(&self, call: Call, probe: &mut Probe) -> AttentionOutput {
-        let Call { values, queries, visibility, positions, random, engine } = call;
-        let span = Span { query_start: positions.start, queries, key_start: 0, keys: values.dims()[2] };
+    fn attend(&self, input: AttentionInput, values: Tensor<4>, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, random, engine, .. } = input;
+        let span = Span { query_start: positions.start, queries: query.dims()[1], key_start: 0, keys: values.dims()[2] };
         let program = AttentionProgram {
             weighting: Weighting::Gaussian(Arc::new(self.kernel.gaussians(self.heads, span, &positions))),
             mask: None,
@@ -375,11 +359,10 @@ impl Attention for Gaussian {
     }
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, memory, visibility, positions, random, engine } = input;
-        let visibility = visibility.within(&self.limit);
-        let queries = query.dims()[1];
-        let values = split_heads(linear(memory.unwrap_or(query), &self.value), self.heads);
-        self.attend(Call { values, queries, visibility, positions, random, engine }, probe)
+        let input = AttentionInput { visibility: input.visibility.within(&self.limit), ..input };
+        let memory = input.memory.as_ref().unwrap_or(&input.query).clone();
+        let values = split_heads(linear(memory, &self.value), self.heads);
+        self.attend(input, values, probe)
     }
 
     fn state(&self, start: &DecodingStart) -> KeyValueState {
@@ -390,12 +373,11 @@ impl Attention for Gaussian {
     }
 
     fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, visibility, positions, random, engine, .. } = state.advance(query);
-        let queries = query.dims()[1];
+        let input = state.advance(query);
         if !state.is_fixed() {
-            state.push(None, split_heads(linear(query, &self.value), self.heads));
+            state.push(None, split_heads(linear(input.query.clone(), &self.value), self.heads));
         }
-        self.attend(Call { values: state.values(), queries, visibility, positions, random, engine }, probe)
+        self.attend(input, state.values(), probe)
     }
 
     fn select(&self, state: &mut KeyValueState, rows: &[usize]) {

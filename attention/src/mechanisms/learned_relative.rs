@@ -10,21 +10,20 @@
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use super::relative::distances;
+use super::relative::by_distance;
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
 use crate::contract::placement::Placement;
 use crate::contract::visibility::{Span, Visibility};
-use crate::description::AnyLogits;
 use crate::description::formula::{Formula, Query, dot};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
@@ -79,22 +78,20 @@ impl LearnedRelativeConfig {
 
 impl Mechanism for LearnedRelativeConfig {
     const NAME: &'static str = "learned-relative";
+    const QUERY_KEY: bool = true;
 
     fn card() -> Card {
         Card {
             variant: "LearnedRelative",
             description: "Adds a trained vector for each distance to the key, the base model of adaptive spans.",
             source: "Sukhbaatar et al. 2019, section 2.1",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
             state: "2 (S + 1) d",
             letters: &[("S", "longest distance that is seen")],
             differences: &[
                 "Each layer has a table of its own, unless `shared_table` gives all layers the same.",
                 "The query's own position is seen, as everywhere else; in the released code it attends to itself through the residual connection alone (option `own_position` of `adaptive-span` chooses).",
             ],
+            ..Card::default()
         }
     }
 
@@ -106,10 +103,6 @@ impl Mechanism for LearnedRelativeConfig {
     /// If the greatest distance is 0.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         placement.check(Self::NAME).at_least_one_if_given("max_distance", self.max_distance)
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
@@ -139,10 +132,6 @@ impl Mechanism for LearnedRelativeConfig {
         if self.shared_table { ParameterFormula::trained(&[(1, "D S"), (1, "D")]) } else { ParameterFormula::none() }
     }
 
-    fn query_key_biases(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::query_key_biases())
-    }
-
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
         vec![("S", self.max_distance.unwrap_or(max_length))]
     }
@@ -162,11 +151,8 @@ impl Logits for LearnedRelative {
         let d_head = keys.dims()[3];
         let queries = split_heads(linear_at(query, &self.query, positions) * (d_head as f64).powf(-0.5), self.heads);
         // What is farther away than the table reaches is hidden; it takes part with the last row.
-        let rows: Vec<i32> =
-            distances(span).into_iter().map(|distance| distance.unsigned_abs().min(self.max_distance as u64) as i32).collect();
-        let columns = rows.len();
-        let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [columns]), &queries.device());
-        let by_distance = self.distances.val().select(0, rows);
+        let row = |distance: i64| distance.unsigned_abs().min(self.max_distance as u64) as i32;
+        let by_distance = by_distance(&self.distances, span, row);
         let relative = Content { queries: queries.clone(), keys: by_distance.unsqueeze_dims(&[0, 1]) };
         LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) }
     }

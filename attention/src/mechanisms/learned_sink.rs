@@ -20,11 +20,8 @@ use serde::{Deserialize, Serialize};
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
 use crate::contract::placement::Placement;
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 
 /// Configuration of a softmax with a learned sink.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -47,6 +44,7 @@ impl Default for LearnedSinkConfig {
 
 impl Mechanism for LearnedSinkConfig {
     const NAME: &'static str = "learned-sink";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -55,31 +53,15 @@ impl Mechanism for LearnedSinkConfig {
             source: "OpenAI 2025, gpt-oss model card, section 2",
             kind: Kind::Normaliser,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
-            differences: &[],
+            ..Card::default()
         }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.logits.can_cross()
     }
 
     /// # Errors
     /// If the standard deviation is negative or not finite, or what is normalised has no scores of its own or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         placement.check(Self::NAME).non_negative("init_std", self.init_std)?;
-        self.logits.validate_normalised(Self::NAME, placement)
+        self.validate_inner(placement)
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

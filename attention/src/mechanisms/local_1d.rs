@@ -17,11 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::Placement;
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
-use crate::description::restricted::{Execution, Restricted, validate_logits};
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::restricted::{Execution, Restricted};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::near_square_root;
 use crate::softmax_attention::pattern::Pattern;
 
@@ -71,6 +68,7 @@ impl LocalOneDConfig {
 
 impl Mechanism for LocalOneDConfig {
     const NAME: &'static str = "local-1d";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -78,8 +76,6 @@ impl Mechanism for LocalOneDConfig {
             description: "Restricts queries to their block and the positions before it, over any logits.",
             source: "Parmar et al. 2018, section 3.3",
             kind: Kind::Pattern,
-            cross: false,
-            causal: true,
             time: "n (l_q + l_m) d",
             state: "2 (l_q + l_m) d",
             letters: &[
@@ -89,19 +85,12 @@ impl Mechanism for LocalOneDConfig {
             differences: &[
                 "The authors' masked form always has `l_m = l_q`, and takes a sequence of less than two blocks as one, which is the same set then.",
             ],
+            ..Card::default()
         }
     }
 
     fn drawn(self) -> Self {
         Self { query_block: Some(8), ..self }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
     }
 
     fn resolved(self, max_length: usize) -> Self {
@@ -114,7 +103,7 @@ impl Mechanism for LocalOneDConfig {
     /// If a block is empty, or what is restricted has no logits or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         placement.check(Self::NAME).at_least_one_if_given("query_block", self.query_block)?;
-        validate_logits(Self::NAME, &self.logits, placement)
+        self.validate_inner(placement)
     }
 
     fn sizes() -> &'static [&'static str] {

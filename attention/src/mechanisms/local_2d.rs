@@ -21,11 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::Placement;
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
-use crate::description::restricted::{Execution, Restricted, validate_logits};
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::restricted::{Execution, Restricted};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::softmax_attention::pattern::Pattern;
 
 /// Configuration of local attention in two dimensions.
@@ -185,6 +182,7 @@ impl LocalTwoDConfig {
 
 impl Mechanism for LocalTwoDConfig {
     const NAME: &'static str = "local-2d";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -192,8 +190,6 @@ impl Mechanism for LocalTwoDConfig {
             description: "Restricts queries to blocks of rows and columns of an image, over any logits.",
             source: "Parmar et al. 2018, section 3.3",
             kind: Kind::Pattern,
-            cross: false,
-            causal: true,
             time: "n (h_q + h_m) (w_q + 2 w_m) d",
             state: "2 (h_m X + h_q (w_q + w_m)) d",
             letters: &[
@@ -204,19 +200,12 @@ impl Mechanism for LocalTwoDConfig {
                 ("X", "elements in a row of the image, option `width`, by default 96 or near the square root of `L`"),
             ],
             differences: &["The authors' code finds padding by elements that are all zero; here the sequence ends where it ends."],
+            ..Card::default()
         }
     }
 
     fn drawn(self) -> Self {
         Self { width: Some(8), query_block: Some([2, 4]), memory: Some([1, 2]), ..self }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
     }
 
     fn resolved(self, max_length: usize) -> Self {
@@ -237,7 +226,7 @@ impl Mechanism for LocalTwoDConfig {
             let remedy = format!("give a multiple of the {columns} columns of a block, or other blocks");
             return Err(check.wrong("width", width, remedy));
         }
-        validate_logits(Self::NAME, &self.logits, placement)
+        self.validate_inner(placement)
     }
 
     fn sizes() -> &'static [&'static str] {

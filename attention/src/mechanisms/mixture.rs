@@ -21,11 +21,9 @@ use crate::contract::init::Init;
 use crate::contract::placement::Placement;
 use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Losses, Positions};
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
 use crate::description::formula::{self, Formula};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::engine::LogitTerms;
 use crate::softmax_attention::logits::{LogitFacts, Logits, shared_in_order};
 
@@ -105,13 +103,10 @@ impl Mechanism for MixtureConfig {
             source: "Tay et al. 2021, section 3.3",
             kind: Kind::Mixture,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
             differences: &[
                 "The released code has a plain sum (`random_plus`, `dense_plus`; `weights = \"sum\"`) and, for two members, one scalar for each layer (`random_plus_alpha`, `dense_plus_alpha`; `weights = \"sigmoid\"`); the default is the paper's softmax.",
             ],
+            ..Card::default()
         }
     }
 
@@ -138,10 +133,6 @@ impl Mechanism for MixtureConfig {
 
     fn joining(members: &[AnyMechanism]) -> Option<Self> {
         Some(Self { members: members.to_vec(), ..Self::default() })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.members.iter().all(AnyMechanism::can_cross)
     }
 
     /// # Errors

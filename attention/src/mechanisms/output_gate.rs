@@ -11,8 +11,6 @@
 //!
 #![doc = include_str!("../../pictures/output-gate.svg")]
 
-use std::sync::Arc;
-
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
@@ -21,23 +19,18 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
+use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
 use crate::contract::placement::Placement;
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Losses, Positions, SinkCache};
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
+use crate::contract::visibility::Span;
 use crate::description::formula::{self, Formula};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
-use crate::engine::blocked::Blocks;
-use crate::engine::fused::Part;
+use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
+use crate::engine::LogitTerms;
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
-use crate::engine::{LogitTerms, Normaliser, SoftSpan};
-use crate::softmax_attention::logits::{LogitFacts, Logits, shared_in_order};
-use crate::softmax_attention::pattern::Pattern;
+use crate::softmax_attention::logits::{LogitFacts, Logits, LogitsRef, shared_in_order};
 
 /// What has a gate of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +95,7 @@ impl OutputGateConfig {
 
 impl Mechanism for OutputGateConfig {
     const NAME: &'static str = "output-gate";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -110,27 +104,12 @@ impl Mechanism for OutputGateConfig {
             source: "Qiu et al. 2025",
             kind: Kind::Gate,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
             differences: &[
                 "The released code makes queries and gates by one projection; here gates have their own, `output_gate`.",
                 "Activations other than the sigmoid, gates that are added, and the other positions that the paper compares are not in it.",
             ],
+            ..Card::default()
         }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.logits.can_cross()
     }
 
     /// # Errors
@@ -139,7 +118,7 @@ impl Mechanism for OutputGateConfig {
         if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
             return Err(placement.check(Self::NAME).wrong("bias", bias, "give a finite number, or leave it out"));
         }
-        self.logits.validate_gated(Self::NAME, placement)
+        self.validate_inner(placement)
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
@@ -178,88 +157,26 @@ impl Mechanism for OutputGateConfig {
     }
 }
 
-impl OutputGate {
-    fn inner(&self) -> &AnyLogits {
-        &self.logits[0]
-    }
-}
-
 impl Logits for OutputGate {
     fn facts(&self) -> LogitFacts {
-        self.inner().facts()
+        self.logits[0].facts()
     }
 
-    fn projections_have_biases(&self) -> bool {
-        self.inner().projections_have_biases()
-    }
-
-    fn normaliser(&self) -> Normaliser {
-        self.inner().normaliser()
-    }
-
-    fn sink(&self) -> Option<Init> {
-        self.inner().sink()
-    }
-
-    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
-        self.inner().keys(memory, positions)
-    }
-
-    fn key_width(&self, d_head: usize) -> usize {
-        self.inner().key_width(d_head)
+    fn inner(&self) -> Option<LogitsRef<'_>> {
+        Some(&self.logits[0])
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
-        self.inner().terms(query, keys, span, positions)
+        self.logits[0].terms(query, keys, span, positions)
     }
 
     /// A gate over a gate is the product of both.
     fn gate(&self, query: &Tensor<3>) -> Option<Tensor<4>> {
         let own = split_heads(sigmoid(linear(query.clone(), &self.output_gate)), self.heads);
-        Some(match self.inner().gate(query) {
+        Some(match self.logits[0].gate(query) {
             Some(inner) => inner * own,
             None => own,
         })
-    }
-
-    fn visibility(&self) -> Option<Visibility> {
-        self.inner().visibility()
-    }
-
-    fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>> {
-        self.inner().spans(query)
-    }
-
-    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan> {
-        self.inner().soft_span(query, span)
-    }
-
-    fn reach(&self) -> Option<usize> {
-        self.inner().reach()
-    }
-
-    fn cache(&self) -> Option<SinkCache> {
-        self.inner().cache()
-    }
-
-    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize, values: &Tensor<4>) -> Option<Vec<Blocks>> {
-        self.inner().blocks(seen, span, positions, heads, values)
-    }
-
-    fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>> {
-        self.inner().parts(seen, span, positions, heads)
-    }
-
-    fn pattern(&self) -> Option<&dyn Pattern> {
-        self.inner().pattern()
-    }
-
-    fn multiplications(&self, d_head: f64) -> f64 {
-        self.inner().multiplications(d_head)
-    }
-
-    fn losses(&self, query: &Tensor<3>) -> Losses {
-        self.inner().losses(query)
     }
 
     fn sharing_with(self, earlier: &Self) -> Self {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
@@ -25,10 +25,9 @@ use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
 use crate::contract::placement::Placement;
 use crate::contract::visibility::{Span, Visibility};
-use crate::description::AnyLogits;
 use crate::description::formula::{Formula, Query, dot};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::{linear, linear_at};
 use crate::engine::{Content, LogitTerms, reference};
@@ -107,18 +106,13 @@ impl Mechanism for RelativeConfig {
             variant: "Relative",
             description: "Scores content and distance, the distance as a sinusoid, with memory of any length (Transformer-XL).",
             source: "Dai et al. 2019, section 3.3",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
             differences: &[
                 "`u` and `v` belong to one layer, as with `untie_r` there; `shared_biases` gives all layers the same.",
                 "The table of sinusoids is not dropped out.",
                 "Keys beyond the causal ones are scored correctly rather than left to the mask.",
                 "`same_length` counts keys.",
             ],
+            ..Card::default()
         }
     }
 
@@ -207,6 +201,15 @@ impl Sinusoids {
 pub(super) fn distances(span: Span) -> Vec<i64> {
     let farthest = (span.query_start + span.queries) as i64 - 1 - span.key_start as i64;
     (0..(span.queries + span.keys) as i64 - 1).map(|column| farthest - column).collect()
+}
+
+/// The rows of a table that belong to the distances of a span, in their order, `[Q + K - 1, R]` from `[rows, R]`.
+pub(super) fn by_distance(table: &Param<Tensor<2>>, span: Span, row: impl Fn(i64) -> i32) -> Tensor<2> {
+    let table = table.val();
+    let rows: Vec<i32> = distances(span).into_iter().map(row).collect();
+    let columns = rows.len();
+    let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [columns]), &table.device());
+    table.select(0, rows)
 }
 
 impl Logits for Relative {

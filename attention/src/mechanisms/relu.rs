@@ -19,10 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::Placement;
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::engine::Normaliser;
 
 /// The name of the square.
@@ -59,6 +56,7 @@ impl ReluConfig {
 
 impl Mechanism for ReluConfig {
     const NAME: &'static str = "relu";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -67,13 +65,10 @@ impl Mechanism for ReluConfig {
             source: "Wortsman, Lee, Gilmer and Kornblith 2023, section 3; Hua, Dai, Liu and Le 2022",
             kind: Kind::Normaliser,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
             differences: &[
                 "Hua et al. 2022 divide scores by the length before they square them, where weights are divided by it here, and use them in a gated layer of one head.",
             ],
+            ..Card::default()
         }
     }
 
@@ -89,24 +84,8 @@ impl Mechanism for ReluConfig {
         }
     }
 
-    fn name(&self) -> String {
-        let own = if self.power == 2 { SQUARED } else { Self::NAME };
-        match self.logits.name() {
-            logits if logits == AnyMechanism::default().name() => own.to_owned(),
-            logits => format!("{logits}@{own}"),
-        }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.logits.can_cross()
+    fn own_name(&self) -> &'static str {
+        if self.power == 2 { SQUARED } else { Self::NAME }
     }
 
     fn resolved(self, max_length: usize) -> Self {
@@ -121,7 +100,7 @@ impl Mechanism for ReluConfig {
             return Err(check.wrong("power", self.power, "give a number from 1 to 8"));
         }
         check.at_least_one_if_given("length", self.length)?;
-        self.logits.validate_normalised(Self::NAME, placement)
+        self.validate_inner(placement)
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

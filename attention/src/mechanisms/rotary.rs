@@ -34,10 +34,8 @@ use crate::contract::init;
 use crate::contract::placement::{Placement, Role};
 use crate::contract::visibility::Span;
 use crate::contract::{Positions, SinkCache};
-use crate::description::AnyLogits;
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism, Positioning};
+use crate::description::{AnyLogits, Card, Formula, Mechanism, Positioning};
 use crate::engine::LogitTerms;
 use crate::engine::heads::{repeat_heads, split_heads};
 use crate::engine::linear::linear_at;
@@ -165,23 +163,19 @@ impl RotaryConfig {
 
 impl Mechanism for RotaryConfig {
     const NAME: &'static str = "rotary";
+    const QUERY_KEY: bool = true;
 
     fn card() -> Card {
         Card {
             variant: "Rotary",
             description: "Turns queries and keys by angles that grow with their positions, so that scores know distances (RoPE).",
             source: "Su et al. 2021, section 3.2",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
             differences: &[
                 "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is that of files of Hugging Face.",
                 "With `dynamic` scaling decoding turns remembered keys again for the length so far; transformers leaves them as they were. Beyond the original length a whole call differs from its steps, since its length is that of the last one.",
                 "The ramp of YaRN is linear in the index of a pair, as in the released code, and not in the number of its turns, as in the paper.",
             ],
+            ..Card::default()
         }
     }
 
@@ -216,10 +210,6 @@ impl Mechanism for RotaryConfig {
         self.qk_norm.without_effect(option)
     }
 
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
     fn positioning(&self) -> Positioning {
         if self.scaling.is_dynamic() { Positioning::Length } else { Positioning::Movable }
     }
@@ -232,12 +222,8 @@ impl Mechanism for RotaryConfig {
         Some(formula::of(self))
     }
 
-    fn query_key_biases(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::query_key_biases())
-    }
-
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g")]).plus(self.qk_norm.parameters()))
+        Some(ParameterFormula::query_key().plus(self.qk_norm.parameters()))
     }
 }
 

@@ -24,10 +24,9 @@ use crate::contract::Positions;
 use crate::contract::init;
 use crate::contract::placement::Placement;
 use crate::contract::visibility::Span;
-use crate::description::AnyLogits;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism, Positioning};
+use crate::description::{AnyLogits, Card, Mechanism, Positioning};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
 use crate::engine::row_norm::{self, RowNorm};
@@ -90,13 +89,8 @@ impl Mechanism for SharedQkConfig {
             variant: "SharedQk",
             description: "Compares each query with the directions of all others, by one projection of queries and keys (Reformer).",
             source: "Kitaev, Kaiser and Levskaya 2020, section 2",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
             differences: &["Two of three public implementations do not divide by `sqrt(D)` (`scale = \"code\"`)."],
+            ..Card::default()
         }
     }
 

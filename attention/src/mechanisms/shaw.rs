@@ -13,20 +13,19 @@
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use super::relative::distances;
+use super::relative::by_distance;
 use crate::contract::Positions;
 use crate::contract::init::{self, Init};
 use crate::contract::placement::Placement;
 use crate::contract::visibility::Span;
-use crate::description::AnyLogits;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
@@ -90,13 +89,9 @@ impl Mechanism for ShawConfig {
             variant: "Shaw",
             description: "Adds a trained vector for each distance, up to a greatest one, to the key.",
             source: "Shaw, Uszkoreit and Vaswani 2018, section 3.2",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
             letters: &[("p", "greatest distance with a vector of its own, option `max_relative_position`")],
             differences: &["Values have no vectors of distances, since their sum needs the weights of all pairs."],
+            ..Card::default()
         }
     }
 
@@ -148,10 +143,8 @@ impl Logits for Shaw {
         let queries = split_heads(linear_at(query, &self.query, positions) * (keys.dims()[3] as f64).powf(-0.5), self.heads);
         let farthest = self.max_relative_position as i64;
         // Distances are those from key to query, and rows of the table those from query to key.
-        let rows: Vec<i32> = distances(span).into_iter().map(|distance| (farthest - distance.clamp(-farthest, farthest)) as i32).collect();
-        let columns = rows.len();
-        let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [columns]), &queries.device());
-        let by_distance = self.relative_keys.val().select(0, rows);
+        let row = |distance: i64| (farthest - distance.clamp(-farthest, farthest)) as i32;
+        let by_distance = by_distance(&self.relative_keys, span, row);
         let relative = Content { queries: queries.clone(), keys: by_distance.unsqueeze_dims(&[0, 1]) };
         LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) }
     }

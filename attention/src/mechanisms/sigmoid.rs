@@ -17,10 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::Placement;
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
 use crate::description::formula::{Formula, sigmoid};
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
 use crate::engine::Normaliser;
 
 /// Configuration of sigmoid attention.
@@ -40,6 +38,7 @@ pub struct SigmoidConfig {
 
 impl Mechanism for SigmoidConfig {
     const NAME: &'static str = "sigmoid";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -48,24 +47,8 @@ impl Mechanism for SigmoidConfig {
             source: "Ramapuram et al. 2025, section 2",
             kind: Kind::Normaliser,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
-            differences: &[],
+            ..Card::default()
         }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.logits.can_cross()
     }
 
     /// # Errors
@@ -74,7 +57,7 @@ impl Mechanism for SigmoidConfig {
         if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
             return Err(placement.check(Self::NAME).wrong("bias", bias, "give a finite number"));
         }
-        self.logits.validate_normalised(Self::NAME, placement)
+        self.validate_inner(placement)
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

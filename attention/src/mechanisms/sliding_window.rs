@@ -16,11 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::Placement;
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
-use crate::description::restricted::{Execution, Restricted, validate_logits};
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::restricted::{Execution, Restricted};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::quarter;
 use crate::softmax_attention::pattern::Pattern;
 
@@ -65,6 +62,7 @@ impl SlidingWindowConfig {
 
 impl Mechanism for SlidingWindowConfig {
     const NAME: &'static str = "sliding-window";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -72,27 +70,18 @@ impl Mechanism for SlidingWindowConfig {
             description: "Restricts queries to the last positions, over any logits.",
             source: "Beltagy, Peters and Cohan 2020, section 3.1; Jiang et al. 2023, section 2",
             kind: Kind::Pattern,
-            cross: false,
-            causal: true,
             time: "n W d",
             state: "2 W d",
             letters: &[("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`")],
             differences: &[
                 "Longformer counts otherwise: its window of `w` has `w / 2` positions on either side, which is `W = w / 2 + 1` here.",
             ],
+            ..Card::default()
         }
     }
 
     fn drawn(self) -> Self {
         Self { window: Some(8), ..self }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
     }
 
     fn resolved(self, max_length: usize) -> Self {
@@ -103,7 +92,7 @@ impl Mechanism for SlidingWindowConfig {
     /// If the window is empty, or what is restricted has no logits or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         placement.check(Self::NAME).at_least_one_if_given("window", self.window)?;
-        validate_logits(Self::NAME, &self.logits, placement)
+        self.validate_inner(placement)
     }
 
     fn sizes() -> &'static [&'static str] {

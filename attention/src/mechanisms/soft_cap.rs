@@ -18,10 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::Placement;
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 
 /// Configuration of a soft cap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -44,6 +41,7 @@ impl Default for SoftCapConfig {
 
 impl Mechanism for SoftCapConfig {
     const NAME: &'static str = "soft-cap";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -52,28 +50,12 @@ impl Mechanism for SoftCapConfig {
             source: "Gemma Team 2024, Gemma 2, section 2",
             kind: Kind::ScoreMap,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
-            differences: &[],
+            ..Card::default()
         }
     }
 
     fn drawn(self) -> Self {
         Self { cap: 1.0, ..self }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.logits.can_cross()
     }
 
     /// # Errors
@@ -82,7 +64,7 @@ impl Mechanism for SoftCapConfig {
         if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&self.cap) {
             return Err(placement.check(Self::NAME).wrong("cap", self.cap, "give a number greater than 0, such as 50"));
         }
-        self.logits.validate_mapped(Self::NAME, placement)
+        self.validate_inner(placement)
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

@@ -15,12 +15,8 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::error::ConfigError;
 use crate::contract::placement::Placement;
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::engine::Normaliser;
 
 /// Configuration of softmax plus one.
@@ -36,6 +32,7 @@ pub struct SoftmaxPlusOneConfig {
 
 impl Mechanism for SoftmaxPlusOneConfig {
     const NAME: &'static str = "softmax-plus-one";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |_, logits| Self { logits } });
 
     fn card() -> Card {
         Card {
@@ -44,34 +41,12 @@ impl Mechanism for SoftmaxPlusOneConfig {
             source: "Miller 2023, Attention Is Off By One",
             kind: Kind::Normaliser,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
-            differences: &[],
+            ..Card::default()
         }
     }
 
     fn aliases() -> &'static [(&'static str, &'static str)] {
         &[("softmax1", "softmax-plus-one")]
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.logits.can_cross()
-    }
-
-    /// # Errors
-    /// If what is normalised has no scores of its own or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.logits.validate_normalised(Self::NAME, placement)
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

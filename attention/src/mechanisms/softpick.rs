@@ -19,10 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::Placement;
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::engine::Normaliser;
 
 /// Configuration of softpick attention.
@@ -46,6 +43,7 @@ impl Default for SoftpickConfig {
 
 impl Mechanism for SoftpickConfig {
     const NAME: &'static str = "softpick";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -54,26 +52,11 @@ impl Mechanism for SoftpickConfig {
             source: "Zuhri, Fuadi and Aji 2025",
             kind: Kind::Normaliser,
             cross: true,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
             differences: &[
                 "The released code shifts scores by the largest alone, which overflows where all are far below 0; where one is positive, the shift is the same.",
             ],
+            ..Card::default()
         }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.logits.can_cross()
     }
 
     /// # Errors
@@ -82,7 +65,7 @@ impl Mechanism for SoftpickConfig {
         if !(1e-30..1.0).contains(&self.epsilon) {
             return Err(placement.check(Self::NAME).wrong("epsilon", self.epsilon, "give a small number greater than 0, such as 1e-6"));
         }
-        self.logits.validate_normalised(Self::NAME, placement)
+        self.validate_inner(placement)
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

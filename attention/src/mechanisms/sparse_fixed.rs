@@ -25,11 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::{Placement, Role};
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
-use crate::description::restricted::{Execution, Restricted, validate_logits};
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::restricted::{Execution, Restricted};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::{near_root, quarter};
 use crate::mechanisms::sparse_strided::factors;
 use crate::softmax_attention::pattern::{Factorised, Integration, Pattern, turn};
@@ -121,6 +118,7 @@ impl SparseFixedConfig {
 
 impl Mechanism for SparseFixedConfig {
     const NAME: &'static str = "sparse-fixed";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -128,28 +126,17 @@ impl Mechanism for SparseFixedConfig {
             description: "Restricts queries to their block and to the last positions of all blocks (interleaved, merged or by heads), over any logits.",
             source: "Child et al. 2019, section 4.3",
             kind: Kind::Pattern,
-            cross: false,
-            causal: true,
             time: "n (l + s n / l) d",
-            state: "2 n d",
             letters: &[
                 ("l", "the option `stride`, by default 128 or near the square root of `L`"),
                 ("s", "positions that summarise a block, option `summary`, by default 8, at most `l / 4`"),
             ],
-            differences: &[],
+            ..Card::default()
         }
     }
 
     fn drawn(self) -> Self {
         Self { stride: Some(8), summary: Some(2), integration: Integration::Heads, ..self }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
     }
 
     fn resolved(self, max_length: usize) -> Self {
@@ -168,7 +155,7 @@ impl Mechanism for SparseFixedConfig {
             return Err(check.wrong("summary", summary, format!("give a number from 1 to the stride {stride}")));
         }
         self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
-        validate_logits(Self::NAME, &self.logits, placement)
+        self.validate_inner(placement)
     }
 
     fn sizes() -> &'static [&'static str] {

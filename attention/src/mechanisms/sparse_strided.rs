@@ -24,11 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::{Placement, Role};
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::restricted::{Execution, Restricted, validate_logits};
-use crate::description::{Card, Kind, Mechanism};
-use crate::description::{Formula, Query};
+use crate::description::restricted::{Execution, Restricted};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over, Query};
 use crate::mechanisms::default_sizes::near_root;
 use crate::softmax_attention::pattern::{Factorised, Integration, Pattern, turn};
 
@@ -103,6 +100,7 @@ impl SparseStridedConfig {
 
 impl Mechanism for SparseStridedConfig {
     const NAME: &'static str = "sparse-strided";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -110,28 +108,18 @@ impl Mechanism for SparseStridedConfig {
             description: "Restricts queries to their neighbourhood and to every l-th position (interleaved, merged or by heads), over any logits.",
             source: "Child et al. 2019, section 4.3",
             kind: Kind::Pattern,
-            cross: false,
-            causal: true,
             time: "n (l + n / l) d",
-            state: "2 n d",
             letters: &[("l", "the option `stride`, by default 128 or near the square root of `L`")],
             differences: &[
                 "The neighbourhood has `l + 1` keys, as in the paper's formula; in the released code it has `l`.",
                 "The released mode called `strided` is the second factor alone.",
             ],
+            ..Card::default()
         }
     }
 
     fn drawn(self) -> Self {
         Self { stride: Some(6), integration: Integration::Heads, ..self }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
     }
 
     fn resolved(self, max_length: usize) -> Self {
@@ -144,7 +132,7 @@ impl Mechanism for SparseStridedConfig {
         let check = placement.check(Self::NAME);
         check.at_least_one_if_given("stride", self.stride)?;
         self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
-        validate_logits(Self::NAME, &self.logits, placement)
+        self.validate_inner(placement)
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {

@@ -28,11 +28,8 @@ use serde::{Deserialize, Serialize};
 use crate::contract::SinkCache;
 use crate::contract::error::ConfigError;
 use crate::contract::placement::{Placement, Role};
-use crate::description::AnyLogits;
-use crate::description::AnyMechanism;
-use crate::description::Formula;
-use crate::description::restricted::{Execution, Restricted, validate_logits};
-use crate::description::{Card, Kind, Mechanism, Positioning};
+use crate::description::restricted::{Execution, Restricted};
+use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over, Positioning};
 use crate::mechanisms::default_sizes::quarter;
 use crate::softmax_attention::pattern::Pattern;
 
@@ -106,6 +103,7 @@ impl StreamingLlmConfig {
 
 impl Mechanism for StreamingLlmConfig {
     const NAME: &'static str = "streaming-llm";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -113,8 +111,6 @@ impl Mechanism for StreamingLlmConfig {
             description: "Restricts queries to the first and the last positions, counted inside the cache that holds them, over logits that allow it.",
             source: "Xiao, Tian, Chen, Han and Lewis 2023, section 3.2",
             kind: Kind::Pattern,
-            cross: false,
-            causal: true,
             time: "n (f + W) d",
             state: "2 (f + W) d",
             letters: &[
@@ -125,19 +121,12 @@ impl Mechanism for StreamingLlmConfig {
                 "The released code counts the keys that it keeps between steps: its `recent_size` is `window - 1` here.",
                 "The released code forgets keys between steps, before a prompt as many as prompt and answer may need, so that positions of a long step see caches of different lengths; here each sees its own full cache, as if it came alone.",
             ],
+            ..Card::default()
         }
     }
 
     fn drawn(self) -> Self {
         Self { sinks: 2, window: Some(8), ..self }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
     }
 
     fn resolved(self, max_length: usize) -> Self {
@@ -157,7 +146,7 @@ impl Mechanism for StreamingLlmConfig {
             return Err(check.wrong("sinks", 0, "give at least 1, or use the mechanism sliding-window, which has none"));
         }
         check.at_least_one_if_given("window", self.window)?;
-        validate_logits(Self::NAME, &self.logits, placement)?;
+        self.validate_inner(placement)?;
         if self.logits.positioning() == Positioning::Length {
             let remedy =
                 "the cache forgets keys, and its logits need all of them, turned for the length so far; give another scaling than dynamic";

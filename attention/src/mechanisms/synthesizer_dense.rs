@@ -19,10 +19,9 @@ use crate::contract::Positions;
 use crate::contract::init::{self, Init};
 use crate::contract::placement::Placement;
 use crate::contract::visibility::Span;
-use crate::description::AnyLogits;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::LogitTerms;
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
@@ -81,13 +80,9 @@ impl Mechanism for SynthesizerDenseConfig {
             variant: "SynthesizerDense",
             description: "Lets each token predict how much it attends to each position.",
             source: "Tay et al. 2021, section 3.1",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
             state: "n d",
-            letters: &[],
             differences: &["The released code (`dense_minus`) shares `W2` between the heads and uses the query projection as `W1`."],
+            ..Card::default()
         }
     }
 

@@ -21,10 +21,9 @@ use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
 use crate::contract::placement::Placement;
 use crate::contract::visibility::Span;
-use crate::description::AnyLogits;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
 use crate::engine::{Kronecker, LogitTerms};
@@ -97,13 +96,9 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
             variant: "SynthesizerFactorizedDense",
             description: "Predicts the logits of positions as products of two short vectors.",
             source: "Tay et al. 2021, section 3.1.1",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
             state: "n d",
             letters: &[("a", "first of the option `factors`"), ("b", "second of the option `factors`")],
-            differences: &[],
+            ..Card::default()
         }
     }
 

@@ -17,10 +17,9 @@ use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
 use crate::contract::placement::Placement;
 use crate::contract::visibility::Span;
-use crate::description::AnyLogits;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Idle, Kind, Mechanism};
+use crate::description::{AnyLogits, Card, Idle, Mechanism};
 use crate::engine::LogitTerms;
 use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
@@ -86,13 +85,10 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
             variant: "SynthesizerFactorizedRandom",
             description: "Has a trained matrix of logits of low rank per head.",
             source: "Tay et al. 2021, section 3.2.1",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
             time: "n^2 (d + H k)",
             state: "n d",
             letters: &[("k", "the option `rank`, by default at most `L / 4`")],
-            differences: &[],
+            ..Card::default()
         }
     }
 

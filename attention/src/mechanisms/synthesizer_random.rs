@@ -20,10 +20,8 @@ use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
 use crate::contract::placement::Placement;
 use crate::contract::visibility::Span;
-use crate::description::AnyLogits;
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, Card, Formula, Mechanism};
 use crate::engine::{LogitTerms, columns_from};
 use crate::softmax_attention::logits::{LogitFacts, Logits, rows_at, starts};
 
@@ -84,13 +82,8 @@ impl Mechanism for SynthesizerRandomConfig {
             variant: "SynthesizerRandom",
             description: "Has one matrix of logits per head, trained or fixed, the same for every input.",
             source: "Tay et al. 2021, section 3.2",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
             state: "n d",
-            letters: &[],
-            differences: &[],
+            ..Card::default()
         }
     }
 

@@ -14,21 +14,20 @@
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use super::relative::distances;
+use super::relative::by_distance;
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
 use crate::contract::placement::{Placement, Role};
 use crate::contract::visibility::Span;
-use crate::description::AnyLogits;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
@@ -138,17 +137,13 @@ impl Mechanism for T5BiasConfig {
             variant: "T5Bias",
             description: "Adds a trained bias for each bucket of distances to unscaled dot products (T5).",
             source: "Raffel et al. 2020, section 2.1",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
             letters: &[("B", "buckets of distances, option `buckets`")],
             differences: &[
                 "Each layer has biases of its own; there all layers of a stack share those of the first.",
                 "As there, scores are not divided by `sqrt(D)`, and the initial weights of queries are smaller by this factor; a model's own initialisation has to do the same.",
                 "Where a bucket begins exactly at a whole distance, it holds that distance; there the rounding of a logarithm in single precision decides. With the default buckets nothing differs.",
             ],
+            ..Card::default()
         }
     }
 
@@ -235,10 +230,8 @@ impl Logits for T5Bias {
         let keys = keys.expect("the logits are given the keys that they asked for");
         let queries = split_heads(linear_at(query, &self.query, positions), self.heads);
         let (device, dtype) = (queries.device(), queries.dtype());
-        let rows: Vec<i32> = distances(span).into_iter().map(|distance| self.buckets.of(distance) as i32).collect();
-        let columns = rows.len();
-        let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [columns]), &device);
-        let biases = self.relative_attention_bias.val().select(0, rows).swap_dims(0, 1).reshape([1, self.heads, columns, 1]);
+        let biases = by_distance(&self.relative_attention_bias, span, |distance| self.buckets.of(distance) as i32);
+        let biases = biases.swap_dims(0, 1).reshape([1, self.heads, span.queries + span.keys - 1, 1]);
         let relative = Content { queries: Tensor::ones([1, self.heads, span.queries, 1], (&device, dtype)), keys: biases };
         LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) }
     }

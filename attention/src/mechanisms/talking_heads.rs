@@ -21,19 +21,17 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
+use crate::contract::Pairs;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
 use crate::contract::placement::Placement;
 use crate::contract::probe::{Observation, Probe};
-use crate::contract::{Losses, Pairs, Positions, SinkCache};
-use crate::description::AnyMechanism;
 use crate::description::array::Array;
 use crate::description::formula::{self, Formula};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, AnyLogits};
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{Logits, LogitsRef};
 use crate::softmax_attention::{HeadCall, Heads, SoftmaxAttention};
 
 /// How the numbers begin by which heads mix.
@@ -106,6 +104,7 @@ impl TalkingHeadsConfig {
 
 impl Mechanism for TalkingHeadsConfig {
     const NAME: &'static str = "talking-heads";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
 
     fn card() -> Card {
         Card {
@@ -114,28 +113,14 @@ impl Mechanism for TalkingHeadsConfig {
             source: "Shazeer et al. 2020, section 4",
             kind: Kind::Heads,
             cross: true,
-            causal: true,
             time: "n^2 (d + H^2)",
-            state: "2 n d",
-            letters: &[],
             differences: &[
                 "The paper has a number of heads of its own for queries and keys, for the softmax and for values; here there is one.",
                 "The released code adds its biases of positions after the first mixing; here all that the logits score is mixed, and masks of numbers are added after it.",
                 "Projections that depend on the input are not in it.",
             ],
+            ..Card::default()
         }
-    }
-
-    fn members(&self) -> Vec<&AnyMechanism> {
-        vec![&self.logits]
-    }
-
-    fn over(self, logits: AnyMechanism) -> Option<Self> {
-        Some(Self { logits, ..self })
-    }
-
-    fn can_cross(&self) -> bool {
-        self.logits.can_cross()
     }
 
     /// # Errors
@@ -145,8 +130,7 @@ impl Mechanism for TalkingHeadsConfig {
             let remedy = format!("mix logits or weights, or use {} itself", self.logits);
             return Err(placement.check(Self::NAME).wrong("mix_weights", false, remedy));
         }
-        self.logits.check_softmax(Self::NAME, placement)?;
-        self.logits.validate(placement)
+        self.validate_inner(placement)
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -213,20 +197,12 @@ fn mixed(pairs: Tensor<4>, mixing: Option<&Param<Tensor<2>>>) -> Tensor<4> {
 }
 
 impl Heads for TalkingHeads {
-    fn head_facts(&self) -> LogitFacts {
-        self.scores.facts()
+    fn scores(&self) -> Vec<LogitsRef<'_>> {
+        vec![&self.scores]
     }
 
     fn have_weights(&self) -> bool {
         self.weight_mixing.is_none()
-    }
-
-    fn head_biases(&self) -> bool {
-        self.scores.projections_have_biases()
-    }
-
-    fn head_keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
-        self.scores.keys(memory, positions)
     }
 
     fn attend(&self, call: HeadCall, probe: &mut Probe) -> Tensor<4> {
@@ -258,18 +234,6 @@ impl Heads for TalkingHeads {
         let dropout = random.map(|key| Dropout { probability, key: key.named("weights") });
         let weighting = Weighting::Density { weights, renormalise: false };
         reference::attend(AttentionProgram { weighting, mask: None, soft_span: None, values, dropout }, &mut Probe::off())
-    }
-
-    fn head_reach(&self) -> Option<usize> {
-        self.scores.reach()
-    }
-
-    fn head_cache(&self) -> Option<SinkCache> {
-        self.scores.cache()
-    }
-
-    fn head_losses(&self, query: &Tensor<3>) -> Losses {
-        self.scores.losses(query)
     }
 
     fn head_multiplications(&self, pairs: &Pairs) -> f64 {

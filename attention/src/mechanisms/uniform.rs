@@ -15,10 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Positions;
 use crate::contract::placement::Placement;
 use crate::contract::visibility::Span;
-use crate::description::AnyLogits;
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism, Positioning};
+use crate::description::{AnyLogits, Card, Formula, Mechanism, Positioning};
 use crate::engine::LogitTerms;
 use crate::softmax_attention::logits::{LogitFacts, Logits};
 
@@ -51,13 +49,9 @@ impl Mechanism for UniformConfig {
             variant: "Uniform",
             description: "Gives every visible key the same weight, the null hypothesis for all others.",
             source: "the null twin of softmax attention",
-            kind: Kind::Scores,
             cross: true,
-            causal: true,
-            time: "n^2 d",
             state: "n d",
-            letters: &[],
-            differences: &[],
+            ..Card::default()
         }
     }
 

@@ -54,44 +54,30 @@ impl AnyMechanism {
         }
     }
 
-    /// Checks what the map of scores called `map` is over.
-    pub(crate) fn validate_mapped(&self, map: &str, placement: &Placement) -> Result<(), ConfigError> {
-        if !self.can_be_mapped() {
-            let able = Self::families_that(Self::can_be_mapped);
-            let remedy = format!("take an attention that has scores, a mixture of such, or a pattern or a normaliser over them: {able}");
-            return Err(placement.check(map).wrong("logits", self.name(), remedy));
-        }
-        self.validate(placement)
-    }
-
-    /// Checks that what the heads called `heads` are over is one softmax.
-    pub(crate) fn check_softmax(&self, heads: &str, placement: &Placement) -> Result<(), ConfigError> {
-        if self.has_one_softmax() {
+    /// Checks whether what is called `over`, of this kind, can be put over the mechanism.
+    pub(crate) fn check_under(&self, over: &str, kind: Kind, placement: &Placement) -> Result<(), ConfigError> {
+        let (is_able, advice): (fn(&Self) -> bool, _) = match kind {
+            Kind::Pattern => (
+                Self::can_be_restricted,
+                "restrict an attention that has logits, a mixture of such, what changes or normalises these, or another pattern",
+            ),
+            Kind::ScoreMap => {
+                (Self::can_be_mapped, "take an attention that has scores, a mixture of such, or a pattern or a normaliser over them")
+            }
+            Kind::Normaliser => {
+                (Self::can_be_normalised, "normalise an attention that has scores, a mixture of such, or a pattern over them")
+            }
+            Kind::Gate => {
+                (Self::can_be_restricted, "gate an attention that has scores, a mixture of such, or a pattern or normaliser over them")
+            }
+            Kind::Heads => (Self::has_one_softmax, "give an attention that has scores, a mixture of such, or a pattern over them"),
+            Kind::Scores | Kind::Mixture | Kind::SoftSpan | Kind::Whole => return Ok(()),
+        };
+        if is_able(self) {
             return Ok(());
         }
-        let able = Self::families_that(Self::has_one_softmax);
-        let remedy = format!("give an attention that has scores, a mixture of such, or a pattern over them: {able}");
-        Err(placement.check(heads).wrong("logits", self.name(), remedy))
-    }
-
-    /// Checks what the normaliser called `normaliser` is over.
-    pub(crate) fn validate_normalised(&self, normaliser: &str, placement: &Placement) -> Result<(), ConfigError> {
-        if !self.can_be_normalised() {
-            let able = Self::families_that(Self::can_be_normalised);
-            let remedy = format!("normalise an attention that has scores, a mixture of such, or a pattern over them: {able}");
-            return Err(placement.check(normaliser).wrong("logits", self.name(), remedy));
-        }
-        self.validate(placement)
-    }
-
-    /// Checks what the gate called `gate` is over: what a pattern could restrict.
-    pub(crate) fn validate_gated(&self, gate: &str, placement: &Placement) -> Result<(), ConfigError> {
-        if !self.can_be_restricted() {
-            let able = Self::families_that(Self::can_be_restricted);
-            let remedy = format!("gate an attention that has scores, a mixture of such, or a pattern or normaliser over them: {able}");
-            return Err(placement.check(gate).wrong("logits", self.name(), remedy));
-        }
-        self.validate(placement)
+        let remedy = format!("{advice}: {}", Self::families_that(is_able));
+        Err(placement.check(over).wrong("logits", self.name(), remedy))
     }
 
     /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
@@ -142,34 +128,23 @@ impl AnyMechanism {
             return Err(check.wrong("dropout", placement.dropout, "give a probability of at least 0 and less than 1"));
         }
         self.validate_options(placement)?;
-        if placement.role == Role::Cross && !self.can_cross() {
-            return Err(ConfigError::Unable {
-                place: placement.to_string(),
-                attention: self.name(),
-                wanted: "used as cross-attention",
-                remedy: format!(
-                    "use {} there; the others are tied to the positions of one sequence",
-                    either(&Self::families_that(Self::can_cross))
-                ),
-            });
+        let unable = |wanted, remedy: &str| {
+            let (place, attention, remedy) = (placement.to_string(), self.name(), remedy.to_owned());
+            Err(ConfigError::Unable { place, attention, wanted, remedy })
+        };
+        match placement.role {
+            Role::Cross if !self.can_cross() => {
+                let able = either(&Self::families_that(Self::can_cross));
+                unable("used as cross-attention", &format!("use {able} there; the others are tied to the positions of one sequence"))
+            }
+            Role::Decoder if !self.can_be_causal() => {
+                unable("causal", "it mixes the future in; use it in encoders and as cross-attention, and another mechanism here")
+            }
+            Role::Encoder if !self.can_see_ahead() => {
+                unable("bidirectional", "it goes along a sequence in one direction; use it in decoders, and another mechanism here")
+            }
+            _ => Ok(()),
         }
-        if placement.role == Role::Decoder && !self.can_be_causal() {
-            return Err(ConfigError::Unable {
-                place: placement.to_string(),
-                attention: self.name(),
-                wanted: "causal",
-                remedy: "it mixes the future in; use it in encoders and as cross-attention, and another mechanism here".to_owned(),
-            });
-        }
-        if placement.role == Role::Encoder && !self.can_see_ahead() {
-            return Err(ConfigError::Unable {
-                place: placement.to_string(),
-                attention: self.name(),
-                wanted: "bidirectional",
-                remedy: "it goes along a sequence in one direction; use it in decoders, and another mechanism here".to_owned(),
-            });
-        }
-        Ok(())
     }
 }
 

@@ -6,13 +6,19 @@ use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Tensor;
 use heedful_random::RandomKey;
 
-use super::{Weighing, seen_pairs};
-use crate::contract::engine::Engine;
+use crate::contract::engine::{Engine, Executed};
 use crate::contract::init::Init;
 use crate::contract::probe::{Observation, Probe};
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Losses, Pairs, Positions, SinkCache};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::contract::visibility::{Mask, Span, Visibility};
+use crate::contract::{Pairs, Positions};
+use crate::engine::blocked::{Blocks, attend_parts};
+use crate::engine::fused::Part;
+use crate::engine::heads::repeat_heads;
+use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, fused, reference};
+use crate::softmax_attention::logits::{Logits, LogitsRef};
+
+/// Queries at which the visible keys of a pattern are counted; all others are taken to see as many on average.
+const SAMPLED_QUERIES: usize = 128;
 
 /// What was seen at the latest call. Steps of training ask for the same again and again, and masks and tiles are kept with what they are of.
 pub(crate) type Latest = Arc<Mutex<Option<Visibility>>>;
@@ -22,43 +28,21 @@ pub(crate) type Latest = Arc<Mutex<Option<Visibility>>>;
 /// All [`Logits`] are heads: sums of values that are weighed by their scores. A type that makes heads in another way, such as of the sums of several logits,
 /// implements this trait itself and gets the projections, masks and decoding state.
 pub trait Heads: Module + ModuleDisplay + 'static {
-    /// Facts, as of [`Logits::facts`].
-    fn head_facts(&self) -> LogitFacts;
+    /// The logits that the heads come from, at least one. What they say of facts, biases, reach, cache and losses is true of the heads, and what all of them
+    /// remember of keys is remembered side by side.
+    fn scores(&self) -> Vec<LogitsRef<'_>>;
+
+    /// What the heads give, `[B, H, Q, D]`.
+    fn attend(&self, call: HeadCall, probe: &mut Probe) -> Tensor<4>;
 
     /// Whether there are weights of keys to be shown: not negative, and 0 where hidden. Default: no.
     fn have_weights(&self) -> bool {
         false
     }
 
-    /// Whether the projections of values and output have biases. Default: no.
-    fn head_biases(&self) -> bool {
-        false
-    }
-
     /// As [`Logits::sink`]. Default: none.
     fn head_sink(&self) -> Option<Init> {
         None
-    }
-
-    /// What is remembered of each position beside its value, as of [`Logits::keys`], `[B, G, K, R]` from `[B, K, C]`.
-    fn head_keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>>;
-
-    /// What the heads give, `[B, H, Q, D]`.
-    fn attend(&self, call: HeadCall, probe: &mut Probe) -> Tensor<4>;
-
-    /// As [`Logits::reach`]. Default: none.
-    fn head_reach(&self) -> Option<usize> {
-        None
-    }
-
-    /// As [`Logits::cache`]. Default: none.
-    fn head_cache(&self) -> Option<SinkCache> {
-        None
-    }
-
-    /// As [`Logits::losses`]. Default: none.
-    fn head_losses(&self, _query: &Tensor<3>) -> Losses {
-        Losses::default()
     }
 
     /// As [`Logits::sharing_with`]. Default: nothing is shared.
@@ -78,24 +62,16 @@ pub trait Heads: Module + ModuleDisplay + 'static {
 }
 
 impl<L: Logits> Heads for L {
-    fn head_facts(&self) -> LogitFacts {
-        Logits::facts(self)
+    fn scores(&self) -> Vec<LogitsRef<'_>> {
+        vec![self]
     }
 
     fn have_weights(&self) -> bool {
         true
     }
 
-    fn head_biases(&self) -> bool {
-        Logits::projections_have_biases(self)
-    }
-
     fn head_sink(&self) -> Option<Init> {
         Logits::sink(self)
-    }
-
-    fn head_keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
-        Logits::keys(self, memory, positions)
     }
 
     fn attend(&self, call: HeadCall, probe: &mut Probe) -> Tensor<4> {
@@ -108,18 +84,6 @@ impl<L: Logits> Heads for L {
             Some(open) => context * open,
             None => context,
         }
-    }
-
-    fn head_reach(&self) -> Option<usize> {
-        Logits::reach(self)
-    }
-
-    fn head_cache(&self) -> Option<SinkCache> {
-        Logits::cache(self)
-    }
-
-    fn head_losses(&self, query: &Tensor<3>) -> Losses {
-        Logits::losses(self, query)
     }
 
     fn heads_sharing_with(self, earlier: &Self) -> Self {
@@ -142,7 +106,7 @@ impl<L: Logits> Heads for L {
 pub struct HeadCall<'a> {
     /// `[B, Q, C]`.
     pub query: Tensor<3>,
-    /// What [`Heads::head_keys`] gave, `[B, G, K, R]`.
+    /// What the [logits](Heads::scores) remember, `[B, G, K, R]`.
     pub keys: Option<Tensor<4>>,
     /// `[B, G, K, D]`.
     pub values: Tensor<4>,
@@ -166,7 +130,51 @@ pub struct HeadCall<'a> {
 impl<'a> HeadCall<'a> {
     /// The values weighed by the scores of logits, `[B, H, Q, D]`, without their gates. The keys have to be those of the logits.
     pub fn weighed_by<L: Logits>(self, logits: &L, probe: &mut Probe) -> Tensor<4> {
-        Weighing { logits, heads: self.heads, dropout: self.dropout, latest: self.latest }.attend(self, probe)
+        let span = self.span();
+        let (visibility, added) = self.seen_through(logits).without_additive(span);
+        let Self { query, keys, values, key_start, positions, random, engine, heads, dropout, sink, .. } = self;
+        if let Some(spans) = probe.is_listening().then(|| logits.spans(&query)).flatten() {
+            probe.observe(|| Observation::Spans(spans));
+        }
+        let soft_span = logits.soft_span(&query, span);
+        let terms = logits.terms(query, keys, span, &positions);
+        let terms = match added {
+            Some(bias) => terms.plus(LogitTerms::bias(bias.to_device(&values.device()).cast(values.dtype()))),
+            None => terms,
+        };
+        let terms = LogitTerms { sink, ..terms };
+        // Logits that all heads share do not say how many heads there are.
+        let values = if terms.heads() < heads { repeat_heads(values, heads) } else { values };
+        let program = AttentionProgram {
+            weighting: Weighting::Scores(terms, logits.normaliser()),
+            mask: None,
+            soft_span,
+            values,
+            dropout: random.map(|key| Dropout { probability: dropout, key: key.named("weights") }),
+        };
+        let masked = |program: AttentionProgram| {
+            let mask = visibility.mask(span, heads, program.values.dtype(), &program.values.device());
+            AttentionProgram { mask, ..program }
+        };
+        // What only a tensor on the device knows is no part of tiles and blocks: it goes into the scores.
+        let given = visibility.is_given().then(|| visibility.mask(span, heads, program.values.dtype(), &program.values.device())).flatten();
+        let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
+        let execution = execution(logits, engine, scored.as_ref().unwrap_or(&program), &visibility.known(), (span, heads), &positions);
+        if probe.is_listening() && !matches!(execution, Execution::Reference) {
+            // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
+            let shown = AttentionProgram { dropout: None, ..masked(program.clone()) };
+            probe.with_keys_before(key_start, |probe| reference::attend(shown, probe));
+        }
+        probe.executed(match execution {
+            Execution::Fused(_) => Executed::Fused,
+            Execution::Blocked(_) => Executed::Blocked,
+            Execution::Reference => Executed::Reference,
+        });
+        match execution {
+            Execution::Fused(parts) => of_those_with_a_key(fused::attend(scored.unwrap_or(program), parts), given),
+            Execution::Blocked(blocks) => of_those_with_a_key(attend_parts(scored.unwrap_or(program), &blocks).context, given),
+            Execution::Reference => probe.with_keys_before(key_start, |probe| reference::attend(masked(program), probe)),
+        }
     }
 
     /// The values weighed by the scores of logits, and if somebody listens, the weights `[B|1, H, Q, K]` of all keys of the sequence before dropout. Only the
@@ -192,8 +200,15 @@ impl<'a> HeadCall<'a> {
 
     /// Which keys queries see of those that logits show.
     pub(crate) fn seen_through<L: Logits>(&self, logits: &L) -> Visibility {
-        let weighing = Weighing { logits, heads: self.heads, dropout: self.dropout, latest: self.latest };
-        weighing.seen(self.visibility.clone(), &self.positions)
+        let Some(own) = logits.visibility() else { return self.visibility.clone() };
+        let own = match &self.positions.left_padding {
+            None => own,
+            Some(counts) => own.shifted(counts.clone()),
+        };
+        let joint = self.visibility.clone().and(own);
+        let mut latest = self.latest.lock().expect("no panic happens while the latest visibility is locked");
+        latest.take_if(|latest| !latest.equals(&joint));
+        latest.get_or_insert(joint).clone()
     }
 
     /// The part of the plane of queries and keys that the call covers.
@@ -210,4 +225,108 @@ impl<'a> HeadCall<'a> {
     pub fn dropout(&self) -> f64 {
         self.dropout
     }
+}
+
+/// How a program is executed.
+enum Execution {
+    Fused(Arc<[Part]>),
+    Blocked(Vec<Blocks>),
+    Reference,
+}
+
+/// How the values of a program are weighed by the scores of logits.
+fn execution<L: Logits>(
+    logits: &L,
+    engine: Engine,
+    program: &AttentionProgram,
+    visibility: &Visibility,
+    (span, heads): (Span, usize),
+    positions: &Positions,
+) -> Execution {
+    if engine == Engine::Reference {
+        return Execution::Reference;
+    }
+    let is_fused = fused::can_attend(program, engine);
+    if is_fused
+        && fused::can_attend_in_parts(program)
+        && let Some(parts) = logits.parts(visibility, span, positions, heads)
+    {
+        return Execution::Fused(parts);
+    }
+    // A few queries score all keys before blocks of keys are gathered.
+    if engine == Engine::Auto && span.queries < fused::FEWEST_QUERIES {
+        return Execution::Reference;
+    }
+    let in_order = || Execution::Fused(Arc::new([Part::in_order(visibility.tiles_of(span, heads, positions))]));
+    if is_fused && fused::has_kernels(program) {
+        return in_order();
+    }
+    match logits.blocks(visibility, span, positions, heads, &program.values) {
+        Some(blocks) => Execution::Blocked(blocks),
+        None if is_fused => in_order(),
+        None => Execution::Reference,
+    }
+}
+
+/// Executes a program of logits of all pairs: by the fused engine where it can, else by the reference. Says which it was.
+pub(crate) fn tiled_or_dense(
+    program: AttentionProgram,
+    visibility: &Visibility,
+    (span, heads): (Span, usize),
+    engine: Engine,
+    probe: &mut Probe,
+) -> Tensor<4> {
+    let (dtype, device) = (program.values.dtype(), program.values.device());
+    let (visibility, added) = visibility.without_additive(span);
+    let program = match added {
+        Some(bias) => hidden_by_scores(program, bias.to_device(&device).cast(dtype)),
+        None => program,
+    };
+    // What only a tensor on the device knows is no part of tiles: it goes into the scores.
+    let given = visibility.is_given().then(|| visibility.mask(span, heads, dtype, &device)).flatten();
+    let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
+    let masked = |program: AttentionProgram| AttentionProgram { mask: visibility.mask(span, heads, dtype, &device), ..program };
+    if !fused::can_attend(scored.as_ref().unwrap_or(&program), engine) {
+        probe.executed(Executed::Reference);
+        return reference::attend(masked(program), probe);
+    }
+    if probe.is_listening() {
+        // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
+        reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
+    }
+    probe.executed(Executed::Fused);
+    let part = Part::in_order(visibility.known().tiles(span, heads));
+    of_those_with_a_key(fused::attend(scored.unwrap_or(program), Arc::new([part])), given)
+}
+
+/// The program with numbers that are added to its logits.
+fn hidden_by_scores(program: AttentionProgram, bias: Tensor<4>) -> AttentionProgram {
+    let weighting = match program.weighting {
+        Weighting::Scores(terms, normaliser) => Weighting::Scores(terms.plus(LogitTerms::bias(bias)), normaliser),
+        other => other,
+    };
+    AttentionProgram { weighting, ..program }
+}
+
+/// A softmax over nothing but hidden keys weighs all of them the same: 0 instead.
+fn of_those_with_a_key(context: Tensor<4>, given: Option<Mask>) -> Tensor<4> {
+    match given.and_then(|mask| mask.has_key) {
+        Some(has_key) => context * has_key,
+        None => context,
+    }
+}
+
+/// Pairs of all heads that these logits let be seen.
+pub(crate) fn seen_pairs(pairs: &Pairs, logits: &impl Logits) -> f64 {
+    let Pairs { queries, heads, .. } = pairs;
+    let Some(pattern) = logits.pattern() else {
+        let Some(reach) = logits.reach() else { return pairs.dense() };
+        let within = |query: usize| pairs.seen(query).end.min(query + reach + 1).saturating_sub(query.saturating_sub(reach));
+        return queries.clone().map(within).sum::<usize>() as f64 * *heads as f64;
+    };
+    let step = queries.len().div_ceil(SAMPLED_QUERIES);
+    let sampled: Vec<usize> = queries.clone().skip(step / 2).step_by(step).collect();
+    let of_query = |head: usize, query: usize| pairs.seen(query).filter(|&key| pattern.sees(head, query, key)).count();
+    let found: usize = (0..*heads).map(|head| sampled.iter().map(|&query| of_query(head, query)).sum::<usize>()).sum();
+    found as f64 * queries.len() as f64 / sampled.len() as f64
 }

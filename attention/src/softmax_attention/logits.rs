@@ -21,31 +21,36 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     /// Facts about these logits.
     fn facts(&self) -> LogitFacts;
 
+    /// The logits that these are over, of logits that change others: what they do not say themselves, they say as the inner ones do. Default: they are over none.
+    fn inner(&self) -> Option<LogitsRef<'_>> {
+        None
+    }
+
     /// Whether the shared projections of values and output have biases with these logits. Default: no.
     fn projections_have_biases(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.projections_have_biases())
     }
 
     /// How scores become weights. Default: by a softmax.
     fn normaliser(&self) -> Normaliser {
-        Normaliser::Softmax
+        self.inner().map_or(Normaliser::Softmax, |inner| inner.normaliser())
     }
 
     /// How the learned logits begin, one for each head, of a key more in the softmax, whose value is 0 and which every query sees. Default: there are none.
     fn sink(&self) -> Option<Init> {
-        None
+        self.inner()?.sink()
     }
 
     /// What is remembered of each position that may be attended to, `[B, G, K, R]` from `[B, K, C]` with the positions of these elements, in `G` heads of keys
     /// ([`Placement::kv_heads`](crate::contract::placement::Placement::kv_heads)). Keys that depend on their absolute position, such as rotated ones, are remembered as
     /// they are here. Default: `None`, the scores do not depend on the content of keys.
-    fn keys(&self, _memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
-        None
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        self.inner()?.keys(memory, positions)
     }
 
     /// Numbers that [`keys`](Self::keys) gives for a position in each head of keys, `R`, where heads are `d_head` wide. Default: `d_head`.
     fn key_width(&self, d_head: usize) -> usize {
-        d_head
+        self.inner().map_or(d_head, |inner| inner.key_width(d_head))
     }
 
     /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys. `keys` is what [`keys`](Self::keys) returned, `[B, G, K, R]`, which terms may hold as it
@@ -54,68 +59,68 @@ pub trait Logits: Module + ModuleDisplay + 'static {
 
     /// Factors of what the heads give for queries `[B, Q, C]`, `[B, H, Q, D]`, or `[B, H, Q, 1]` of whole heads: gates between the sums of values and the output
     /// projection. Default: none.
-    fn gate(&self, _query: &Tensor<3>) -> Option<Tensor<4>> {
-        None
+    fn gate(&self, query: &Tensor<3>) -> Option<Tensor<4>> {
+        self.inner()?.gate(query)
     }
 
     /// Which keys the mechanism itself lets a query see, by positions in the unpadded sequence; what is hidden from it stays hidden. Default: all.
     fn visibility(&self) -> Option<Visibility> {
-        None
+        self.inner()?.visibility()
     }
 
     /// Whether the scores of a query depend on its content and on keys alone and not on its position, so that queries may be any positions of a sequence
-    /// ([`Attention::any_queries`](crate::contract::Attention::any_queries)). Default: no.
+    /// ([`Attention::any_queries`](crate::contract::Attention::any_queries)). Default: no, whatever the inner ones do.
     fn takes_any_queries(&self) -> bool {
         false
     }
 
     /// How far back each query `[B, Q, C]` looks, in positions, `[B|1, H, Q|1]`, where that is soft. Default: nothing is.
-    fn spans(&self, _query: &Tensor<3>) -> Option<Tensor<3>> {
-        None
+    fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>> {
+        self.inner()?.spans(query)
     }
 
     /// Factors of the exponentials of the scores: spans that end softly. Default: none.
-    fn soft_span(&self, _query: &Tensor<3>, _span: Span) -> Option<SoftSpan> {
-        None
+    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan> {
+        self.inner()?.soft_span(query, span)
     }
 
     /// The greatest distance at which a key can have a weight, if there is one now: what is farther back than that need not be kept. Default: none.
     fn reach(&self) -> Option<usize> {
-        None
+        self.inner()?.reach()
     }
 
     /// The cache that decoding keeps instead of all keys. It holds every key that later queries see, and scores depend on indices in it alone. Default: none.
     fn cache(&self) -> Option<SinkCache> {
-        None
+        self.inner()?.cache()
     }
 
     /// Blocks of queries with the keys that they see by `seen`, if the weights are to be computed block by block and not all at once. `seen` holds
     /// everything that hides keys, [`visibility`](Self::visibility) included; number type and device are those of the values `[B, G, K, D]`.
     /// Several sets of blocks are parts of one softmax and hold no pair of query and key twice. A few queries, as in decoding, score all keys instead.
     /// Default: none.
-    fn blocks(&self, _seen: &Visibility, _span: Span, _positions: &Positions, _heads: usize, _values: &Tensor<4>) -> Option<Vec<Blocks>> {
-        None
+    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize, values: &Tensor<4>) -> Option<Vec<Blocks>> {
+        self.inner()?.blocks(seen, span, positions, heads, values)
     }
 
     /// The same as [`blocks`](Self::blocks) for fused execution: the pairs that are seen, in an order in which those that are computed together lie side by
     /// side. Default: none, all pairs go in the order of their indices.
-    fn parts(&self, _seen: &Visibility, _span: Span, _positions: &Positions, _heads: usize) -> Option<Arc<[Part]>> {
-        None
+    fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>> {
+        self.inner()?.parts(seen, span, positions, heads)
     }
 
     /// The pattern by which keys are hidden, if there is one. Default: none.
     fn pattern(&self) -> Option<&dyn Pattern> {
-        None
+        self.inner()?.pattern()
     }
 
     /// Multiplications of the score of one pair of a query and a key, in heads of width `d_head`. Default: a scalar product, `d_head`.
     fn multiplications(&self, d_head: f64) -> f64 {
-        d_head
+        self.inner().map_or(d_head, |inner| inner.multiplications(d_head))
     }
 
     /// Auxiliary losses for queries `[B, Q, C]`. Default: none.
-    fn losses(&self, _query: &Tensor<3>) -> Losses {
-        Losses::default()
+    fn losses(&self, query: &Tensor<3>) -> Losses {
+        self.inner().map_or_else(Losses::default, |inner| inner.losses(query))
     }
 
     /// These logits with what they share with those of an earlier layer, as of [`Attention::sharing_with`](crate::contract::Attention::sharing_with). Default:
@@ -124,6 +129,49 @@ pub trait Logits: Module + ModuleDisplay + 'static {
         self
     }
 }
+
+/// Writes [`DynLogits`] from the list of its methods.
+macro_rules! dyn_logits {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        /// [`Logits`] of any type behind a reference: their methods by the same names. Import [`LogitsRef`] instead: beside
+        /// [`Logits`] the trait makes calls ambiguous.
+        pub trait DynLogits {
+            $(#[doc = concat!("[`Logits::", stringify!($name), "`].")]
+            fn $name(&self, $($argument: $type),*) -> $result;)*
+        }
+
+        impl<L: Logits> DynLogits for L {
+            $(fn $name(&self, $($argument: $type),*) -> $result {
+                Logits::$name(self, $($argument),*)
+            })*
+        }
+    };
+}
+
+dyn_logits! {
+    facts() -> LogitFacts;
+    projections_have_biases() -> bool;
+    normaliser() -> Normaliser;
+    sink() -> Option<Init>;
+    keys(memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>>;
+    key_width(d_head: usize) -> usize;
+    terms(query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
+    gate(query: &Tensor<3>) -> Option<Tensor<4>>;
+    visibility() -> Option<Visibility>;
+    takes_any_queries() -> bool;
+    spans(query: &Tensor<3>) -> Option<Tensor<3>>;
+    soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
+    reach() -> Option<usize>;
+    cache() -> Option<SinkCache>;
+    blocks(seen: &Visibility, span: Span, positions: &Positions, heads: usize, values: &Tensor<4>) -> Option<Vec<Blocks>>;
+    parts(seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
+    pattern() -> Option<&dyn Pattern>;
+    multiplications(d_head: f64) -> f64;
+    losses(query: &Tensor<3>) -> Losses;
+}
+
+/// [`Logits`] of any type.
+pub type LogitsRef<'a> = &'a dyn DynLogits;
 
 /// Logits with what each shares with those of an earlier layer at its place.
 pub(crate) fn shared_in_order<L: Logits>(own: Vec<L>, earlier: &[L]) -> Vec<L> {

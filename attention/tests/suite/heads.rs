@@ -3,12 +3,11 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::{Property, Subject};
-use heedful_attention::contract::Positions;
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use heedful_attention::mechanisms::uniform::{Uniform, UniformConfig};
-use heedful_attention::softmax_attention::logits::{LogitFacts, Logits};
+use heedful_attention::softmax_attention::logits::LogitsRef;
 use heedful_attention::softmax_attention::{HeadCall, Heads, SoftmaxAttention};
 use heedful_random::RandomKey;
 
@@ -22,12 +21,8 @@ struct Mean {
 }
 
 impl Heads for Mean {
-    fn head_facts(&self) -> LogitFacts {
-        self.content.facts().joined(self.all.facts())
-    }
-
-    fn head_keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
-        self.content.keys(memory, positions)
+    fn scores(&self) -> Vec<LogitsRef<'_>> {
+        vec![&self.content, &self.all]
     }
 
     fn attend(&self, call: HeadCall, _: &mut Probe) -> Tensor<4> {

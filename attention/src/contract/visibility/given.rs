@@ -22,17 +22,12 @@ pub(super) struct Given {
 }
 
 /// What follows from a visibility.
+#[derive(Default)]
 pub(super) struct Derived {
     /// Without what only tensors know: shows all that the visibility shows, and more.
     known: OnceLock<Visibility>,
     /// Without the numbers that are added to logits.
     boolean: OnceLock<Visibility>,
-}
-
-impl Default for Derived {
-    fn default() -> Self {
-        Self { known: OnceLock::new(), boolean: OnceLock::new() }
-    }
 }
 
 impl Given {
