@@ -2,15 +2,14 @@
 
 use std::fs;
 
-use crate::command::{parallel_folder, succeeded, translate};
+use crate::command::{Succeeds, parallel_folder, places, translate};
 
 /// Losses of 20 steps from equal weights, without dropout.
 fn losses(backend: &str) -> Vec<f64> {
-    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
     let further = ["--backend", backend, "--steps", "20", "--set", "model.dropout=0", "--set", "training.evaluate_every=20"];
     let attention = ["--attention", "synthesizer-random+dot-product", "--set", "training.checkpoint_every=20"];
-    succeeded(&translate(data.path(), &out, &[&further[..], &attention].concat()).output().unwrap());
+    translate(data.path(), &out, &[&further[..], &attention].concat()).succeeds();
     let log = fs::read_to_string(out.join("synthesizer-random+dot-product-seed1/log.jsonl")).unwrap();
     let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     lines.filter_map(|line| line["loss"].as_f64()).collect()

@@ -4,21 +4,20 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::{latest_checkpoint, parallel_folder, refused, stderr, succeeded, translate};
+use crate::command::{Succeeds, latest_checkpoint, parallel_folder, places, refused, stderr, translate};
 
 const RUN: &str = "dot-product-seed1";
 
 /// A finished run whose result is forgotten, so that the next command has to read its checkpoint.
 fn forgotten_run(data: &Path, out: &Path, further: &[&str]) {
-    succeeded(&translate(data, out, further).output().unwrap());
+    translate(data, out, further).succeeds();
     fs::remove_file(out.join("results.json")).unwrap();
     fs::remove_file(out.join(RUN).join("result.json")).unwrap();
 }
 
 #[test]
 fn a_truncated_checkpoint_is_refused_with_a_command_that_goes_on_without_it() {
-    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
     forgotten_run(data.path(), &out, &[]);
     let weights = latest_checkpoint(&out.join(RUN)).join("model.safetensors");
     let bytes = fs::read(&weights).unwrap();
@@ -29,7 +28,7 @@ fn a_truncated_checkpoint_is_refused_with_a_command_that_goes_on_without_it() {
     let begin = message.find("rm -r ").or_else(|| message.find("echo ")).expect("a command is offered");
     let command = message[begin..].split(", then").next().unwrap();
     assert!(Command::new("sh").args(["-c", command]).status().unwrap().success(), "{command}");
-    succeeded(&translate(data.path(), &out, &["--resume"]).output().unwrap());
+    translate(data.path(), &out, &["--resume"]).succeeds();
 }
 
 #[test]
@@ -46,12 +45,10 @@ fn a_checkpoint_of_another_configuration_is_refused() {
 
 #[test]
 fn a_run_that_goes_on_without_being_asked_to_says_so() {
-    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
     for (further, is_told) in [(&[][..], true), (&["--resume"], false)] {
         forgotten_run(data.path(), &out, &["--resume"]);
-        let output = translate(data.path(), &out, further).output().unwrap();
-        succeeded(&output);
+        let output = translate(data.path(), &out, further).succeeds();
         let told = stderr(&output);
         assert_eq!(told.contains("was begun by an earlier command and goes on after step"), is_told, "{further:?}: {told}");
     }
@@ -60,8 +57,7 @@ fn a_run_that_goes_on_without_being_asked_to_says_so() {
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_named_with_the_remedy_and_leaves_no_half_written_file() {
-    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
     let run = translate(data.path(), &out, &[]);
     // A limit of 8 blocks of 512 or 1024 bytes on each file stands for a disk that is full after them.
     let mut limited = Command::new("sh");
@@ -82,8 +78,7 @@ fn a_full_disk_is_named_with_the_remedy_and_leaves_no_half_written_file() {
 
 #[test]
 fn a_loss_that_is_not_a_number_stops_the_run_with_step_and_last_checkpoint() {
-    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
     let blow_up = ["--steps", "200", "--set", "training.learning_rate=1e30", "--set", "training.max_gradient_norm=unset"];
     let blow_up = [&blow_up[..], &["--set", "training.schedule={kind = \"constant\"}"]].concat();
     refused(&translate(data.path(), &out, &blow_up).output().unwrap(), 1, &["step", "checkpoint", "learning rate"]);

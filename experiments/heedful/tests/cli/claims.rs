@@ -5,7 +5,7 @@ use std::path::Path;
 
 use heedful_experiments::tools::claims::{ClaimsReport, Ledger, Verdicts};
 
-use crate::command::{binary, refused, stderr, stdout, succeeded};
+use crate::command::{binary, places, refused, stderr, stdout, succeeded};
 use crate::documents::{book, root};
 use crate::pretrained;
 
@@ -53,8 +53,7 @@ fn ledger(folder: &Path, claim: &str) {
 
 #[test]
 fn a_ledger_is_planned_run_continued_decided_and_shown() {
-    let folder = tempfile::tempdir().unwrap();
-    let own = folder.path().join("ledger");
+    let (folder, [own]) = places(["ledger"]);
     ledger(&own, CLAIM);
     let claims = |arguments: &[&str]| {
         let mut command = binary("claims");
@@ -114,8 +113,7 @@ fn the_runs_of_a_block_begin_with_the_pretrained_model_that_it_names() {
 
 #[test]
 fn blocks_without_claims_are_a_queue_that_processes_work_off_together() {
-    let folder = tempfile::tempdir().unwrap();
-    let own = folder.path().join("queue");
+    let (folder, [own]) = places(["queue"]);
     fs::create_dir_all(own.join("blocks")).unwrap();
     for (name, order) in [("Q1", "order = 2"), ("Q2", "order = 1")] {
         let block = BLOCK.replace("seeds = 3", "seeds = 1").replace("order = 1", order);
@@ -198,8 +196,7 @@ fn a_folder_of_data_that_no_configuration_can_name_is_refused_before_any_block()
 
 #[test]
 fn the_folder_of_the_environment_is_that_of_a_plan_that_measures() {
-    let folder = tempfile::tempdir().unwrap();
-    let own = folder.path().join("ledger");
+    let (folder, [own]) = places(["ledger"]);
     ledger(&own, CLAIM);
     fs::write(own.join("blocks/S1.toml"), BLOCK.replace("seeds = 3", "data = \"text\"\nseeds = 3").replace(", generated_words = 400", ""))
         .unwrap();

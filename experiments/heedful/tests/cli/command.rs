@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::Duration;
 
+use serde_json::Value;
 use tempfile::TempDir;
+
+pub use crate::output::{refused, stderr, stdout};
 
 /// Settings of a model that trains in well under a second.
 pub const TINY: [&str; 12] = [
@@ -55,29 +58,36 @@ pub fn translate(data: &Path, out: &Path, further: &[&str]) -> Command {
     command
 }
 
-pub fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-pub fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Asserts the exit code and that each part stands in the one error message, which is the last line of standard error.
-#[track_caller]
-pub fn refused(output: &Output, code: i32, parts: &[&str]) {
-    let errors = stderr(output);
-    assert_eq!(output.status.code(), Some(code), "{errors}");
-    let message = errors.lines().rfind(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("no error message in: {errors}"));
-    for part in parts {
-        assert!(message.contains(part), "`{part}` is missing in: {message}");
-    }
-    assert!(!errors.contains("panicked"), "{errors}");
-}
-
 #[track_caller]
 pub fn succeeded(output: &Output) {
     assert!(output.status.success(), "{}", stderr(output));
+}
+
+/// A command that is run and succeeds.
+pub trait Succeeds {
+    /// What it wrote.
+    fn succeeds(&mut self) -> Output;
+}
+
+impl Succeeds for Command {
+    #[track_caller]
+    fn succeeds(&mut self) -> Output {
+        let output = self.output().unwrap();
+        succeeded(&output);
+        output
+    }
+}
+
+/// The records of an output folder.
+pub fn records(out: &Path) -> Vec<Value> {
+    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
+}
+
+/// A folder, and paths of these names in it, where nothing is yet.
+pub fn places<const N: usize>(names: [&str; N]) -> (TempDir, [PathBuf; N]) {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = names.map(|name| folder.path().join(name));
+    (folder, paths)
 }
 
 /// A folder with a parallel corpus of numbers.

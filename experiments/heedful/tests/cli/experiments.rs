@@ -6,15 +6,11 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::command::{binary, final_weights, refused, small_model, stderr, stdout, succeeded, text_folder};
+use crate::command::{Succeeds, binary, final_weights, places, records, refused, small_model, stderr, stdout, succeeded, text_folder};
 
 fn run(name: &str, out: &Path, further: &[&str]) -> Output {
     let training = "training={steps = 8, evaluate_every = 4, checkpoint_every = 2, log_every = 1}";
     binary(name).args(["--set", small_model(name), "--set", training]).arg("--out").arg(out).args(further).output().unwrap()
-}
-
-fn records(out: &Path) -> Vec<Value> {
-    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
 }
 
 /// The only record of a run, all of whose scores are numbers.
@@ -31,8 +27,7 @@ fn record(output: &Output, out: &Path) -> Value {
 
 #[test]
 fn an_encoder_is_pre_trained_and_fine_tuned() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let [mlm, tuned, afresh] = ["mlm", "tuned", "afresh"].map(|name| folder.path().join(name));
+    let (data, (folder, [mlm, tuned, afresh])) = (text_folder(), places(["mlm", "tuned", "afresh"]));
     let text = data.path().to_str().unwrap();
     let output = run("mlm", &mlm, &["--data", text, "--attention", "dot-product", "--set", "data={context = 16, batch = 4}"]);
     let found = record(&output, &mlm);
@@ -60,13 +55,11 @@ fn an_encoder_is_pre_trained_and_fine_tuned() {
 
 #[test]
 fn spans_are_filled_in_and_tasks_mixed() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let [spans, tuned, mixed] = ["spans", "tuned", "mixed"].map(|name| folder.path().join(name));
+    let (data, (_folder, [spans, tuned, mixed])) = (text_folder(), places(["spans", "tuned", "mixed"]));
     let text = data.path().to_str().unwrap();
     let further = ["--objective", "spans", "--data", text, "--attention", "synthesizer-random", "--set", "data={context = 16, batch = 4}"];
     assert_eq!(record(&run("mlm", &spans, &further), &spans)["experiment"], "mlm-spans");
-    let output = binary("analyse").arg(&spans).args(["--texts", "1", "--pictured", "1"]).output().unwrap();
-    succeeded(&output);
+    binary("analyse").arg(&spans).args(["--texts", "1", "--pictured", "1"]).succeeds();
     let weights = fs::read_to_string(spans.join("analysis/synthesizer-random-seed1/weights.csv")).unwrap();
     assert!(weights.contains("<extra_id_0>"), "no gap is shown: {weights}");
     let init = ["--init", spans.to_str().unwrap(), "--task", "MRPC", "--attention", "synthesizer-random"];
@@ -82,8 +75,7 @@ fn spans_are_filled_in_and_tasks_mixed() {
 
 #[test]
 fn texts_are_generated_classified_and_analysed() {
-    let folder = tempfile::tempdir().unwrap();
-    let [textgen, classify] = ["textgen", "classify"].map(|name| folder.path().join(name));
+    let (folder, [textgen, classify]) = places(["textgen", "classify"]);
     let small = ["--attention", "dot-product", "--set", "data.generated_pairs=60", "--set", "decoding={beam = 1, extra_length = 2}"];
     let output = run("textgen", &textgen, &[&small[..], &["--set", "data.test=8"]].concat());
     succeeded(&output);
@@ -130,8 +122,7 @@ fn images_are_drawn_completed_and_sharpened() {
     for name in ["samples.png", "completions.png"] {
         is_png(&drawn.join("local-2d-seed1").join(name));
     }
-    let output = binary("analyse").arg(&drawn).args(["--texts", "1", "--pictured", "1"]).output().unwrap();
-    succeeded(&output);
+    binary("analyse").arg(&drawn).args(["--texts", "1", "--pictured", "1"]).succeeds();
     let maps = drawn.join("analysis/local-2d-seed1/maps");
     assert!(fs::read_dir(&maps).unwrap().count() > 0, "{}", maps.display());
     let pixels = |folder: &Path| -> Vec<String> {
@@ -158,7 +149,7 @@ fn images_are_drawn_completed_and_sharpened() {
     is_png(&sharpened.join("local-2d-seed1/samples.png"));
     let html = fs::read_to_string(sharpened.join("report.html")).unwrap();
     assert!(html.contains("alt=\"local-2d-seed1: samples\""), "the page has no samples");
-    succeeded(&binary("analyse").arg(&sharpened).args(["--texts", "2", "--pictured", "1"]).output().unwrap());
+    binary("analyse").arg(&sharpened).args(["--texts", "2", "--pictured", "1"]).succeeds();
     let weights = fs::read_to_string(sharpened.join("analysis/local-2d-seed1/weights.csv")).unwrap();
     for module in ["encoder.layers.0.self_attention", "decoder.layers.0.self_attention", "decoder.layers.0.cross_attention"] {
         assert!(weights.contains(module), "{module} is missing");
@@ -189,7 +180,7 @@ fn images_are_drawn_and_completed_given_their_class() {
         [16, 20].map(|at| u32::from_be_bytes(file[at..at + 4].try_into().unwrap()))
     };
     assert_eq!((size(&of_classes), size(&plain)), ([4 + 2 * 52, 4 + 8 * 52], [4 + 2 * 52, 4 + 52]));
-    succeeded(&binary("analyse").arg(&of_classes).args(["--texts", "1", "--pictured", "1"]).output().unwrap());
+    binary("analyse").arg(&of_classes).args(["--texts", "1", "--pictured", "1"]).succeeds();
     let values = vec!["0"; 144].join(" ");
     let text = |text: &str| binary("analyse").arg(&of_classes).args(["--pictured", "0", "--text", text]).output().unwrap();
     succeeded(&text(&format!("7: {values}")));
@@ -225,8 +216,7 @@ fn images_are_classified_by_their_patches() {
 
 #[test]
 fn coloured_images_are_drawn_pixel_by_pixel_from_mixtures() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("run");
+    let (folder, [out]) = places(["run"]);
     let small = ["--logistic-mixture", "--attention", "local-2d"];
     let few = ["--set", "data={generated_images = 20, valid = 4, test = 4, batch = 4, samples = 2}", "--set", "components=3"];
     let found = record(&run("image", &out, &[&small[..], &few].concat()), &out);
@@ -235,7 +225,7 @@ fn coloured_images_are_drawn_pixel_by_pixel_from_mixtures() {
     for name in ["samples.png", "completions.png"] {
         assert!(fs::read(out.join("local-2d-seed1").join(name)).unwrap().starts_with(b"\x89PNG"), "{name}");
     }
-    succeeded(&binary("analyse").arg(&out).args(["--texts", "1", "--pictured", "1"]).output().unwrap());
+    binary("analyse").arg(&out).args(["--texts", "1", "--pictured", "1"]).succeeds();
     assert!(fs::read_to_string(out.join("analysis/local-2d-seed1/weights.csv")).unwrap().contains("decoder.layers.0.self_attention"));
     let refuse = |further: &[&str], parts: &[&str]| {
         let output = run("image", &folder.path().join("refused"), &[&small[..], &few, further].concat());
@@ -256,7 +246,7 @@ fn images_are_sharpened_by_any_attention_in_each_part() {
     let found = record(&run("image", &out, &further), &out);
     assert_eq!(found["attention"], layout);
     let page = |out: &Path| -> String {
-        succeeded(&binary("analyse").arg(out).args(["--texts", "1", "--pictured", "1"]).output().unwrap());
+        binary("analyse").arg(out).args(["--texts", "1", "--pictured", "1"]).succeeds();
         let analyses: Vec<_> = fs::read_dir(out.join("analysis")).unwrap().map(|entry| entry.unwrap().path()).collect();
         let [analysis] = &analyses[..] else { panic!("one analysis: {analyses:?}") };
         fs::read_to_string(analysis.join("analyse.md")).unwrap()
@@ -278,11 +268,10 @@ fn images_are_sharpened_by_any_attention_in_each_part() {
 
 #[test]
 fn spans_of_a_language_model_are_analysed_for_each_head_of_each_layer() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (_folder, [out])) = (text_folder(), places(["run"]));
     let text = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, batch = 4, stride = 8}"];
     succeeded(&run("lm", &out, &[&text[..], &["--attention", "adaptive-span", "--set", "model.layers=2"]].concat()));
-    succeeded(&binary("analyse").arg(&out).args(["--texts", "2", "--pictured", "0"]).output().unwrap());
+    binary("analyse").arg(&out).args(["--texts", "2", "--pictured", "0"]).succeeds();
     let analysis = out.join("analysis/adaptive-span-seed1");
     let spans = fs::read_to_string(analysis.join("spans.csv")).unwrap();
     for state in ["initial", "trained"] {
@@ -296,8 +285,7 @@ fn spans_of_a_language_model_are_analysed_for_each_head_of_each_layer() {
 
 #[test]
 fn mixtures_say_what_their_members_weigh_in_report_and_analysis() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (_folder, [out])) = (text_folder(), places(["run"]));
     let text = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, batch = 4, stride = 8}"];
     let name = "synthesizer-random+dot-product";
     succeeded(&run("lm", &out, &[&text[..], &["--attention", name]].concat()));
@@ -307,7 +295,7 @@ fn mixtures_say_what_their_members_weigh_in_report_and_analysis() {
         let report = fs::read_to_string(out.join(report)).unwrap();
         assert!(report.contains("weights of the members of mixtures"), "{report}");
     }
-    succeeded(&binary("analyse").arg(&out).args(["--texts", "1", "--pictured", "0"]).output().unwrap());
+    binary("analyse").arg(&out).args(["--texts", "1", "--pictured", "0"]).succeeds();
     let analysis = out.join(format!("analysis/{name}-seed1"));
     let weights = fs::read_to_string(analysis.join("mixtures.csv")).unwrap();
     assert!(weights.contains("initial,decoder.layers.0.self_attention,0,dot-product,0.5\n"), "{weights}");
@@ -317,10 +305,9 @@ fn mixtures_say_what_their_members_weigh_in_report_and_analysis() {
 
 #[test]
 fn gates_of_an_agent_are_analysed_in_each_layer() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("run");
-    succeeded(&agent(&out).args(["--set", "model.layers=2"]).output().unwrap());
-    succeeded(&binary("analyse").arg(&out).args(["--texts", "3", "--pictured", "1"]).output().unwrap());
+    let (_folder, [out]) = places(["run"]);
+    agent(&out).args(["--set", "model.layers=2"]).succeeds();
+    binary("analyse").arg(&out).args(["--texts", "3", "--pictured", "1"]).succeeds();
     let analysis = out.join("analysis/gtrxl-seed1");
     let gates = fs::read_to_string(analysis.join("gates.csv")).unwrap();
     for layer in 0..2 {
@@ -357,19 +344,13 @@ fn agent(out: &Path) -> Command {
 
 #[test]
 fn agents_that_diverge_are_counted_where_hyper_parameters_are_drawn() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("run");
+    let (folder, [out]) = places(["run"]);
     let steep = ["--set", "search.learning_rate=[1e30,1e35]", "--seeds", "2", "--steps", "16", "--set", "training.max_gradient_norm=1e30"];
-    let output = agent(&out).args(steep).output().unwrap();
-    succeeded(&output);
+    let output = agent(&out).args(steep).succeeds();
     let diverged: Vec<_> = records(&out).iter().map(|record| record["metrics"]["diverged"].as_f64().unwrap()).collect();
     assert_eq!(diverged, [1.0, 1.0]);
     assert!(stdout(&output).contains("diverged"), "{}", stdout(&output));
-    let output = agent(&folder.path().join("other"))
-        .args(["--set", "search.learning_rate=[1e-4,1e-3]", "--seeds", "2", "--steps", "4"])
-        .output()
-        .unwrap();
-    succeeded(&output);
+    agent(&folder.path().join("other")).args(["--set", "search.learning_rate=[1e-4,1e-3]", "--seeds", "2", "--steps", "4"]).succeeds();
     let records = records(&folder.path().join("other"));
     assert_eq!(records[0]["configuration"], records[1]["configuration"], "one comparison");
     assert_ne!(records[0]["notes"], records[1]["notes"]);
@@ -395,8 +376,7 @@ fn final_tensor(run: &Path, name: &str) -> Vec<u8> {
 
 #[test]
 fn each_seed_of_fine_tuning_begins_with_the_pre_training_of_its_own() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let [mlm, own, one] = ["mlm", "own", "one"].map(|name| folder.path().join(name));
+    let (data, (folder, [mlm, own, one])) = (text_folder(), places(["mlm", "own", "one"]));
     let seeds = ["--attention", "dot-product", "--seed", "2", "--seeds", "2", "--set", "training.evaluate_every=8"];
     let text = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, batch = 4}"];
     succeeded(&run("mlm", &mlm, &[&seeds[..], &text].concat()));
@@ -446,8 +426,7 @@ fn each_seed_of_fine_tuning_begins_with_the_pre_training_of_its_own() {
 
 #[test]
 fn sequences_are_recalled_tracked_and_analysed() {
-    let folder = tempfile::tempdir().unwrap();
-    let [recall, track] = ["recall", "track"].map(|name| folder.path().join(name));
+    let (folder, [recall, track]) = places(["recall", "track"]);
     let small = ["--attention", "dot-product", "--set", "model.layers=2", "--set", "data={batch = 4, train = 40, valid = 4, test = 4}"];
     let found = record(&run("recall", &recall, &small), &recall);
     for metric in ["token accuracy", "sequence accuracy", "class accuracy", "token accuracy, N=64, n=16", "state bytes"] {
@@ -461,7 +440,7 @@ fn sequences_are_recalled_tracked_and_analysed() {
         items.contains("tokens against bytes of state") && items.contains("MAD in-context recall") && items.contains("RWKV-7"),
         "published numbers stand beside"
     );
-    succeeded(&binary("analyse").arg(&recall).args(["--texts", "1", "--pictured", "1"]).output().unwrap());
+    binary("analyse").arg(&recall).args(["--texts", "1", "--pictured", "1"]).succeeds();
     refused(&binary("analyse").arg(&recall).args(["--text", "1 256"]).output().unwrap(), 2, &["0 to 255"]);
 
     let words = ["--task", "words", "--set", "data.task={group = \"a5\", length = 8, shortest = 4, longer = [12]}"];

@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::command::{binary, final_weights, refused, stdout, succeeded};
+use crate::command::{Succeeds, binary, final_weights, places, records, refused, stdout};
 use crate::pretrained::copied;
 
 /// Words of the built-in SST-2.
@@ -50,10 +50,6 @@ fn glue(pretrained: &Path, out: &Path, tasks: &str, steps: usize) -> Command {
     command
 }
 
-fn records(out: &Path) -> Vec<Value> {
-    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
-}
-
 /// The record of a contender on a task.
 fn of<'r>(records: &'r [Value], task: &str, attention: &str) -> &'r Value {
     let is_wanted = |record: &&Value| record["attention"] == attention && record["dataset"] == format!("built-in {task}");
@@ -62,10 +58,8 @@ fn of<'r>(records: &'r [Value], task: &str, attention: &str) -> &'r Value {
 
 #[test]
 fn encoders_are_fine_tuned() {
-    let (folder, out) = (bert(), tempfile::tempdir().unwrap());
-    let first = out.path().join("first");
-    let output = glue(folder.path(), &first, "SST-2", 300).output().unwrap();
-    succeeded(&output);
+    let (folder, (out, [first])) = (bert(), places(["first"]));
+    let output = glue(folder.path(), &first, "SST-2", 300).succeeds();
     assert!(stdout(&output).contains("unchanged"), "{}", stdout(&output));
     let all = records(&first);
     let record = of(&all, "SST-2", "unchanged");
@@ -80,7 +74,7 @@ fn encoders_are_fine_tuned() {
     assert!(losses.len() >= 30 && losses[losses.len() - 1] < 0.8 * losses[0], "{losses:?}");
     // The written configuration repeats the run.
     let second = out.path().join("second");
-    succeeded(&binary("glue").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
+    binary("glue").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
     assert_eq!(records(&second)[0]["metrics"]["accuracy"], record["metrics"]["accuracy"]);
     assert_eq!(final_weights(&second.join("unchanged-seed1")), final_weights(&first.join("unchanged-seed1")));
     // Another encoder is another task.
@@ -91,8 +85,7 @@ fn encoders_are_fine_tuned() {
 #[test]
 fn a_roberta_is_fine_tuned_on_pairs_with_two_separators() {
     let (folder, out) = (model_with_words("roberta", &["<s>", "<pad>", "</s>", "[UNK]"]), tempfile::tempdir().unwrap());
-    let output = glue(folder.path(), out.path(), "SST-2,MRPC", 20).output().unwrap();
-    succeeded(&output);
+    glue(folder.path(), out.path(), "SST-2,MRPC", 20).succeeds();
     let all = records(out.path());
     // As a BERT of this size, with 12 positions and two copies of the vector of its one segment.
     let layer = 4 * (16 * 16 + 16) + (2 * 16 * 24 + 24 + 16) + 2 * 2 * 16;
@@ -113,9 +106,8 @@ fn rounded(number: f64) -> f64 {
 
 #[test]
 fn attentions_are_replaced_before_fine_tuning() {
-    let (folder, out) = (bert(), tempfile::tempdir().unwrap());
-    let out = out.path().join("run");
-    succeeded(&glue(folder.path(), &out, "SST-2", 4).args(["--attention", "unchanged,dot-product,layers.1=uniform"]).output().unwrap());
+    let (folder, (_folder, [out])) = (bert(), places(["run"]));
+    glue(folder.path(), &out, "SST-2", 4).args(["--attention", "unchanged,dot-product,layers.1=uniform"]).succeeds();
     let all = records(&out);
     let [unchanged, same, uniform] = ["unchanged", "dot-product", "layers.1=uniform"].map(|name| of(&all, "SST-2", name));
     assert!(unchanged["metrics"]["attention kept"].is_null() && !out.join("start").exists());
@@ -128,18 +120,16 @@ fn attentions_are_replaced_before_fine_tuning() {
 
 #[test]
 fn attentions_of_fine_tuned_encoders_are_swapped() {
-    let (folder, out) = (bert(), tempfile::tempdir().unwrap());
-    let out = out.path().join("run");
+    let (folder, (_folder, [out])) = (bert(), places(["run"]));
     let swap = || {
         let mut command = glue(folder.path(), &out, "SST-2,MRPC", 20);
         command.args(["--swap", "layers.*.attention=dot-product,synthesizer-random", "--swap", "layers.1=uniform"]);
         command
     };
-    let planned = swap().arg("--dry-run").output().unwrap();
-    succeeded(&planned);
+    let planned = swap().arg("--dry-run").succeeds();
     assert!(stdout(&planned).contains("layers.1=uniform") && !out.exists(), "{}", stdout(&planned));
     refused(&swap().args(["--shard", "1/2"]).output().unwrap(), 2, &["--shard 1/2", "trained first", "start"]);
-    succeeded(&swap().arg("--resume").output().unwrap());
+    swap().arg("--resume").succeeds();
     let (first, all) = (records(&out.join("start")), records(&out));
     assert_eq!((first.len(), all.len()), (2, 8));
     for (task, metric) in [("SST-2", "accuracy"), ("MRPC", "f1")] {
@@ -171,9 +161,9 @@ fn attentions_of_fine_tuned_encoders_are_swapped() {
         assert!(report.contains(part), "`{part}` is missing in: {report}");
     }
     let trained = fs::metadata(out.join("start/results.json")).unwrap().modified().unwrap();
-    succeeded(&swap().arg("--resume").output().unwrap());
+    swap().arg("--resume").succeeds();
     assert_eq!(fs::metadata(out.join("start/results.json")).unwrap().modified().unwrap(), trained, "the encoder is not fine-tuned again");
-    succeeded(&binary("analyse").arg(&out).args(["--attention", "layers.1=uniform", "--texts", "1"]).output().unwrap());
+    binary("analyse").arg(&out).args(["--attention", "layers.1=uniform", "--texts", "1"]).succeeds();
 }
 
 #[test]
@@ -181,7 +171,7 @@ fn decoders_are_fine_tuned_and_swapped() {
     for name in ["gpt2", "llama-classifier"] {
         let (folder, out) = (model_with_words(name, &SPECIAL), tempfile::tempdir().unwrap());
         let first = out.path().join("first");
-        succeeded(&glue(folder.path(), &first, "SST-2", 300).output().unwrap());
+        glue(folder.path(), &first, "SST-2", 300).succeeds();
         let all = records(&first);
         let record = of(&all, "SST-2", "unchanged");
         if name == "gpt2" {
@@ -197,12 +187,7 @@ fn decoders_are_fine_tuned_and_swapped() {
 
         // Pairs, without segments, and an attention that has neither the biases nor the heads of the model.
         let swapped = out.path().join("swapped");
-        succeeded(
-            &glue(folder.path(), &swapped, "MRPC", 4)
-                .args(["--swap", "linear-attention", "--swap", "layers.1=linear-attention"])
-                .output()
-                .unwrap(),
-        );
+        glue(folder.path(), &swapped, "MRPC", 4).args(["--swap", "linear-attention", "--swap", "layers.1=linear-attention"]).succeeds();
         let all = records(&swapped);
         let before = |attention: &str| of(&all, "MRPC", attention)["metrics"]["score before"].clone();
         assert!(before("unchanged").as_f64().is_some(), "{name}");
@@ -216,8 +201,7 @@ fn decoders_are_fine_tuned_and_swapped() {
 
 #[test]
 fn folders_and_options_that_do_not_fit_are_refused() {
-    let (folder, out) = (bert(), tempfile::tempdir().unwrap());
-    let out = out.path().join("run");
+    let (folder, (_folder, [out])) = (bert(), places(["run"]));
     let refuse = |folder: &Path, further: &[&str], parts: &[&str]| {
         refused(&glue(folder, &out, "SST-2", 4).args(further).output().unwrap(), 2, parts);
         assert!(!out.exists(), "{further:?}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Output;
 
-use crate::command::{TINY, binary, refused, stderr, stdout, succeeded, text_folder};
+use crate::command::{TINY, binary, places, records, refused, stderr, stdout, succeeded, text_folder};
 
 /// A comparison on windows of four tokens, of a model for 32.
 fn compared(data: &std::path::Path, out: &std::path::Path, attention: &str, further: &[&str]) -> Output {
@@ -14,8 +14,7 @@ fn compared(data: &std::path::Path, out: &std::path::Path, attention: &str, furt
 
 #[test]
 fn a_comparison_of_an_attention_with_itself_is_refused_before_training() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
+    let (data, (_folder, [out])) = (text_folder(), places(["out"]));
     for further in [&[][..], &["--dry-run"]] {
         let output = compared(data.path(), &out, "dot-product,sliding-window", further);
         refused(&output, 2, &["`sliding-window`", "4 positions", "window = ", "--set mechanisms.sliding-window.window=2"]);
@@ -25,8 +24,7 @@ fn a_comparison_of_an_attention_with_itself_is_refused_before_training() {
 
 #[test]
 fn a_size_that_someone_has_set_is_warned_of_once_and_stands_in_reports_and_records() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
+    let (data, (_folder, [out])) = (text_folder(), places(["out"]));
     let output = compared(data.path(), &out, "dot-product,sliding-window{window=9}", &[]);
     succeeded(&output);
     let told = "`sliding-window{window=9}`: on the training data of";
@@ -41,7 +39,7 @@ fn a_size_that_someone_has_set_is_warned_of_once_and_stands_in_reports_and_recor
             assert!(text.contains(part), "{file} does not say: {part}");
         }
     }
-    let records: Vec<serde_json::Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+    let records = records(&out);
     let notes: Vec<bool> = records.iter().map(|record| record["notes"].to_string().contains("hides no key")).collect();
     assert_eq!(notes, [false, true], "{records:?}");
     // A command that goes on says so again, and one that adds what hides something does not refuse what is there.

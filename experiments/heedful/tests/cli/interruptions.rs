@@ -9,7 +9,9 @@ use heedful_random::RandomKey;
 use rand::RngExt;
 use serde_json::{Map, Value};
 
-use crate::command::{binary, final_weights, parallel_folder, small_model, stderr, succeeded, text_folder, wait_until};
+use crate::command::{
+    Succeeds, binary, final_weights, parallel_folder, places, records, small_model, stderr, succeeded, text_folder, wait_until,
+};
 
 const KILLS: usize = 20;
 
@@ -45,11 +47,11 @@ impl Experiment {
     }
 
     fn finish(&self, out: &Path) {
-        succeeded(&self.command(out).output().unwrap());
+        self.command(out).succeeds();
     }
 
     fn outcome(&self, out: &Path) -> Outcome {
-        let records: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+        let records = records(out);
         assert_eq!(records.len(), 1);
         let mut scores = records[0]["metrics"].as_object().unwrap().clone();
         scores.retain(|name, _| name != "steps per second");
@@ -63,8 +65,7 @@ impl Experiment {
 
     /// Kills it at random moments, and continues it, which must not make a difference.
     fn survives_kills(&self) {
-        let folder = tempfile::tempdir().unwrap();
-        let [whole, killed] = ["whole", "killed"].map(|name| folder.path().join(name));
+        let (_folder, [whole, killed]) = places(["whole", "killed"]);
         let begun = Instant::now();
         self.finish(&whole);
         let longest = begun.elapsed() / 2;
@@ -92,8 +93,7 @@ impl Experiment {
     /// Sends signals after its first checkpoint, and continues it.
     #[cfg(unix)]
     fn can_be_interrupted(&self, signals: &[&str]) {
-        let folder = tempfile::tempdir().unwrap();
-        let [whole, stopped] = ["whole", "stopped"].map(|name| folder.path().join(name));
+        let (_folder, [whole, stopped]) = places(["whole", "stopped"]);
         self.finish(&whole);
         let latest = stopped.join(self.run).join("checkpoint/latest");
         let signalled = |_| {
@@ -294,8 +294,7 @@ fn clocks_of_other_machines_make_no_difference() {
         child.kill().unwrap();
         child.wait().unwrap();
         set_times(&out, time);
-        let output = binary("status").arg(&out).output().unwrap();
-        succeeded(&output);
+        let output = binary("status").arg(&out).succeeds();
         assert!(String::from_utf8_lossy(&output.stdout).contains("1 interrupted"), "{output:?}");
         experiment.finish(&out);
         assert!(experiment.outcome(&out) == expected, "{name}");
@@ -305,8 +304,7 @@ fn clocks_of_other_machines_make_no_difference() {
 #[cfg(unix)]
 #[test]
 fn a_hangup_that_is_ignored_stays_ignored() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let [whole, out] = ["whole", "ignoring"].map(|name| folder.path().join(name));
+    let (data, (_folder, [whole, out])) = (text_folder(), places(["whole", "ignoring"]));
     let experiment = signalled(data.path());
     experiment.finish(&whole);
     let command = experiment.command(&out);

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::command::{
-    TINY, binary, final_weights, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate, wait_until,
+    Succeeds, TINY, binary, final_weights, parallel_folder, places, records, refused, stderr, stdout, text_folder, translate, wait_until,
 };
 
 const NAMES: [&str; 3] = ["dot-product", "gaussian", "synthesizer-dense"];
@@ -19,10 +19,6 @@ fn train(data: &Path, out: &Path, steps: &str, further: &[&str]) -> Command {
     command.args(["--attention", &NAMES.join(","), "--seeds", "2"]);
     command.arg("--data").arg(data).arg("--out").arg(out).args(further);
     command
-}
-
-fn records(out: &Path) -> Vec<Value> {
-    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
 }
 
 /// Weights and scores of all runs, in the order of their folders; speeds apart.
@@ -46,7 +42,7 @@ fn runs_side_by_side_give_the_digits_of_runs_one_after_another() {
     let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
     let out = |name: &str| folder.path().join(name);
     for (name, jobs) in [("one", "1"), ("three", "3"), ("auto", "auto")] {
-        succeeded(&train(data.path(), &out(name), "8", &["--jobs", jobs]).env("RAYON_NUM_THREADS", "2").output().unwrap());
+        train(data.path(), &out(name), "8", &["--jobs", jobs]).env("RAYON_NUM_THREADS", "2").succeeds();
     }
     let one = outcome(&out("one"));
     assert_eq!(one.len(), 6);
@@ -65,7 +61,7 @@ fn runs_side_by_side_give_the_digits_of_runs_one_after_another() {
         "{report}"
     );
     // Another seed shows.
-    succeeded(&train(data.path(), &out("other"), "8", &["--jobs", "2", "--seed", "2"]).output().unwrap());
+    train(data.path(), &out("other"), "8", &["--jobs", "2", "--seed", "2"]).succeeds();
     assert!(one.iter().zip(&outcome(&out("other"))).all(|(one, other)| one.1 != other.1));
 }
 
@@ -78,23 +74,22 @@ fn all_runs_at_once_are_stopped_and_resumed() {
     let mut child = long(&out, &[]).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // Both jobs have a run.
     wait_until(&mut child, || ["dot-product-seed1", "gaussian-seed1"].iter().all(|run| out.join(run).join("checkpoint").exists()));
-    succeeded(&Command::new("kill").args(["-TERM", &child.id().to_string()]).output().unwrap());
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).succeeds();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     for run in ["dot-product-seed1", "gaussian-seed1"] {
         assert!(!out.join(run).join("result.json").exists() && !out.join(run).join("lock.json").exists(), "{run}");
     }
-    succeeded(&long(&out, &["--resume"]).output().unwrap());
-    succeeded(&train(data.path(), &whole, "400", &[]).output().unwrap());
+    long(&out, &["--resume"]).succeeds();
+    train(data.path(), &whole, "400", &[]).succeeds();
     assert!(outcome(&out) == outcome(&whole), "other weights or scores");
 }
 
 #[test]
 fn an_error_of_one_run_stops_those_beside_it() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
+    let (data, (_folder, [out])) = (text_folder(), places(["out"]));
     // Of a shard without runs only the folder remains.
-    succeeded(&train(data.path(), &out, "400", &["--shard", "7/7"]).output().unwrap());
+    train(data.path(), &out, "400", &["--shard", "7/7"]).succeeds();
     // No file can be written in the place of a folder.
     fs::create_dir_all(out.join("gaussian-seed1/log.jsonl")).unwrap();
     let output = train(data.path(), &out, "400", &["--jobs", "2"]).output().unwrap();
@@ -102,7 +97,7 @@ fn an_error_of_one_run_stops_those_beside_it() {
     let other = out.join("dot-product-seed1");
     assert!(other.join("checkpoint").exists() && !other.join("result.json").exists(), "it goes on, or lost its steps");
     fs::remove_dir(out.join("gaussian-seed1/log.jsonl")).unwrap();
-    succeeded(&train(data.path(), &out, "400", &["--jobs", "2", "--resume"]).output().unwrap());
+    train(data.path(), &out, "400", &["--jobs", "2", "--resume"]).succeeds();
     assert_eq!(records(&out).len(), 6);
 }
 
@@ -133,10 +128,10 @@ fn the_report_has_what_was_finished_before_a_run_failed_or_the_command_was_stopp
 fn shards_share_the_runs_and_the_last_reports_all() {
     let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
     let (whole, shared) = (folder.path().join("whole"), folder.path().join("shared"));
-    succeeded(&train(data.path(), &whole, "8", &[]).output().unwrap());
+    train(data.path(), &whole, "8", &[]).succeeds();
     let mut count = 0;
     for shard in ["2/3", "3/3", "1/3"] {
-        succeeded(&train(data.path(), &shared, "8", &["--shard", shard]).output().unwrap());
+        train(data.path(), &shared, "8", &["--shard", shard]).succeeds();
         count += 2;
         assert_eq!(records(&shared).len(), count, "{shard}");
     }
@@ -170,11 +165,9 @@ fn files(folder: &Path) -> usize {
 
 #[test]
 fn a_dry_run_shows_the_runs_that_are_left_and_writes_nothing() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
+    let (data, (_folder, [out])) = (text_folder(), places(["out"]));
     let shown = |further: &[&str]| {
-        let output = train(data.path(), &out, "40", &[&["--dry-run"], further].concat()).output().unwrap();
-        succeeded(&output);
+        let output = train(data.path(), &out, "40", &[&["--dry-run"], further].concat()).succeeds();
         stdout(&output)
     };
     let text = shown(&[]);
@@ -185,7 +178,7 @@ fn a_dry_run_shows_the_runs_that_are_left_and_writes_nothing() {
     }
     let part = shown(&["--shard", "2/4", "--jobs", "2"]);
     assert!(part.contains("2 of 2 runs are left") && part.contains("2 at once"), "{part}");
-    succeeded(&train(data.path(), &out, "40", &["--shard", "2/4"]).output().unwrap());
+    train(data.path(), &out, "40", &["--shard", "2/4"]).succeeds();
     let before = files(&out);
     let text = shown(&[]);
     assert!(text.contains("4 of 6 runs are left") && files(&out) == before, "{text}");
@@ -194,12 +187,10 @@ fn a_dry_run_shows_the_runs_that_are_left_and_writes_nothing() {
 
 #[test]
 fn the_printed_configuration_is_that_of_the_run() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
-    let printed = train(data.path(), &out, "8", &["--print-config"]).output().unwrap();
-    succeeded(&printed);
+    let (data, (_folder, [out])) = (text_folder(), places(["out"]));
+    let printed = train(data.path(), &out, "8", &["--print-config"]).succeeds();
     assert!(!out.exists());
-    succeeded(&train(data.path(), &out, "8", &["--shard", "7/7"]).output().unwrap());
+    train(data.path(), &out, "8", &["--shard", "7/7"]).succeeds();
     assert_eq!(stdout(&printed), fs::read_to_string(out.join("config.toml")).unwrap());
     let output = train(data.path(), &out, "8", &["--print-config", "--dry-run"]).output().unwrap();
     refused(&output, 2, &["--print-config", "--dry-run"]);
@@ -207,8 +198,7 @@ fn the_printed_configuration_is_that_of_the_run() {
 
 #[test]
 fn the_schema_has_the_fields_of_the_configuration() {
-    let output = binary("lm").arg("--print-schema").output().unwrap();
-    succeeded(&output);
+    let output = binary("lm").arg("--print-schema").succeeds();
     let schema: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     let steps = &schema["properties"]["training"]["properties"]["steps"];
     assert!(steps["default"].is_u64() && steps["type"][0] == "integer", "{steps}");
@@ -223,8 +213,7 @@ fn shells_get_the_options_of_every_experiment() {
     for name in ["algorithmic", "classify", "glue", "image", "lm", "memory-rl", "mlm", "mt", "ponder", "recall", "swap", "textgen", "track"]
     {
         for shell in ["bash", "zsh", "fish"] {
-            let output = binary(name).args(["--completions", shell]).output().unwrap();
-            succeeded(&output);
+            let output = binary(name).args(["--completions", shell]).succeeds();
             let script = stdout(&output);
             assert!(script.contains(name) && script.contains("print-config"), "{name}, {shell}: {script}");
         }

@@ -14,6 +14,7 @@ mod jobs;
 mod links;
 mod measure;
 mod models;
+mod output;
 mod own_experiments;
 mod parity;
 mod pretrained;

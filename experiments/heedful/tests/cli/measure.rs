@@ -5,12 +5,11 @@ use std::path::Path;
 
 use heedful_host::rounds::Rounds;
 
-use crate::command::{TINY, binary, parallel_folder, refused, succeeded, text_folder, translate};
+use crate::command::{Succeeds, TINY, binary, parallel_folder, places, refused, text_folder, translate};
 
 /// What was measured: names, units and how many positive values there are.
 fn measured(arguments: &[&str], run: &Path, out: &Path) -> Vec<(String, String, usize)> {
-    let output = binary("measure").args([arguments[0]]).arg(run).args(&arguments[1..]).arg("--out").arg(out).output().unwrap();
-    succeeded(&output);
+    binary("measure").args([arguments[0]]).arg(run).args(&arguments[1..]).arg("--out").arg(out).succeeds();
     let rounds = Rounds::read(out).unwrap().unwrap();
     let page = fs::read_to_string(out.join("rounds.md")).unwrap();
     assert!(rounds.command.contains("measure") && rounds.provenance.is_some(), "{rounds:?}");
@@ -28,15 +27,14 @@ fn names(series: &[(String, String, usize)]) -> Vec<&str> {
 
 #[test]
 fn scoring_takes_longer_with_a_window_that_moves_by_one_and_losses_stand_by_position() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (folder, [out])) = (text_folder(), places(["run"]));
     let models = "run.models=[{name = 'memory', attention = 'relative', set = {data = {memory = 8}}}, \
         {name = 'longer', attention = 'relative', weights_of = 'memory', set = {data = {memory = 8, evaluation_memory = 24}}}, \
         {name = 'window', attention = 'relative', set = {}}]";
     let mut command = binary("lm");
     command.args(TINY).args(["--set", "data.context=8", "--set", "data.stride=4", "--set", "data.batch=2"]);
     command.args(["--set", "run.attention=[]", "--set", models, "--set", "loss_by_position=true", "--set", "histogram_texts=3"]);
-    succeeded(&command.arg("--data").arg(data.path()).arg("--out").arg(&out).output().unwrap());
+    command.arg("--data").arg(data.path()).arg("--out").arg(&out).succeeds();
 
     for name in ["memory", "longer", "window"] {
         let run = out.join(format!("{name}-seed1"));
@@ -73,10 +71,9 @@ fn scoring_takes_longer_with_a_window_that_moves_by_one_and_losses_stand_by_posi
 
 #[test]
 fn translations_are_timed_and_the_largest_batch_within_a_memory_is_found() {
-    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (folder, [out])) = (parallel_folder(), places(["run"]));
     let further = ["--set", "run.attention=[\"dot-product\", \"gaussian\"]"];
-    succeeded(&translate(data.path(), &out, &further).output().unwrap());
+    translate(data.path(), &out, &further).succeeds();
 
     let arguments = ["decoding", "--sentences", "6", "--at-once", "1,4", "--rounds", "3"];
     let found = measured(&arguments, &out, &folder.path().join("decoding"));

@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::command::{binary, final_weights, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate, wait_until};
+use crate::command::{
+    Succeeds, binary, final_weights, parallel_folder, places, records, refused, stderr, stdout, text_folder, translate, wait_until,
+};
 
 /// Settings of models that train in well under a second.
 const TINY: [&str; 8] = [
@@ -28,18 +30,12 @@ fn language(data: &Path, out: &Path, further: &[&str]) -> Command {
     command
 }
 
-fn records(out: &Path) -> Vec<Value> {
-    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
-}
-
 #[test]
 fn every_model_trains_and_says_its_context_and_memory() {
-    let (data, out) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = out.path().join("run");
+    let (data, (_folder, [out])) = (text_folder(), places(["run"]));
     let names =
         "transformer,transformer-xl,gtrxl,adaptive-span,universal,reformer,reformer-mixed,sparse,gpt2,llama-3,mistral,qwen-3,gemma-2";
-    let output = language(data.path(), &out, &[&["--model", names, "--steps", "2"][..], &CHUNK].concat()).output().unwrap();
-    succeeded(&output);
+    let output = language(data.path(), &out, &[&["--model", names, "--steps", "2"][..], &CHUNK].concat()).succeeds();
     let table = stdout(&output);
     assert!(table.contains("model") && table.contains("memory") && !table.contains("attention"), "{table}");
     let records = records(&out);
@@ -70,16 +66,14 @@ fn every_model_trains_and_says_its_context_and_memory() {
 
 #[test]
 fn models_of_papers_train_by_name_and_are_listed() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (folder, [out])) = (text_folder(), places(["run"]));
     let names = "transformer-xl-enwik8-tiny,sparse-enwik8-tiny,gpt2-paper-tiny";
-    succeeded(&language(data.path(), &out, &["--model", names, "--steps", "2"]).output().unwrap());
+    language(data.path(), &out, &["--model", names, "--steps", "2"]).succeeds();
     let found = records(&out);
     assert_eq!(found.iter().map(|record| record["attention"].as_str().unwrap()).collect::<Vec<_>>().join(","), names);
     assert_eq!(found[0]["metrics"]["memory"], 16.0);
     for (program, name) in [("lm", "sparse-enwik8"), ("mt", "hc-sa-iwslt"), ("textgen", "synthesizer-base"), ("glue", "bert-base")] {
-        let output = binary(program).arg("--list").output().unwrap();
-        succeeded(&output);
+        let output = binary(program).arg("--list").succeeds();
         assert!(stdout(&output).contains(name), "{program} does not list {name}");
     }
     let output = binary("mt").args(["--model", "hc-sa-iwlst"]).arg("--out").arg(folder.path().join("mt")).output().unwrap();
@@ -88,20 +82,17 @@ fn models_of_papers_train_by_name_and_are_listed() {
 
 #[test]
 fn models_can_be_changed_and_the_written_configuration_repeats_them() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let [first, second, mine] = ["first", "second", "mine"].map(|name| folder.path().join(name));
+    let (data, (_folder, [first, second, mine])) = (text_folder(), places(["first", "second", "mine"]));
     let changed = ["--model", "transformer-xl", "--set", "data.memory=24", "--set", "model.norm_order=pre"];
-    succeeded(&language(data.path(), &first, &changed).output().unwrap());
+    language(data.path(), &first, &changed).succeeds();
     assert_eq!(records(&first)[0]["metrics"]["memory"], 24.0);
-    succeeded(&binary("lm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
+    binary("lm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
     let weights = |out: &Path, name: &str| final_weights(&out.join(format!("{name}-seed1")));
     assert_eq!(weights(&first, "transformer-xl"), weights(&second, "transformer-xl"));
     assert_eq!(fs::read_to_string(first.join("config.toml")).unwrap(), fs::read_to_string(second.join("config.toml")).unwrap());
 
     let models = "run.models=[{name = 'mine', attention = 'relative', set = {data = {memory = 8}, model = {layers = 1}}}]";
-    let output =
-        language(data.path(), &mine, &["--set", "run.attention=['dot-product']", "--set", models, "--steps", "2"]).output().unwrap();
-    succeeded(&output);
+    language(data.path(), &mine, &["--set", "run.attention=['dot-product']", "--set", models, "--steps", "2"]).succeeds();
     let records = records(&mine);
     assert_eq!(records.len(), 2, "an attention and a model");
     assert_eq!((records[1]["attention"].as_str(), records[1]["metrics"]["memory"].as_f64()), (Some("mine"), Some(8.0)));
@@ -109,8 +100,7 @@ fn models_can_be_changed_and_the_written_configuration_repeats_them() {
 
 #[test]
 fn a_trained_model_is_scored_again_with_another_memory() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (folder, [out])) = (text_folder(), places(["run"]));
     let again = |name: &str, memory: usize| {
         let set = format!("{{data = {{memory = 8, evaluation_memory = {memory}}}}}");
         format!("{{name = '{name}', attention = 'relative', weights_of = 'trained', set = {set}}}")
@@ -119,7 +109,7 @@ fn a_trained_model_is_scored_again_with_another_memory() {
     let trained = "{name = 'trained', attention = 'relative', set = {data = {memory = 8}}}";
     let models = format!("run.models=[{}, {}, {trained}]", again("same", 8), again("longer", 24));
     let arguments = ["--set", "run.attention=[]", "--set", &models, "--set", "training.learning_rate=1e-2", "--seeds", "2"];
-    succeeded(&language(data.path(), &out, &arguments).output().unwrap());
+    language(data.path(), &out, &arguments).succeeds();
     let records = records(&out);
     assert_eq!(records.len(), 6);
     let perplexity = |name: &str, seed: u64| {
@@ -164,7 +154,7 @@ fn auxiliary_losses_train_with_a_memory_and_with_reversible_layers() {
     let run = |name: &str, further: &[&str]| {
         let out = folder.path().join(name);
         let models = ["--model", "transformer-xl,reformer", "--steps", "4"];
-        succeeded(&language(data.path(), &out, &[&models[..], &CHUNK, further].concat()).output().unwrap());
+        language(data.path(), &out, &[&models[..], &CHUNK, further].concat()).succeeds();
         assert!(records(&out).iter().all(|record| record["metrics"]["perplexity"].as_f64().unwrap() < 100.0));
         ["transformer-xl-seed1", "reformer-seed1"].map(|run| final_weights(&out.join(run)))
     };
@@ -175,12 +165,10 @@ fn auxiliary_losses_train_with_a_memory_and_with_reversible_layers() {
 
 #[test]
 fn encoder_decoders_are_universal_with_the_weights_of_the_stack() {
-    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let [out, again] = ["run", "again"].map(|name| folder.path().join(name));
+    let (data, (_folder, [out, again])) = (parallel_folder(), places(["run", "again"]));
     let models = ["--attention", "dot-product", "--model", "universal,universal-act,universal-wide,universal-act-wide"];
     let sizes = ["--set", "model.layers=3", "--set", "decoding.beam=2"];
-    let output = translate(data.path(), &out, &[&models[..], &sizes].concat()).output().unwrap();
-    succeeded(&output);
+    translate(data.path(), &out, &[&models[..], &sizes].concat()).succeeds();
     let found = records(&out);
     let parameters: Vec<u64> = found.iter().map(|record| record["parameters"].as_u64().unwrap()).collect();
     assert_eq!(found.len(), 5);
@@ -191,7 +179,7 @@ fn encoder_decoders_are_universal_with_the_weights_of_the_stack() {
     // What is written down names the width, so that it repeats the runs.
     let written = fs::read_to_string(out.join("config.toml")).unwrap();
     assert!(written.contains("universal-wide") && written.contains("d_ff"), "{written}");
-    succeeded(&binary("mt").arg("--config").arg(out.join("config.toml")).arg("--out").arg(&again).output().unwrap());
+    binary("mt").arg("--config").arg(out.join("config.toml")).arg("--out").arg(&again).succeeds();
     let weights = |out: &Path| final_weights(&out.join("universal-act-wide-seed1"));
     assert_eq!(weights(&out), weights(&again));
 }
@@ -202,14 +190,14 @@ fn a_memory_survives_the_end_of_the_process() {
     let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
     let long =
         ["--model", "transformer-xl", "--steps", "300", "--set", "training.evaluate_every=300", "--set", "training.checkpoint_every=5"];
-    succeeded(&language(data.path(), &whole, &long).output().unwrap());
+    language(data.path(), &whole, &long).succeeds();
     let mut child = language(data.path(), &killed, &long).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let latest = killed.join("transformer-xl-seed1/checkpoint/latest");
     wait_until(&mut child, || latest.exists());
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!killed.join("results.json").exists(), "the run was killed before its end");
-    succeeded(&language(data.path(), &killed, &long).arg("--resume").output().unwrap());
+    language(data.path(), &killed, &long).arg("--resume").succeeds();
     let weights = |out: &Path| final_weights(&out.join("transformer-xl-seed1"));
     assert_eq!(weights(&whole), weights(&killed));
 }
@@ -226,11 +214,9 @@ const EXERCISES: [&str; 6] = [
 
 #[test]
 fn exercises_are_compared_in_tables_of_their_own() {
-    let out = tempfile::tempdir().unwrap();
-    let out = out.path().join("run");
+    let (_folder, [out]) = places(["run"]);
     let mut command = binary("algorithmic");
-    let output = command.args(EXERCISES).args(["--task", "reverse,addition,list-ops"]).arg("--out").arg(&out).output().unwrap();
-    succeeded(&output);
+    let output = command.args(EXERCISES).args(["--task", "reverse,addition,list-ops"]).arg("--out").arg(&out).succeeds();
     let table = stdout(&output);
     for part in ["built-in reverse", "built-in addition", "built-in list-ops", "universal-act", "longer: sequences", "steps"] {
         assert!(table.contains(part), "{part} is missing in {table}");
@@ -249,8 +235,7 @@ fn lsh_attention_is_tested_with_other_numbers_of_rounds() {
     let out = tempfile::tempdir().unwrap();
     let mut command = binary("algorithmic");
     command.args(EXERCISES).args(["--task", "duplication", "--model", "transformer,lsh-full,lsh-2", "--set", "data.length=20"]);
-    let output = command.arg("--out").arg(out.path().join("run")).output().unwrap();
-    succeeded(&output);
+    let output = command.arg("--out").arg(out.path().join("run")).succeeds();
     let records = records(&out.path().join("run"));
     let of = |index: usize, name: &str| records[index]["metrics"][name].as_f64();
     assert_eq!(of(0, "token accuracy with 4 rounds"), None);
@@ -269,8 +254,7 @@ fn stories_and_lists_are_read_from_files() {
     fs::write(data.path().join("test_d20s.tsv"), "9\t( ( ( [MAX 9 ) 1 ) ] )\n").unwrap();
     let mut command = binary("algorithmic");
     command.args(EXERCISES).args(["--task", "babi-1,list-ops", "--model", "transformer"]).arg("--data").arg(data.path());
-    let output = command.arg("--out").arg(out.path().join("run")).output().unwrap();
-    succeeded(&output);
+    let output = command.arg("--out").arg(out.path().join("run")).succeeds();
     assert!(stdout(&output).contains("babi-1") && stdout(&output).contains("list-ops"), "{}", stdout(&output));
 
     let refuse = |arguments: &[&str], code: i32, parts: &[&str]| {
@@ -292,12 +276,11 @@ fn stories_and_lists_are_read_from_files() {
 fn activations_may_have_16_bits_where_the_backend_has_them() {
     let data = text_folder();
     for precision in ["f16", "bf16"] {
-        let folder = tempfile::tempdir().unwrap();
-        let out = folder.path().join("run");
+        let (folder, [out]) = places(["run"]);
         let setting = format!("training.precision={precision}");
         let scaling: &[&str] = if precision == "f16" { &["--set", "training.loss_scaling.initial=1e9"] } else { &[] };
         let further = [&["--model", "transformer,reformer", "--steps", "4", "--set", &setting], scaling].concat();
-        succeeded(&language(data.path(), &out, &[&further[..], &CHUNK].concat()).output().unwrap());
+        language(data.path(), &out, &[&further[..], &CHUNK].concat()).succeeds();
         assert!(records(&out).iter().all(|record| record["metrics"]["perplexity"].as_f64().unwrap() < 100.0));
         let state = fs::read_to_string(crate::command::latest_checkpoint(&out.join("transformer-seed1")).join("state.json")).unwrap();
         let scale = serde_json::from_str::<Value>(&state).unwrap()["state"]["loss_scale"]["scale"].as_f64();

@@ -3,18 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
-use crate::command::{TINY, binary, example, parallel_folder, refused, stdout, succeeded, translate};
+use crate::command::{Succeeds, TINY, binary, example, parallel_folder, places, records, refused, stdout, translate};
 
 /// Runs an example with little data, and returns its folder.
 fn run(name: &str, out: &Path, further: &[&str]) -> PathBuf {
-    succeeded(&example(name).args(TINY).arg("--quiet").args(further).arg("--out").arg(out).output().unwrap());
+    example(name).args(TINY).arg("--quiet").args(further).arg("--out").arg(out).succeeds();
     out.to_owned()
-}
-
-fn records(folder: &Path) -> Vec<Value> {
-    serde_json::from_str(&fs::read_to_string(folder.join("results.json")).unwrap()).unwrap()
 }
 
 #[test]
@@ -27,13 +21,12 @@ fn own_experiments_have_reports_comparisons_and_analyses() {
             assert!(report.contains(part), "{name}: {report}");
         }
         assert!(records(&out).iter().all(|record| record["metrics"][score].is_f64()), "{name}");
-        let compared = binary("compare").arg(&out).args(["--metric", score]).output().unwrap();
-        succeeded(&compared);
+        let compared = binary("compare").arg(&out).args(["--metric", score]).succeeds();
         assert!(stdout(&compared).contains("gaussian"), "{name}: {}", stdout(&compared));
     }
     let analysis = folder.path().join("analysis");
     let sort = folder.path().join("sort");
-    succeeded(&example("sort").arg("analyse").arg(&sort).args(["--texts", "2", "--out"]).arg(&analysis).output().unwrap());
+    example("sort").arg("analyse").arg(&sort).args(["--texts", "2", "--out"]).arg(&analysis).succeeds();
     assert!(analysis.join("analyse.md").exists());
     let page = fs::read_to_string(sort.join("report.html")).unwrap();
     assert!(page.contains("<h1>Sorting letters</h1>") && page.contains("differences from dot-product"), "{page}");
@@ -42,8 +35,7 @@ fn own_experiments_have_reports_comparisons_and_analyses() {
 
 #[test]
 fn own_experiments_resume_and_refuse_as_the_others_do() {
-    let folder = tempfile::tempdir().unwrap();
-    let [whole, resumed] = ["whole", "resumed"].map(|name| folder.path().join(name));
+    let (_folder, [whole, resumed]) = places(["whole", "resumed"]);
     run("series", &whole, &["--seeds", "2"]);
     run("series", &resumed, &[]);
     run("series", &resumed, &["--seeds", "2", "--resume"]);
@@ -54,24 +46,21 @@ fn own_experiments_resume_and_refuse_as_the_others_do() {
     refusal(&["--set", "letters=40"], &["--set letters=40", "half of model.max_length"]);
     refusal(&["--set", "batch_tokens=0"], &["--set batch_tokens=0", "at least 1"]);
     refusal(&["--attention", "gausian"], &["gausian", "gaussian"]);
-    let printed = example("sort").args(["--print-config", "--set", "letters=5"]).output().unwrap();
-    succeeded(&printed);
+    let printed = example("sort").args(["--print-config", "--set", "letters=5"]).succeeds();
     assert!(stdout(&printed).contains("letters = 5") && stdout(&printed).contains("[training]"), "{}", stdout(&printed));
 }
 
 #[test]
 fn the_help_of_an_own_experiment_is_its_own() {
-    let output = example("sort").arg("--help").output().unwrap();
-    succeeded(&output);
+    let output = example("sort").arg("--help").succeeds();
     let help = stdout(&output);
     assert!(help.starts_with("Sorting letters\n") && !help.contains("a binary adds") && !help.contains("# Example"), "{help}");
 }
 
 #[test]
 fn an_analysis_without_the_mechanism_of_a_run_says_what_to_do() {
-    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
-    succeeded(&translate(data.path(), &out, &[]).output().unwrap());
+    let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
+    translate(data.path(), &out, &[]).succeeds();
     let config = out.join("config.toml");
     let text = fs::read_to_string(&config).unwrap() + "\n[mechanisms.distance-power]\nslope = 1.0\n";
     fs::write(&config, text).unwrap();

@@ -11,7 +11,7 @@ use std::fs;
 use safetensors::tensor::Dtype;
 
 use self::case::{BACKENDS, BATCH, Case, HEADS, LENGTH, MEMORY, Tensor, Tensors, WIDTH, differences, drawn, same, tensor};
-use crate::command::{binary, refused, stderr, stdout, succeeded};
+use crate::command::{Succeeds, binary, refused, stderr, stdout, succeeded};
 
 const PROJECTIONS: [&str; 4] = ["logits.query.weight", "logits.key.weight", "value.weight", "output.weight"];
 
@@ -338,7 +338,6 @@ fn the_list_of_mechanisms_is_that_of_the_experiments_and_advises_options_that_th
     }
     let example = list.lines().find(|line| line.starts_with("e.g. ")).unwrap();
     let arguments: Vec<_> = example.split_whitespace().skip(1).collect();
-    let output = binary("parity").args(&arguments).arg("--describe").output().unwrap();
-    succeeded(&output);
+    let output = binary("parity").args(&arguments).arg("--describe").succeeds();
     assert!(stdout(&output).contains("logits.frozen_table"), "{}", stdout(&output));
 }

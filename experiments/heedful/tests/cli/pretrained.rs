@@ -13,7 +13,7 @@ use heedful_models::pretrained::Pretrained;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::command::{binary, final_weights, refused, stdout, succeeded};
+use crate::command::{Succeeds, binary, final_weights, places, refused, stdout, succeeded};
 
 const LETTERS: &str = "\n acdeghnorst0123456789";
 /// Short enough for one window.
@@ -80,6 +80,11 @@ fn perplexity(folder: &Path) -> f64 {
     (logits.chunks(vocabulary).zip(targets).map(nats).sum::<f64>() / targets.len() as f64).exp()
 }
 
+fn says_where_it_began(out: &Path) {
+    let report = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(report.contains("began with the weights of") && report.contains(".safetensors has the SHA-256"), "{report}");
+}
+
 fn run_of(out: &Path) -> PathBuf {
     let runs = fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.join("checkpoint").is_dir());
     runs.expect("there is a run")
@@ -91,18 +96,16 @@ fn pretrained_models_are_scored_and_fine_tuned() {
     for name in ["gemma2", "gpt2", "llama", "mistral", "qwen3"] {
         let (folder, out) = (folder(name), tempfile::tempdir().unwrap());
         let first = out.path().join("first");
-        let output = lm(folder.path(), data.path(), &first).output().unwrap();
-        succeeded(&output);
+        let output = lm(folder.path(), data.path(), &first).succeeds();
         assert!(stdout(&output).contains("before"), "{}", stdout(&output));
         let found = metrics(&first);
         let before = found["perplexity before"].as_f64().unwrap();
         assert!((before / perplexity(folder.path()) - 1.0).abs() < 1e-4, "{name}: {before} and {}", perplexity(folder.path()));
         assert!(found["perplexity"].as_f64().unwrap() < 0.9 * before, "{name}: {found}");
-        let report = fs::read_to_string(first.join("report.md")).unwrap();
-        assert!(report.contains("began with the weights of") && report.contains(".safetensors has the SHA-256"), "{report}");
+        says_where_it_began(&first);
         // The written configuration repeats the run.
         let second = out.path().join("second");
-        succeeded(&binary("lm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
+        binary("lm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
         assert_eq!(metrics(&second)["perplexity"], found["perplexity"], "{name}");
         assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)), "{name}");
     }
@@ -170,8 +173,7 @@ fn pretrained_masked_language_models_are_scored_and_trained_on() {
     for (name, special) in MASKED {
         let (folder, out) = (masked(name, special), tempfile::tempdir().unwrap());
         let first = out.path().join("first");
-        let output = mlm(folder.path(), data.path(), &first).output().unwrap();
-        succeeded(&output);
+        let output = mlm(folder.path(), data.path(), &first).succeeds();
         assert!(stdout(&output).contains("before"), "{}", stdout(&output));
         let found = metrics(&first);
         let (before, after) = (found["log perplexity before"].as_f64().unwrap(), found["log perplexity"].as_f64().unwrap());
@@ -184,11 +186,10 @@ fn pretrained_masked_language_models_are_scored_and_trained_on() {
         let expected = masked_nats(folder.path(), &text, ids, |token| token >= 5);
         assert!((before / expected - 1.0).abs() < 1e-4, "{name}: {before} and {expected}");
         assert!(after < before - 0.05, "{name}: {found}");
-        let report = fs::read_to_string(first.join("report.md")).unwrap();
-        assert!(report.contains("began with the weights of") && report.contains(".safetensors has the SHA-256"), "{report}");
+        says_where_it_began(&first);
         // The written configuration repeats the run.
         let second = out.path().join("second");
-        succeeded(&binary("mlm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
+        binary("mlm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
         assert_eq!(metrics(&second)["log perplexity"], found["log perplexity"], "{name}");
     }
 }
@@ -199,14 +200,14 @@ fn a_pre_training_that_began_with_a_pretrained_model_is_fine_tuned() {
     fs::write(data.path().join("small.test.txt"), "the cat sees a dog\na dog sees the 7 cat\nthe the\n").unwrap();
     for (name, special) in MASKED {
         let (folder, run, tuned) = (masked(name, special), out.path().join(name), out.path().join(format!("{name}-tuned")));
-        succeeded(&mlm(folder.path(), data.path(), &run).output().unwrap());
+        mlm(folder.path(), data.path(), &run).succeeds();
         let glue = |out: &Path| {
             let mut command = binary("glue");
             command.arg("--init").arg(&run).arg("--out").arg(out).args(["--task", "MRPC", "--steps", "2", "--quiet"]);
             command.args(["--set", "data.generated_examples=8", "--set", "training={evaluate_every = 2, checkpoint_every = 2}"]);
             command
         };
-        succeeded(&glue(&tuned).output().unwrap());
+        glue(&tuned).succeeds();
         let config = fs::read_to_string(tuned.join("config.toml")).unwrap();
         assert!(config.contains("kind = \"pretrained\"") && config.contains("d_model = 16"), "{config}");
         let [own, theirs] = [tuned.join("tokenizer.json"), folder.path().join("tokenizer.json")].map(|path| {
@@ -216,7 +217,7 @@ fn a_pre_training_that_began_with_a_pretrained_model_is_fine_tuned() {
         assert_eq!(own, theirs, "{name}");
         // The written configuration repeats the run.
         let again = out.path().join(format!("{name}-again"));
-        succeeded(&binary("glue").arg("--config").arg(tuned.join("config.toml")).args(["--quiet", "--out"]).arg(&again).output().unwrap());
+        binary("glue").arg("--config").arg(tuned.join("config.toml")).args(["--quiet", "--out"]).arg(&again).succeeds();
         let [first, second] = [&tuned, &again].map(|out| final_weights(&out.join("dot-product-seed1")));
         assert!(first == second, "{name}");
 
@@ -232,8 +233,7 @@ fn a_pre_training_that_began_with_a_pretrained_model_is_fine_tuned() {
 
 #[test]
 fn folders_that_are_no_masked_language_models_are_refused() {
-    let (data, out) = (texts(), tempfile::tempdir().unwrap());
-    let out = out.path().join("run");
+    let (data, (_folder, [out])) = (texts(), places(["run"]));
     for split in ["valid", "test"] {
         fs::write(data.path().join(format!("small.{split}.txt")), "the cat sees a dog\n".repeat(10)).unwrap();
     }
@@ -273,7 +273,7 @@ fn the_attention_of_a_fine_tuned_pretrained_model_is_swapped() {
     ] {
         let (folder, out) = (folder(name), tempfile::tempdir().unwrap());
         let [first, second, third] = ["first", "second", "third"].map(|run| out.path().join(run));
-        succeeded(&lm(folder.path(), data.path(), &first).output().unwrap());
+        lm(folder.path(), data.path(), &first).succeeds();
         let swap = |to: &Path, further: &[&str]| {
             let mut command = binary("swap");
             command
@@ -301,7 +301,7 @@ fn the_attention_of_a_fine_tuned_pretrained_model_is_swapped() {
             assert_eq!((counted("kept"), counted("kept") + counted("dropped")), (layers * kept, layers * before), "{name}, {contender}");
         }
         // The written configuration repeats the runs, with the tokeniser of the folder.
-        succeeded(&binary("swap").arg("--config").arg(second.join("config.toml")).arg("--out").arg(&third).output().unwrap());
+        binary("swap").arg("--config").arg(second.join("config.toml")).arg("--out").arg(&third).succeeds();
         let perplexity = |out: &Path| swapped(out, "linear-attention").0["perplexity"].clone();
         assert_eq!(perplexity(&third), perplexity(&second), "{name}");
         let refuse = |further: &[&str], parts: &[&str]| {
@@ -396,8 +396,7 @@ fn a_pretrained_t5_is_scored_and_fine_tuned() {
     for name in ["t5", "t5-gated"] {
         let (folder, out) = (folder(name), tempfile::tempdir().unwrap());
         let first = out.path().join("first");
-        let output = mt(folder.path(), data.path(), &first).output().unwrap();
-        succeeded(&output);
+        let output = mt(folder.path(), data.path(), &first).succeeds();
         assert!(stdout(&output).contains("before"), "{}", stdout(&output));
         let found = metrics(&first);
         let [before, after] = ["valid perplexity before", "valid perplexity"].map(|metric| found[metric].as_f64().unwrap());
@@ -409,17 +408,16 @@ fn a_pretrained_t5_is_scored_and_fine_tuned() {
         assert!(after < 0.9 * before && found["BLEU before"].is_number() && found["BLEU"].is_number(), "{name}: {found}");
         let config = fs::read_to_string(first.join("config.toml")).unwrap();
         assert!(config.contains("prefix = \"translate English to German: \"") && config.contains("decoder_layers = 3"), "{config}");
-        let report = fs::read_to_string(first.join("report.md")).unwrap();
-        assert!(report.contains("began with the weights of") && report.contains(".safetensors has the SHA-256"), "{report}");
+        says_where_it_began(&first);
         // The written configuration repeats the run.
         let second = out.path().join("second");
-        succeeded(&binary("mt").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
+        binary("mt").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
         let scores = |found: &Value| ["BLEU", "BLEU before", "valid perplexity"].map(|metric| found[metric].clone());
         assert_eq!(scores(&metrics(&second)), scores(&found), "{name}");
         assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)), "{name}");
         // Without a prefix the model reads other sources.
         let plain = out.path().join("plain");
-        succeeded(&mt(folder.path(), data.path(), &plain).args(["--set", "prefix=''", "--target", "nl"]).output().unwrap());
+        mt(folder.path(), data.path(), &plain).args(["--set", "prefix=''", "--target", "nl"]).succeeds();
         assert_ne!(metrics(&plain)["valid perplexity before"], found["valid perplexity before"], "{name}");
     }
 }
@@ -439,7 +437,7 @@ fn a_pretrained_t5_summarises_what_it_can_read_of_a_document() {
     command.arg("--pretrained").arg(folder.path()).arg("--data").arg(data.path()).arg("--out").arg(out.path().join("run"));
     command.args(["--task", "summary", "--set", "model.max_length=32", "--set", "decoding={beam=2, extra_length=2}", "--steps", "4"]);
     command.args(["--quiet", "--set", "training={learning_rate = 5e-2, evaluate_every = 2, checkpoint_every = 2}"]);
-    succeeded(&command.output().unwrap());
+    command.succeeds();
     let found = metrics(&out.path().join("run"));
     // The last of 32 tokens is that of the end.
     let pairs = [0, 1].map(|n| {
@@ -539,25 +537,21 @@ fn accuracy(folder: &Path) -> f64 {
 fn a_pretrained_vision_transformer_is_scored_and_fine_tuned() {
     let (folder, data, out) = (vision(), images([8, 12], 5), tempfile::tempdir().unwrap());
     let first = out.path().join("first");
-    let output = classify(folder.path(), data.path(), &first).output().unwrap();
-    succeeded(&output);
+    let output = classify(folder.path(), data.path(), &first).succeeds();
     assert!(stdout(&output).contains("before"), "{}", stdout(&output));
     let found = metrics(&first);
     let [before, after] = ["accuracy before", "accuracy"].map(|metric| found[metric].as_f64().unwrap());
     assert_eq!(before, accuracy(folder.path()));
     assert!(after > before + 0.3, "{found}");
-    let report = fs::read_to_string(first.join("report.md")).unwrap();
-    assert!(report.contains("began with the weights of") && report.contains(".safetensors has the SHA-256"), "{report}");
+    says_where_it_began(&first);
     // The written configuration repeats the run.
     let second = out.path().join("second");
-    succeeded(
-        &binary("classify").arg("--images").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap(),
-    );
+    binary("classify").arg("--images").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
     assert_eq!(metrics(&second)["accuracy"], found["accuracy"]);
     assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)));
     // Larger images are made smaller, and other classes have a new output.
     let (larger, third) = (images([16, 24], 3), out.path().join("third"));
-    succeeded(&classify(folder.path(), larger.path(), &third).args(["--set", "data.reductions.shrink=2"]).output().unwrap());
+    classify(folder.path(), larger.path(), &third).args(["--set", "data.reductions.shrink=2"]).succeeds();
     let found = metrics(&third);
     assert!(found["accuracy"].as_f64().unwrap() > 0.6 && found.get("accuracy before").is_none(), "{found}");
     assert!(fs::read_to_string(third.join("report.md")).unwrap().contains("the output is a new one"));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::command::{binary, example, parallel_folder, succeeded, text_folder};
+use crate::command::{Succeeds, binary, example, parallel_folder, succeeded, text_folder};
 use crate::documents::{arguments_of_heedful, book, commands, documents, root, words};
 
 /// The experiments and tools.
@@ -123,7 +123,7 @@ fn the_commands_of_the_readme_and_the_book_run() {
             {
                 let further: &[&str] = if arguments.contains(&"analyse") { &["--texts", "2"] } else { &BRIEF_TRAINING };
                 eprintln!("{command}");
-                succeeded(&example(name).args(arguments.iter()).args(further).current_dir(folder.path()).output().unwrap());
+                example(name).args(arguments.iter()).args(further).current_dir(folder.path()).succeeds();
                 continue;
             }
             let Some(arguments) = arguments_of_heedful(&words(&command)) else { continue };

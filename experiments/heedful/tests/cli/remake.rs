@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::command::{binary, parallel_folder, refused, stderr, stdout, succeeded, translate};
+use crate::command::{Succeeds, binary, parallel_folder, records, refused, stderr, stdout, succeeded, translate};
 
 const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../results");
 
@@ -17,10 +17,6 @@ fn remake(out: &Path, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn records(folder: &Path) -> Vec<Value> {
-    serde_json::from_str(&fs::read_to_string(folder.join("results.json")).unwrap()).unwrap()
-}
-
 #[test]
 fn recorded_runs_are_repeated_compared_and_replaced() {
     let folder = tempfile::tempdir().unwrap();
@@ -29,7 +25,7 @@ fn recorded_runs_are_repeated_compared_and_replaced() {
     let data = parallel_folder();
     fs::create_dir_all(place("sets")).unwrap();
     std::os::unix::fs::symlink(data.path(), place("sets/numbers")).unwrap();
-    succeeded(&translate(Path::new("sets/numbers"), &place("made"), &["--seeds", "2"]).current_dir(folder.path()).output().unwrap());
+    translate(Path::new("sets/numbers"), &place("made"), &["--seeds", "2"]).current_dir(folder.path()).succeeds();
     let kept = place("results/small");
     fs::create_dir_all(&kept).unwrap();
     for file in ["config.toml", "results.json", "report.md"] {

@@ -5,17 +5,17 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::command::{TINY, binary, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate};
+use crate::command::{
+    Succeeds, TINY, binary, parallel_folder, places, records, refused, stderr, stdout, succeeded, text_folder, translate,
+};
 
 #[test]
 fn a_run_leaves_configuration_results_report_log_and_hypotheses() {
-    let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = out.path().join("run");
-    let output = translate(data.path(), &out, &[]).output().unwrap();
-    succeeded(&output);
+    let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
+    let output = translate(data.path(), &out, &[]).succeeds();
     assert!(stdout(&output).contains("BLEU"), "the table is on standard output");
 
-    let results: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+    let results = records(&out);
     assert_eq!(results.len(), 1);
     let record = &results[0];
     assert_eq!((record["experiment"].as_str(), record["attention"].as_str()), (Some("mt"), Some("dot-product")));
@@ -49,8 +49,8 @@ fn translations_into_english_have_a_meteor_with_the_stages_that_were_used() {
         ("three", &[&english[..], &["--set", &option]].concat()[..], "|stages:exact+stem+synonyms|synonyms:synonyms.txt|"),
     ] {
         let out = folder.path().join(name);
-        succeeded(&translate(data.path(), &out, further).output().unwrap());
-        let results: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+        translate(data.path(), &out, further).succeeds();
+        let results = records(&out);
         let score = results[0]["metrics"]["METEOR"].as_f64().unwrap();
         assert!(results[0]["signatures"]["METEOR"].as_str().unwrap().contains(stages), "{}", results[0]);
         let items: Value =
@@ -72,8 +72,8 @@ fn translations_into_english_have_a_meteor_with_the_stages_that_were_used() {
 fn the_written_configuration_repeats_the_run() {
     let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
-    succeeded(&translate(data.path(), &first, &[]).output().unwrap());
-    succeeded(&binary("mt").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
+    translate(data.path(), &first, &[]).succeeds();
+    binary("mt").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
     let weights = |out: &std::path::Path| crate::command::final_weights(&out.join("dot-product-seed1"));
     assert_eq!(weights(&first), weights(&second));
     assert_eq!(fs::read_to_string(first.join("config.toml")).unwrap(), fs::read_to_string(second.join("config.toml")).unwrap());
@@ -86,8 +86,7 @@ fn pairs_with_an_empty_side_are_skipped_and_counted_in_one_warning() {
     let lines: Vec<_> = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
     let text: String = lines.iter().enumerate().map(|(n, line)| if n % 20 == 3 { "\n".to_owned() } else { format!("{line}\n") }).collect();
     fs::write(&path, text).unwrap();
-    let output = translate(data.path(), &out.path().join("run"), &[]).output().unwrap();
-    succeeded(&output);
+    let output = translate(data.path(), &out.path().join("run"), &[]).succeeds();
     let errors = stderr(&output);
     let warnings: Vec<_> = errors.lines().filter(|line| line.contains("WARN")).collect();
     assert_eq!(warnings.len(), 1, "{errors}");
@@ -102,8 +101,7 @@ fn every_mechanism_and_layout_trains_and_translates() {
     // Of full rank on sentences as short as these, it would be refused.
     let rank = "mechanisms.synthesizer-factorized-random.rank=1";
     let further = ["--attention", names, "--steps", "2", "--quiet", "--set", rank];
-    let output = translate(data.path(), &out.path().join("run"), &further).output().unwrap();
-    succeeded(&output);
+    let output = translate(data.path(), &out.path().join("run"), &further).succeeds();
     for name in ["synthesizer-random+dot-product", "synthesizer-random-fixed", "hc-all", "sh-x"] {
         assert!(stdout(&output).contains(name), "{name} is missing in {}", stdout(&output));
     }
@@ -124,11 +122,11 @@ fn a_configuration_says_which_mechanism_stands_where() {
         let data = data.path().to_str().unwrap();
         let settings = ["--set", setting, "--set", "model.layers=2", "--set", block, "--set", "training.steps=2", "--data", data];
         let out = folder.path().join("out");
-        succeeded(&binary("mt").args(settings).arg("--out").arg(&out).output().unwrap());
+        binary("mt").args(settings).arg("--out").arg(&out).succeeds();
         let config = fs::read_to_string(out.join("config.toml")).unwrap();
         assert!(config.contains(&format!("attention = [\"{name}\"]")), "{config}");
         // What is written down repeats the run, without a second place for the same.
-        succeeded(&binary("mt").arg("--config").arg(out.join("config.toml")).arg("--out").arg(&out).output().unwrap());
+        binary("mt").arg("--config").arg(out.join("config.toml")).arg("--out").arg(&out).succeeds();
         fs::remove_dir_all(out).unwrap();
     }
     for (settings, parts) in [
@@ -170,8 +168,7 @@ fn models_are_put_together_from_their_parts() {
     for part in parts {
         let out = tempfile::tempdir().unwrap();
         let settings: Vec<&str> = part.iter().flat_map(|setting| ["--set", setting]).collect();
-        let output = translate(data.path(), &out.path().join("run"), &settings).output().unwrap();
-        succeeded(&output);
+        let output = translate(data.path(), &out.path().join("run"), &settings).succeeds();
         assert!(stdout(&output).contains("dot-product"), "{part:?}: {}", stdout(&output));
     }
     for (setting, parts) in [
@@ -196,13 +193,12 @@ fn models_are_put_together_from_their_parts() {
 #[test]
 fn language_models_are_scored_per_word_and_per_character() {
     for (kind, unit) in [("word", "unit:word"), ("character", "unit:character")] {
-        let (data, out) = (text_folder(), tempfile::tempdir().unwrap());
-        let out = out.path().join("run");
+        let (data, (_folder, [out])) = (text_folder(), places(["run"]));
         let mut command = binary("lm");
         command.args(crate::command::TINY).args(["--set", "data={context = 16, batch = 4, stride = 8}"]);
         command.arg("--set").arg(format!("tokeniser.kind={kind}")).arg("--data").arg(data.path()).arg("--out").arg(&out);
-        succeeded(&command.output().unwrap());
-        let results: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+        command.succeeds();
+        let results = records(&out);
         let signature = results[0]["signatures"]["perplexity"].as_str().unwrap();
         assert!(signature.contains(unit) && signature.contains("context:16"), "{signature}");
     }
@@ -218,7 +214,7 @@ fn the_perplexity_does_not_depend_on_the_evaluation_batch() {
         command.args(crate::command::TINY).args(["--steps", "1", "--set", "training.learning_rate=1e-30"]);
         command.arg("--set").arg(format!("data={{context = 16, batch = {batch}, stride = 8}}"));
         command.arg("--data").arg(data.path()).arg("--out").arg(out.path().join("run"));
-        succeeded(&command.output().unwrap());
+        command.succeeds();
         let results = fs::read_to_string(out.path().join("run/results.json")).unwrap();
         serde_json::from_str::<Vec<Value>>(&results).unwrap()[0]["metrics"]["perplexity"].as_f64().unwrap()
     };
@@ -231,8 +227,7 @@ fn glue_tasks_are_compared_in_tables_of_their_own() {
     let out = tempfile::tempdir().unwrap();
     let mut command = binary("glue");
     command.args(crate::command::TINY).args(["--task", "CoLA,STS-B", "--set", "data.generated_examples=100"]);
-    let output = command.arg("--out").arg(out.path().join("run")).output().unwrap();
-    succeeded(&output);
+    let output = command.arg("--out").arg(out.path().join("run")).succeeds();
     for part in ["built-in CoLA", "built-in STS-B", "matthews", "spearman"] {
         assert!(stdout(&output).contains(part), "{part} is missing in {}", stdout(&output));
     }
@@ -241,20 +236,17 @@ fn glue_tasks_are_compared_in_tables_of_their_own() {
 #[test]
 fn the_list_shows_abilities_and_the_help_shows_examples() {
     for name in ["mt", "lm", "glue", "algorithmic"] {
-        let output = binary(name).arg("--list").output().unwrap();
-        succeeded(&output);
+        let output = binary(name).arg("--list").succeeds();
         assert!(stdout(&output).contains("synthesizer-factorized-dense") && stdout(&output).contains("step by step"));
-        let output = binary(name).arg("--help").output().unwrap();
-        succeeded(&output);
+        let output = binary(name).arg("--help").succeeds();
         assert!(stdout(&output).contains("Examples:"));
     }
 }
 
 #[test]
 fn another_configuration_does_not_overwrite_a_folder() {
-    let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = out.path().join("run");
-    succeeded(&translate(data.path(), &out, &[]).output().unwrap());
+    let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
+    translate(data.path(), &out, &[]).succeeds();
     let before = fs::read(out.join("results.json")).unwrap();
     refused(&translate(data.path(), &out, &["--steps", "9"]).output().unwrap(), 2, &["training.steps", "--out"]);
     assert_eq!(fs::read(out.join("results.json")).unwrap(), before);
@@ -313,10 +305,8 @@ fn every_preset_can_be_read() {
 
 #[test]
 fn candidates_that_are_the_same_model_are_named_on_the_terminal_and_in_the_report() {
-    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
-    let output = translate(data.path(), &out, &["--attention", "gaussian,hc-sa", "--steps", "2"]).output().unwrap();
-    succeeded(&output);
+    let (data, (folder, [out])) = (parallel_folder(), places(["run"]));
+    let output = translate(data.path(), &out, &["--attention", "gaussian,hc-sa", "--steps", "2"]).succeeds();
     let sentence = "gaussian and hc-sa are the same model";
     assert!(stdout(&output).contains(sentence) && stderr(&output).contains(sentence), "{}", stdout(&output));
     assert!(fs::read_to_string(out.join("report.md")).unwrap().contains(sentence));
@@ -325,17 +315,15 @@ fn candidates_that_are_the_same_model_are_named_on_the_terminal_and_in_the_repor
 
     // Also if one of them was trained by an earlier command.
     let later = folder.path().join("later");
-    succeeded(&translate(data.path(), &later, &["--attention", "gaussian"]).output().unwrap());
-    let output = translate(data.path(), &later, &["--attention", "hc-sa", "--resume"]).output().unwrap();
-    succeeded(&output);
+    translate(data.path(), &later, &["--attention", "gaussian"]).succeeds();
+    let output = translate(data.path(), &later, &["--attention", "hc-sa", "--resume"]).succeeds();
     assert!(stderr(&output).contains("hc-sa and gaussian are the same model"), "{}", stderr(&output));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_model_that_no_machine_holds_is_refused_before_anything_is_built() {
-    let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = out.path().join("run");
+    let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
     for option in ["model.layers=1000000000", "model.d_ff=9000000000000000000"] {
         let output = translate(data.path(), &out, &["--set", option]).output().unwrap();
         refused(&output, 2, &[&format!("`--set {option}`"), "needs at least", "are available", "smaller"]);
@@ -356,8 +344,7 @@ fn every_configuration_of_the_results_can_be_read() {
 
 #[test]
 fn a_trivial_baseline_is_computed_once_for_a_folder_and_left_out_on_demand() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("run");
+    let (data, (_folder, [out])) = (text_folder(), places(["run"]));
     let run = |further: &[&str]| {
         let mut command = binary("lm");
         command.args(TINY).args(["--set", "data={context = 16, stride = 8, batch = 4}", "--steps", "2", "--attention", "dot-product"]);
@@ -370,7 +357,7 @@ fn a_trivial_baseline_is_computed_once_for_a_folder_and_left_out_on_demand() {
     assert_eq!((trivial.len(), trivial[0]["experiment"].as_str()), (1, Some("lm")));
     let name = format!("{} (trivial)", trivial[0]["name"].as_str().unwrap());
     assert!(trivial[0]["metrics"]["perplexity"].as_f64().unwrap() > 1.0);
-    let records: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+    let records = records(&out);
     assert_eq!(records.len(), 1, "it is no run");
     let output = run(&["--resume"]);
     succeeded(&output);
@@ -399,7 +386,7 @@ fn learning_rates_are_tuned_once_for_all_seeds_and_sizes_are_matched() {
     };
     succeeded(&lm(&["--seeds", "2"]));
     let folder = out.path().join("run");
-    let results: Vec<Value> = serde_json::from_str(&fs::read_to_string(folder.join("results.json")).unwrap()).unwrap();
+    let results = records(&folder);
     assert_eq!(results.len(), 4);
     for record in &results {
         let name = record["attention"].as_str().unwrap();

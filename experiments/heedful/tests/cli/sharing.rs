@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::command::{TINY, binary, final_weights, refused, stderr, succeeded, text_folder, wait_until};
+use crate::command::{Succeeds, TINY, binary, final_weights, places, records, refused, stderr, succeeded, text_folder, wait_until};
 
 /// Language models of some seconds each.
 fn train(data: &Path, out: &Path, further: &[&str]) -> Command {
@@ -26,10 +26,6 @@ fn begun(command: &mut Command, run: &Path) -> Child {
 
 fn ended(child: Child) -> Output {
     child.wait_with_output().unwrap()
-}
-
-fn records(out: &Path) -> Vec<Value> {
-    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
 }
 
 /// Attention, seed and perplexity of every record, sorted.
@@ -66,8 +62,7 @@ fn left_behind(folder: &Path) -> Vec<String> {
 
 #[test]
 fn two_commands_with_other_runs_keep_the_results_of_both() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("shared");
+    let (data, (_folder, [out])) = (text_folder(), places(["shared"]));
     let slow = begun(&mut train(data.path(), &out, &["--attention", "dot-product"]), &out.join("dot-product-seed1"));
     let other = begun(&mut train(data.path(), &out, &["--attention", "gaussian"]), &out.join("gaussian-seed1"));
     // Both knew of no results when they began.
@@ -83,10 +78,9 @@ fn two_commands_with_other_runs_keep_the_results_of_both() {
 
 #[test]
 fn two_commands_with_the_same_runs_share_them() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let [alone, shared] = ["alone", "shared"].map(|name| folder.path().join(name));
+    let (data, (_folder, [alone, shared])) = (text_folder(), places(["alone", "shared"]));
     let further = ["--attention", "dot-product,gaussian", "--seeds", "2"];
-    succeeded(&train(data.path(), &alone, &further).output().unwrap());
+    train(data.path(), &alone, &further).succeeds();
     let first = begun(&mut train(data.path(), &shared, &further), &shared.join("dot-product-seed1"));
     let second = begun(&mut train(data.path(), &shared, &further), &shared.join("gaussian-seed1"));
     for output in [first, second].map(ended) {
@@ -110,22 +104,21 @@ fn two_commands_with_the_same_runs_share_them() {
 
 #[test]
 fn a_run_that_another_command_works_on_is_left_to_it() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("shared");
+    let (data, (_folder, [out])) = (text_folder(), places(["shared"]));
     let further = ["--attention", "dot-product"];
     let first = begun(&mut train(data.path(), &out, &further), &out.join("dot-product-seed1"));
     let holder = first.id().to_string();
     refused(&train(data.path(), &out, &further).output().unwrap(), 1, &["dot-product, seed 1: process", &holder, "lock.json", "--resume"]);
     succeeded(&ended(first));
     let before = fs::read(out.join("results.json")).unwrap();
-    succeeded(&train(data.path(), &out, &further).output().unwrap());
+    train(data.path(), &out, &further).succeeds();
     assert_eq!(fs::read(out.join("results.json")).unwrap(), before);
     // What is derived comes back without training.
     fs::remove_file(out.join("results.json")).unwrap();
     let reports = || ["report.md", "report.html"].map(|name| fs::read(out.join(name)).unwrap());
     let derived = reports();
     fs::remove_file(out.join("report.html")).unwrap();
-    succeeded(&train(data.path(), &out, &further).output().unwrap());
+    train(data.path(), &out, &further).succeeds();
     assert!(fs::read(out.join("results.json")).unwrap() == before && reports() == derived);
 }
 
@@ -136,7 +129,7 @@ fn a_folder_has_runs_on_one_set_of_data_and_one_backend() {
     fs::write(&train_text, fs::read_to_string(&train_text).unwrap().replace("cat", "bird")).unwrap();
     let out = folder.path().join("out");
     let dot_product = ["--attention", "dot-product"];
-    succeeded(&train(data.path(), &out, &dot_product).output().unwrap());
+    train(data.path(), &out, &dot_product).succeeds();
     let files =
         || ["config.toml", "tokenizer.json", "results.json", "report.md", "report.html"].map(|name| fs::read(out.join(name)).unwrap());
     let before = files();
@@ -154,7 +147,7 @@ fn a_folder_has_runs_on_one_set_of_data_and_one_backend() {
         let path = entry.unwrap().path();
         fs::copy(&path, moved.join(path.file_name().unwrap())).unwrap();
     }
-    succeeded(&train(&moved, &out, &["--attention", "gaussian"]).output().unwrap());
+    train(&moved, &out, &["--attention", "gaussian"]).succeeds();
     assert_eq!(records(&out).len(), 2);
     fs::copy(&train_text, moved.join("small.train.txt")).unwrap();
     refused(&train(&moved, &out, &["--attention", "uniform"]).output().unwrap(), 2, &["SHA-256", "another --out"]);
@@ -163,10 +156,9 @@ fn a_folder_has_runs_on_one_set_of_data_and_one_backend() {
 
 #[test]
 fn a_folder_of_an_earlier_version_is_gone_on_with() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let [now, then] = ["now", "then"].map(|name| folder.path().join(name));
+    let (data, (_folder, [now, then])) = (text_folder(), places(["now", "then"]));
     let further = ["--attention", "dot-product"];
-    succeeded(&train(data.path(), &now, &further).output().unwrap());
+    train(data.path(), &now, &further).succeeds();
     // Fields and tables that earlier versions did not have.
     let config: String = fs::read_to_string(now.join("config.toml")).unwrap();
     let earlier: String = config.split("\n[").filter(|table| !table.starts_with("mechanisms.alibi]")).collect::<Vec<_>>().join("\n[");
@@ -174,10 +166,9 @@ fn a_folder_of_an_earlier_version_is_gone_on_with() {
     assert!(earlier.len() + 20 < config.len());
     fs::create_dir(&then).unwrap();
     fs::write(then.join("config.toml"), &earlier).unwrap();
-    succeeded(&train(data.path(), &then, &further).output().unwrap());
+    train(data.path(), &then, &further).succeeds();
     assert_eq!(fs::read_to_string(then.join("config.toml")).unwrap(), earlier);
-    let output = train(data.path(), &then, &[&further[..], &["--seeds", "2"]].concat()).output().unwrap();
-    succeeded(&output);
+    let output = train(data.path(), &then, &[&further[..], &["--seeds", "2"]].concat()).succeeds();
     assert!(stderr(&output).contains("1 runs in"), "{}", stderr(&output));
     assert_eq!(records(&then).len(), 2);
     assert!(!fs::read_to_string(then.join("config.toml")).unwrap().contains("head_width"));
@@ -193,24 +184,22 @@ fn the_recorded_results_can_be_gone_on_with() {
     }
     let mut command = binary("mt");
     command.arg("--config").arg(recorded.join("config.toml")).arg("--out").arg(folder.path()).arg("--resume");
-    let output = command.output().unwrap();
-    succeeded(&output);
+    let output = command.succeeds();
     assert!(stderr(&output).contains("6 runs in"), "{}", stderr(&output));
 }
 
 #[test]
 fn a_lock_of_another_machine_is_named_with_the_remedy() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("shared");
+    let (data, (_folder, [out])) = (text_folder(), places(["shared"]));
     let further = ["--attention", "dot-product"];
     let lock = out.join("dot-product-seed1/lock.json");
-    succeeded(&train(data.path(), &out, &["--attention", "gaussian"]).output().unwrap());
+    train(data.path(), &out, &["--attention", "gaussian"]).succeeds();
     fs::create_dir_all(lock.parent().unwrap()).unwrap();
     fs::write(&lock, r#"{"host": "node7", "machine": "0", "id": 7, "started": "1"}"#).unwrap();
     let output = train(data.path(), &out, &further).output().unwrap();
     refused(&output, 1, &["process 7 on node7", "delete `", "lock.json"]);
     assert!(lock.exists());
     fs::remove_file(&lock).unwrap();
-    succeeded(&train(data.path(), &out, &further).output().unwrap());
+    train(data.path(), &out, &further).succeeds();
     assert_eq!(records(&out).len(), 2);
 }

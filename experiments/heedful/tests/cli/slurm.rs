@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::command::{TINY, binary, final_weights, refused, stderr, stdout, succeeded, text_folder};
+use crate::command::{Succeeds, TINY, binary, final_weights, places, records, refused, stderr, stdout, succeeded, text_folder};
 
 /// Language models of two attentions and two seeds.
 fn train(data: &Path, out: &Path, further: &[&str]) -> Command {
@@ -15,10 +15,6 @@ fn train(data: &Path, out: &Path, further: &[&str]) -> Command {
     command.args(TINY).args(["--set", "data={context = 16, stride = 8, batch = 4}"]);
     command.args(["--attention", "dot-product,gaussian", "--seeds", "2"]).arg("--data").arg(data).arg("--out").arg(out).args(further);
     command
-}
-
-fn records(out: &Path) -> Vec<Value> {
-    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
 }
 
 /// Runs and their scores, sorted; speeds apart.
@@ -36,8 +32,7 @@ fn scores(out: &Path) -> Vec<String> {
 }
 
 fn status(out: &Path) -> String {
-    let output = binary("status").arg(out).output().unwrap();
-    succeeded(&output);
+    let output = binary("status").arg(out).succeeds();
     stdout(&output)
 }
 
@@ -79,13 +74,12 @@ fn task(slurm: &FakeSlurm, script: &Path, number: &str, folder: &Path) -> Output
 fn the_scripts_do_the_runs_and_merge_them() {
     let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
     let (alone, here) = (folder.path().join("alone"), folder.path().join("it's a $place"));
-    succeeded(&train(data.path(), &alone, &[]).output().unwrap());
+    train(data.path(), &alone, &[]).succeeds();
     // The path of the output folder is relative, and that of its parent has what a shell would take for its own.
     fs::create_dir(&here).unwrap();
     let out = here.join("my runs");
     let further = ["--slurm", "--set", "slurm={cpus = 1, at_once = 3, prologue = ['echo \"on $(uname)\"']}"];
-    let written = train(data.path(), Path::new("my runs"), &further).current_dir(&here).output().unwrap();
-    succeeded(&written);
+    let written = train(data.path(), Path::new("my runs"), &further).current_dir(&here).succeeds();
     let shown = stdout(&written);
     for part in
         ["4 of 4 runs are in 4 tasks", "--parsable 'my runs/slurm/array.sh'", "'my runs/slurm/merge.sh'", "heedful status 'my runs'"]
@@ -148,11 +142,10 @@ fn a_model_has_to_fit_into_the_memory_of_a_task_and_not_of_the_machine_that_writ
 
 #[test]
 fn a_task_that_is_stopped_goes_on_where_it_was() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let [whole, out] = ["whole", "stopped"].map(|name| folder.path().join(name));
+    let (data, (folder, [whole, out])) = (text_folder(), places(["whole", "stopped"]));
     let long = |out: &Path, further: &[&str]| train(data.path(), out, &[&["--steps", "400", "--shard", "1/4"], further].concat());
-    succeeded(&long(&whole, &[]).output().unwrap());
-    succeeded(&train(data.path(), &out, &["--steps", "400", "--slurm"]).output().unwrap());
+    long(&whole, &[]).succeeds();
+    train(data.path(), &out, &["--steps", "400", "--slurm"]).succeeds();
     let slurm = FakeSlurm::new(&[("squeue", "echo RUNNING"), ("scontrol", ":")]);
     let script = out.join("slurm/array.sh");
     let output = std::thread::scope(|scope| {
@@ -166,7 +159,7 @@ fn a_task_that_is_stopped_goes_on_where_it_was() {
         assert_eq!(lock["slurm"], json!({"cluster": "", "job": "9", "task": "1", "restart": 0}));
         let stat = fs::read_to_string(format!("/proc/{}/stat", lock["id"])).unwrap();
         let parent = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().to_owned();
-        succeeded(&Command::new("kill").args(["-TERM", &parent]).output().unwrap());
+        Command::new("kill").args(["-TERM", &parent]).succeeds();
         task.join().unwrap()
     });
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
@@ -179,9 +172,8 @@ fn a_task_that_is_stopped_goes_on_where_it_was() {
 
 #[test]
 fn a_later_attempt_takes_over_the_lock_of_an_earlier_one_on_another_machine() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
-    succeeded(&train(data.path(), &out, &["--shard", "9/9"]).output().unwrap());
+    let (data, (_folder, [out])) = (text_folder(), places(["out"]));
+    train(data.path(), &out, &["--shard", "9/9"]).succeeds();
     let lock = out.join("dot-product-seed1/lock.json");
     fs::create_dir(lock.parent().unwrap()).unwrap();
     let attempt = json!({"cluster": "c", "job": "7", "task": "1", "restart": 0});
@@ -190,14 +182,13 @@ fn a_later_attempt_takes_over_the_lock_of_an_earlier_one_on_another_machine() {
     command.env("SLURM_CLUSTER_NAME", "c").env("SLURM_ARRAY_JOB_ID", "7").env("SLURM_ARRAY_TASK_ID", "1");
     refused(&command.output().unwrap(), 1, &["process 7 on node7", "lock.json"]);
     assert!(status(&out).contains("process 7 on node7") && status(&out).contains("(not checked)"), "{}", status(&out));
-    succeeded(&command.env("SLURM_RESTART_COUNT", "1").output().unwrap());
+    command.env("SLURM_RESTART_COUNT", "1").succeeds();
     assert!(!lock.exists() && records(&out).len() == 1);
 }
 
 #[test]
 fn jobs_are_submitted_with_the_merge_behind_the_array() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
+    let (data, (folder, [out])) = (text_folder(), places(["out"]));
     let submit = |slurm: &FakeSlurm| slurm.run(&mut train(data.path(), &out, &["--slurm", "--submit"]));
     let [array, merge] = ["array", "merge"].map(|name| out.join(format!("slurm/{name}.sh")).display().to_string());
     let slurm = FakeSlurm::new(&[("sbatch", "case $* in *array.sh) echo '41;c';; *) echo 42;; esac")]);
@@ -217,8 +208,7 @@ fn jobs_are_submitted_with_the_merge_behind_the_array() {
 
 #[test]
 fn what_the_options_cannot_mean_is_refused() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
+    let (data, (folder, [out])) = (text_folder(), places(["out"]));
     let refuse = |further: &[&str], parts: &[&str]| {
         refused(&train(data.path(), &out, further).output().unwrap(), 2, parts);
         assert!(!out.exists(), "{further:?}");
@@ -242,18 +232,16 @@ fn what_the_options_cannot_mean_is_refused() {
 
 #[test]
 fn where_runs_are_done_is_no_part_of_what_they_are() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
-    succeeded(&train(data.path(), &out, &["--shard", "1/2"]).output().unwrap());
+    let (data, (_folder, [out])) = (text_folder(), places(["out"]));
+    train(data.path(), &out, &["--shard", "1/2"]).succeeds();
     let config = || fs::read_to_string(out.join("config.toml")).unwrap();
     // A folder of a version without the table.
     let earlier = config().split("\n[").filter(|table| !table.starts_with("slurm]")).collect::<Vec<_>>().join("\n[");
     assert!(earlier.len() + 200 < config().len());
     fs::write(out.join("config.toml"), &earlier).unwrap();
-    succeeded(&train(data.path(), &out, &["--resume", "--shard", "1/2"]).output().unwrap());
+    train(data.path(), &out, &["--resume", "--shard", "1/2"]).succeeds();
     assert_eq!(config(), earlier);
-    let output = train(data.path(), &out, &["--resume", "--set", "slurm.partition=long"]).output().unwrap();
-    succeeded(&output);
+    let output = train(data.path(), &out, &["--resume", "--set", "slurm.partition=long"]).succeeds();
     assert!(stderr(&output).contains("2 runs in") && config().contains("partition = \"long\""), "{}", stderr(&output));
     let digests: Vec<_> = records(&out).iter().map(|record| record["configuration"].clone()).collect();
     assert!(digests.len() == 4 && digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
@@ -261,9 +249,8 @@ fn where_runs_are_done_is_no_part_of_what_they_are() {
 
 #[test]
 fn a_run_that_fails_says_why_until_it_is_begun_again() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
-    succeeded(&train(data.path(), &out, &["--shard", "9/9"]).output().unwrap());
+    let (data, (folder, [out])) = (text_folder(), places(["out"]));
+    train(data.path(), &out, &["--shard", "9/9"]).succeeds();
     // No file can be written in the place of a folder.
     let log: PathBuf = out.join("gaussian-seed1/log.jsonl");
     fs::create_dir_all(&log).unwrap();
@@ -279,7 +266,7 @@ fn a_run_that_fails_says_why_until_it_is_begun_again() {
     assert_eq!((&shown["runs"][0]["step"], &shown["runs"][0]["selected"]["metric"]), (&json!(8), &json!("perplexity")));
     refused(&train(data.path(), &out, &["--merge"]).output().unwrap(), 1, &["3 of the 4 runs", "gaussian, seed 1 (failed: ", "log.jsonl"]);
     fs::remove_dir(&log).unwrap();
-    succeeded(&train(data.path(), &out, &["--resume"]).output().unwrap());
+    train(data.path(), &out, &["--resume"]).succeeds();
     assert!(!out.join("gaussian-seed1/error.txt").exists());
     assert!(status(&out).ends_with("4 runs: 4 finished\n"), "{}", status(&out));
     refused(&binary("status").arg(folder.path()).output().unwrap(), 2, &["no config.toml", "--out"]);

@@ -7,7 +7,7 @@ use std::process::Output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{binary, final_weights, refused, stdout, succeeded, text_folder};
+use crate::command::{Succeeds, binary, final_weights, places, records, refused, stdout, succeeded, text_folder};
 
 const SHORT: [&str; 4] = [
     "--set",
@@ -16,10 +16,6 @@ const SHORT: [&str; 4] = [
     "data={context = 16, stride = 8, batch = 4}",
 ];
 const SMALL: [&str; 2] = ["--set", "model={layers = 2, d_model = 16, heads = 2, d_ff = 32, max_length = 32}"];
-
-fn records(out: &Path) -> Vec<Value> {
-    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
-}
 
 fn metric(record: &Value, name: &str) -> f64 {
     record["metrics"][name].as_f64().unwrap_or_else(|| panic!("{name} is missing in {record}"))
@@ -42,7 +38,7 @@ impl Trained {
         let trained = Self { data: text_folder(), folder: tempfile::tempdir().unwrap() };
         let data = trained.data.path().to_str().unwrap();
         let command = ["--data", data, "--out", &trained.path("lm"), "--quiet"];
-        succeeded(&binary("lm").args(SMALL).args(SHORT).args(command).args(further).output().unwrap());
+        binary("lm").args(SMALL).args(SHORT).args(command).args(further).succeeds();
         trained
     }
 
@@ -115,7 +111,7 @@ fn contenders_begin_with_the_trained_model_and_keep_what_has_a_place() {
         assert!(report.contains(part), "`{part}` is missing in: {report}");
     }
     assert!(stdout(&output).contains("layers.1=uniform") && stdout(&output).contains("are the same model"), "{}", stdout(&output));
-    succeeded(&binary("analyse").arg(trained.path("swap")).args(["--attention", "layers.1=uniform", "--texts", "1"]).output().unwrap());
+    binary("analyse").arg(trained.path("swap")).args(["--attention", "layers.1=uniform", "--texts", "1"]).succeeds();
 }
 
 #[test]
@@ -124,8 +120,7 @@ fn a_quiet_command_prints_the_table_of_the_swap_alone() {
     let printed = |name: &str, further: &[&str]| {
         let mut command = binary("swap");
         command.args(SMALL).args(SHORT).args(["--set", "start.steps=2", "--swap", "uniform"]).arg("--data").arg(data.path());
-        let output = command.arg("--out").arg(out.path().join(name)).args(further).output().unwrap();
-        succeeded(&output);
+        let output = command.arg("--out").arg(out.path().join(name)).args(further).succeeds();
         stdout(&output).lines().filter(|line| line.starts_with("Report: ")).count()
     };
     assert_eq!((printed("quiet", &["--quiet"]), printed("usual", &[])), (1, 2));
@@ -153,7 +148,7 @@ fn seeds_models_and_configurations_of_the_run_are_those_of_the_swap() {
 
     // The file repeats the runs.
     let again = ["--config", &trained.path("own/config.toml"), "--out", &trained.path("again")];
-    succeeded(&binary("swap").args(again).output().unwrap());
+    binary("swap").args(again).succeeds();
     let weights = |out: &str| final_weights(&trained.folder.path().join(out).join("uniform-seed2"));
     assert!(weights("again") == weights("own") && weights("own") != weights("one"));
     assert_eq!(before("again", 3), three);
@@ -214,7 +209,7 @@ fn impossible_swaps_are_refused_before_anything_is_trained() {
     let algorithmic = trained.path("algorithmic");
     let other =
         ["--attention", "dot-product", "--steps", "1", "--task", "copy", "--set", "data={generated_examples = 40, generated_test = 8}"];
-    succeeded(&binary("algorithmic").args(SMALL).args(other).args(["--quiet", "--out", &algorithmic]).output().unwrap());
+    binary("algorithmic").args(SMALL).args(other).args(["--quiet", "--out", &algorithmic]).succeeds();
     refuse(&["--run", &algorithmic], &["its runs are of `algorithmic`", "output folder of `lm`"]);
     let both = binary("swap").args(["--swap", "uniform", "--attention", "alibi"]).output().unwrap();
     assert_eq!(both.status.code(), Some(2));
@@ -225,8 +220,7 @@ fn impossible_swaps_are_refused_before_anything_is_trained() {
 
 #[test]
 fn without_a_run_a_model_is_trained_first_and_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("swap");
+    let (folder, [out]) = places(["swap"]);
     let swap = |further: &[&str]| {
         let own = ["--set", "start.steps=4", "--set", "data.generated_words=300", "--seeds", "2", "--out", out.to_str().unwrap()];
         binary("swap").args(SMALL).args(SHORT).args(own).args(further).output().unwrap()
@@ -255,7 +249,7 @@ fn without_a_run_a_model_is_trained_first_and_once() {
     let from =
         ["--run", start.to_str().unwrap(), "--swap", "uniform", "--seeds", "2", "--out", folder.path().join("from").to_str().unwrap()]
             .map(str::to_owned);
-    succeeded(&binary("swap").args(&SHORT[..2]).args(from).output().unwrap());
+    binary("swap").args(&SHORT[..2]).args(from).succeeds();
     assert_eq!(
         metric(&of(&records(&folder.path().join("from")), "uniform", 2), "perplexity"),
         metric(&of(&all, "uniform", 2), "perplexity")

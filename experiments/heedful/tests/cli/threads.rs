@@ -1,11 +1,10 @@
 //! What does not change a digit: how many threads compute.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::command::{binary, final_weights, parallel_folder, succeeded};
+use crate::command::{Succeeds, binary, final_weights, parallel_folder, records};
 
 /// Weights, scores and the threads that computed them, of one seed of each attention.
 fn trained(data: &Path, out: &Path, threads: usize, rate: &str) -> Vec<(Vec<u8>, Map<String, Value>, u64)> {
@@ -21,8 +20,8 @@ fn trained(data: &Path, out: &Path, threads: usize, rate: &str) -> Vec<(Vec<u8>,
         "tokeniser={kind = \"word\"}",
     ]);
     command.env("RAYON_NUM_THREADS", threads.to_string());
-    succeeded(&command.arg("--data").arg(data).arg("--out").arg(out).output().unwrap());
-    let records: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+    command.arg("--data").arg(data).arg("--out").arg(out).succeeds();
+    let records = records(out);
     let of_record = |record: &Value| {
         let mut scores = record["metrics"].as_object().unwrap().clone();
         assert!(scores.remove("steps per second").is_some());

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use heedful_host::checksum::sha256_hex;
 use tempfile::TempDir;
 
+pub use crate::output::{refused, stderr, stdout};
+
 /// The binary, away from any proxy.
 pub fn data() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_heedful"));
@@ -75,14 +77,6 @@ pub fn published(address: &str, content: &[u8], further: &str) -> String {
     format!("addresses = [\"{address}\"]\nbytes = {}\nsha256 = \"{}\"\n{further}", content.len(), sha256_hex(content))
 }
 
-pub fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-pub fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 /// Asserts success and that each part stands in standard output.
 #[track_caller]
 pub fn succeeded(output: &Output, parts: &[&str]) {
@@ -91,16 +85,4 @@ pub fn succeeded(output: &Output, parts: &[&str]) {
     for part in parts {
         assert!(told.contains(part), "`{part}` is missing in: {told}");
     }
-}
-
-/// Asserts the exit code and that each part stands in the one error message.
-#[track_caller]
-pub fn refused(output: &Output, code: i32, parts: &[&str]) {
-    let errors = stderr(output);
-    assert_eq!(output.status.code(), Some(code), "{errors}");
-    let message = errors.lines().rfind(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("no error message in: {errors}"));
-    for part in parts {
-        assert!(message.contains(part), "`{part}` is missing in: {message}");
-    }
-    assert!(!errors.contains("panicked"), "{errors}");
 }

@@ -3,6 +3,8 @@
 mod check;
 mod command;
 mod fetch;
+#[path = "../cli/output.rs"]
+mod output;
 mod refusals;
 #[allow(dead_code, reason = "the tests of heedful-data use the rest")]
 #[path = "../../../data/tests/catalogue/server.rs"]

@@ -7,7 +7,7 @@ use safetensors::tensor::Dtype;
 
 use super::case::{BACKENDS, Case, Tensor, Tensors, differences, drawn, same, tensor};
 use super::formula::{each, linear, sigmoid, sum, zipped};
-use crate::command::{binary, refused, stdout, succeeded};
+use crate::command::{Succeeds, binary, refused, stdout, succeeded};
 
 const SHAPE: [usize; 3] = [2, 3, 4];
 
@@ -281,7 +281,7 @@ fn the_commands_of_the_document_run() {
     for command in text.lines().filter_map(|line| line.trim().strip_prefix("heedful parity ")) {
         let words: Vec<_> = command.split_whitespace().collect();
         eprintln!("heedful parity {command}");
-        succeeded(&binary("parity").args(&words).current_dir(folder.path()).output().unwrap());
+        binary("parity").args(&words).current_dir(folder.path()).succeeds();
         if words.contains(&"--inputs") {
             run.extend(words.iter().position(|word| *word == "--part").map(|at| words[at + 1].to_owned()));
         }
