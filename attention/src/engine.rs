@@ -29,7 +29,8 @@ pub mod linear;
 mod native;
 mod normaliser;
 mod program;
-mod recomputed;
+#[doc(hidden)]
+pub mod recomputed;
 pub mod recurrence;
 pub mod reference;
 pub(crate) mod rotation;

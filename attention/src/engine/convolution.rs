@@ -68,10 +68,12 @@ impl Convolution {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{DType, Device, TensorData};
+    use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+    use crate::engine::recomputed::tests::{
+        assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
+    };
 
     /// What is convolved.
     #[derive(Clone, Copy, Debug)]
@@ -94,13 +96,13 @@ mod tests {
         let bias = bias.then(|| drawn("bias", [channels], &device, dtype).require_grad());
         let before = (before && taps > 1).then(|| drawn("before", [batch, taps - 1, channels], &device, dtype).require_grad());
         let output = execute(Convolution { x: x.clone(), weight: weight.clone(), bias: bias.clone(), before: before.clone() });
-        let gradients = (output.clone() * drawn("of outputs", [batch, length, channels], &device, dtype)).sum().backward();
-        let numbers = |data: TensorData| data.iter::<f64>().collect::<Vec<_>>();
-        let of = |x: &Tensor<3>| numbers(x.grad(&gradients).expect("all inputs have a gradient").into_data());
-        let of_weight = numbers(weight.grad(&gradients).expect("weights have a gradient").into_data());
-        let of_bias = bias.map(|bias| numbers(bias.grad(&gradients).expect("the bias has a gradient").into_data()));
-        let parts = [numbers(output.detach().into_data()), of(&x), of_weight];
-        parts.into_iter().chain(of_bias).chain(before.as_ref().map(of)).collect()
+        let gradients = random_gradients(&output);
+        let parts = [numbers(output), gradient(&x, &gradients), gradient(&weight, &gradients)];
+        parts
+            .into_iter()
+            .chain(bias.map(|bias| gradient(&bias, &gradients)))
+            .chain(before.map(|before| gradient(&before, &gradients)))
+            .collect()
     }
 
     fn natively(case: Case, device: &Device) -> Vec<Vec<f64>> {
@@ -142,11 +144,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "ndarray")]
     fn ndarray_gives_what_flex_gives() {
-        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this test with it")]
-        let device = Device::ndarray();
-        assert_eq!(natively(PLAIN, &device), natively(PLAIN, &Device::flex()));
+        assert_same_on_all_devices(|device| natively(PLAIN, device));
     }
 
     #[test]
@@ -172,7 +171,6 @@ mod tests {
     fn numbers_too_large_for_exponentials_are_as_by_tensor_operations() {
         let x = Tensor::<3>::from_floats([[[-200.0], [-90.0], [90.0], [200.0]]], &Device::flex());
         let convolution = Convolution { x, weight: Tensor::ones([1, 1], &Device::flex()), bias: None, before: None };
-        let numbers = |x: Tensor<3>| x.into_data().try_to_vec::<f32>().unwrap();
         assert_eq!(numbers(convolution.clone().natively()), [0.0, 0.0, 90.0, 200.0]);
         assert!(numbers(convolution.composed()).into_iter().zip([0.0, 0.0, 90.0, 200.0]).all(|(x, y)| (x - y).abs() < 1e-6));
     }

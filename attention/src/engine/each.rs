@@ -5,7 +5,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, sigmoid};
 
-use crate::engine::exponential::exp;
+use crate::engine::exponential::sigmoid as logistic;
 
 /// The weight of a key as a function of its score; 0 for one that is hidden.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,13 +101,6 @@ pub(super) fn raised<B: Backend>(x: FloatTensor<B>, power: u32) -> FloatTensor<B
 #[inline(always)]
 fn positive(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
-}
-
-/// `1 / (1 + exp(-x))`; 0 for an infinite negative number.
-#[inline(always)]
-fn logistic(x: f32) -> f32 {
-    let small = exp(-x.abs());
-    if x < 0.0 { small / (1.0 + small) } else { 1.0 / (1.0 + small) }
 }
 
 #[cfg(test)]

@@ -6,13 +6,12 @@
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
-use pulp::{Simd, WithSimd};
 
 use super::exponential::exp;
 use super::fused::flex::{by_heads, rows, shape, with_whole_rows};
 use super::fused::slices::Rows;
-use super::native::blocks::{Block, blocks, computed};
-use super::native::{self, Operands, Operation};
+use super::native::blocks::{Block, Fill, filled};
+use super::native::{self, Operands, Operation, padded};
 
 /// `x + 1` where `x > 0`, otherwise `e^x`, of each number of `[B, H, N, D]`.
 pub(crate) fn elu_plus_one(x: Tensor<4>) -> Tensor<4> {
@@ -20,7 +19,7 @@ pub(crate) fn elu_plus_one(x: Tensor<4>) -> Tensor<4> {
 }
 
 fn natively(x: Tensor<4>) -> Tensor<4> {
-    native::computed(EluPlusOne, [Some(x.into_dispatch()), None, None, None])
+    native::computed(EluPlusOne, [Some(x.into_dispatch())])
 }
 
 fn composed(x: Tensor<4>) -> Tensor<4> {
@@ -40,7 +39,7 @@ impl Operation for EluPlusOne {
 
     fn gradients(&self, [x, ..]: Operands<FlexTensor>, gradient: FlexTensor) -> Operands<FlexTensor> {
         let x = with_whole_rows(x.expect("there are rows"));
-        [Some(mapped(&x, Some(&with_whole_rows(gradient)))), None, None, None]
+        padded([Some(mapped(&x, Some(&with_whole_rows(gradient))))])
     }
 }
 
@@ -48,27 +47,21 @@ impl Operation for EluPlusOne {
 fn mapped(x: &FlexTensor, gradient: Option<&FlexTensor>) -> FlexTensor {
     let sizes @ [batch, heads, length, width] = shape(x);
     let (x, gradient) = (rows(x, heads), gradient.map(|gradient| rows(gradient, heads)));
-    let mut output = vec![0.0; batch * length * heads * width];
-    let size = heads * width;
-    computed(blocks(&mut output, length, size).map(|output| Mapped { heads, width, x, gradient, output }).collect(), length, size);
-    by_heads(output, sizes)
+    by_heads(filled(Mapped { heads, width, x, gradient }, [batch, length, heads * width], 1), sizes)
 }
 
-/// Outputs of a block.
+#[derive(Clone, Copy)]
 struct Mapped<'a> {
     heads: usize,
     width: usize,
     x: Rows<'a>,
     gradient: Option<Rows<'a>>,
-    output: Block<'a>,
 }
 
-impl WithSimd for Mapped<'_> {
-    type Output = ();
-
+impl Fill for Mapped<'_> {
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { heads, width, x, gradient, output: Block { row, first, numbers } } = self;
+    fn fill(self, Block { row, first, numbers }: Block) {
+        let Self { heads, width, x, gradient } = self;
         for (index, output) in numbers.chunks_exact_mut(width).enumerate() {
             let (position, head) = (first + index / heads, index % heads);
             let x = x.of(row, head).row(position, width);
@@ -95,16 +88,17 @@ mod tests {
     use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+    use crate::engine::recomputed::tests::{
+        assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
+    };
 
     /// The features and the gradient of the channels for a random gradient of theirs. Heads of a position lie side by side.
     fn found([batch, heads, length, width]: [usize; 4], device: &Device, dtype: DType, map: fn(Tensor<4>) -> Tensor<4>) -> Vec<Vec<f64>> {
         let device = device.clone().autodiff();
         let x = drawn("x", [batch, length, heads, width], &device, dtype).require_grad();
         let output = map(x.clone().swap_dims(1, 2));
-        let gradients = (output.clone() * drawn("of outputs", output.dims(), &device, dtype)).sum().backward();
-        let of_x = x.grad(&gradients).expect("the input has a gradient");
-        vec![output.detach().into_data().iter::<f64>().collect(), of_x.into_data().iter::<f64>().collect()]
+        let gradients = random_gradients(&output);
+        vec![numbers(output), gradient(&x, &gradients)]
     }
 
     #[test]
@@ -135,12 +129,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "ndarray")]
     fn ndarray_gives_what_flex_gives() {
-        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this test with it")]
-        let device = Device::ndarray();
-        let by = |device: &Device| found([2, 3, 9, 5], device, DType::F32, natively);
-        assert_eq!(by(&device), by(&Device::flex()));
+        assert_same_on_all_devices(|device| found([2, 3, 9, 5], device, DType::F32, natively));
     }
 
     #[test]

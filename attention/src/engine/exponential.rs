@@ -154,8 +154,16 @@ pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
     sum_of_lanes(lanes)
 }
 
+/// `sum += x * y`.
 #[inline(always)]
-fn sum_of_lanes(mut lanes: [f32; LANES]) -> f32 {
+pub(super) fn add_products(x: &[f32], y: &[f32], sum: &mut [f32]) {
+    for ((sum, x), y) in sum.iter_mut().zip(x).zip(y) {
+        *sum = x.mul_add(*y, *sum);
+    }
+}
+
+#[inline(always)]
+pub(super) fn sum_of_lanes(mut lanes: [f32; LANES]) -> f32 {
     for width in HALVES {
         for at in 0..width {
             lanes[at] += lanes[at + width];

@@ -9,8 +9,6 @@ mod composed;
 #[cfg(feature = "cube")]
 mod cube;
 pub(super) mod flex;
-#[cfg(feature = "ndarray")]
-pub(super) mod ndarray;
 mod operands;
 mod operator;
 mod plan;
@@ -122,8 +120,7 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let pairs = terms.kronecker.as_ref().map(|kronecker| kronecker.starts.clone());
     let cap = terms.cap.as_ref().map(|SoftCap { limit, added }| Cap { limit: *limit, is_before_bias: added.is_some() });
     let least_visible = least_visible_logit(values.dtype());
-    let plan =
-        Plan { heads, parts, normaliser, dropout, ramp, pairs, gaussians, cap, is_bias_fixed: false, by_kernels: false, least_visible };
+    let plan = Plan { normaliser, dropout, ramp, pairs, gaussians, cap, ..Plan::new(heads, parts, least_visible) };
     let [batch, shared, keys, width] = values.dims();
     if plan.gaussians.is_some() {
         assert!(soft_span.is_none(), "a closed form has no soft spans");

@@ -8,7 +8,9 @@ mod kernel;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Tensor, activation};
 
-use super::native::{self, Operands, Operation};
+use self::kernel::{OfInputs, Outputs};
+use super::native::blocks::filled;
+use super::native::{self, Operands, Operation, padded};
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
 /// `a sigmoid(b)` of the halves `a` and `b` of the channels of `x`: `[B, N, 2 C]` to `[B, N, C]`.
@@ -22,7 +24,7 @@ pub(crate) fn glu(x: Tensor<3>) -> Tensor<3> {
 fn natively(x: Tensor<3>) -> Tensor<3> {
     let channels = x.dims()[2];
     assert!(channels.is_multiple_of(2), "{channels} channels are no values and as many gates");
-    native::computed(GatedLinearUnit, [Some(x.into_dispatch()), None, None, None])
+    native::computed(GatedLinearUnit, [Some(x.into_dispatch())])
 }
 
 /// Of `x` `[B, N, 2 C]`.
@@ -32,13 +34,14 @@ struct GatedLinearUnit;
 impl Operation for GatedLinearUnit {
     fn output(&self, [x, ..]: Operands<FlexTensor>) -> FlexTensor {
         let (x, [batch, length, size]) = readable(x);
-        tensor(kernel::output(numbers(&x), length, size), [batch, length, size])
+        let shape = [batch, length, size];
+        tensor(filled(Outputs { x: numbers(&x), length, size }, shape, 1), shape)
     }
 
     fn gradients(&self, [x, ..]: Operands<FlexTensor>, gradient: FlexTensor) -> Operands<FlexTensor> {
         let ((x, [batch, length, size]), gradient) = (readable(x), contiguous(gradient));
-        let found = kernel::gradient(numbers(&x), numbers(&gradient), length, size);
-        [Some(tensor(found, [batch, length, 2 * size])), None, None, None]
+        let (outputs, shape) = (Outputs { x: numbers(&x), length, size }, [batch, length, 2 * size]);
+        padded([Some(tensor(filled(OfInputs { outputs, gradient: numbers(&gradient) }, shape, 1), shape))])
     }
 }
 
@@ -54,16 +57,17 @@ mod tests {
     use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+    use crate::engine::recomputed::tests::{
+        assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
+    };
 
     /// The output and the gradient of the input for a random gradient of it.
     fn found(shape: [usize; 3], device: &Device, dtype: DType, unit: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Vec<Vec<f64>> {
         let device = device.clone().autodiff();
         let x = drawn("x", shape, &device, dtype).require_grad();
         let output = unit(x.clone());
-        let gradients = (output.clone() * drawn("of outputs", output.dims(), &device, dtype)).sum().backward();
-        let of_x = x.grad(&gradients).expect("the input has a gradient");
-        vec![output.detach().into_data().iter::<f64>().collect(), of_x.into_data().iter::<f64>().collect()]
+        let gradients = random_gradients(&output);
+        vec![numbers(output), gradient(&x, &gradients)]
     }
 
     fn composed(shape: [usize; 3]) -> Vec<Vec<f64>> {
@@ -96,12 +100,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "ndarray")]
     fn ndarray_gives_what_flex_gives() {
-        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this test with it")]
-        let device = Device::ndarray();
-        let by = |device: &Device| found([2, 9, 10], device, DType::F32, natively);
-        assert_eq!(by(&device), by(&Device::flex()));
+        assert_same_on_all_devices(|device| found([2, 9, 10], device, DType::F32, natively));
     }
 
     #[test]

@@ -9,8 +9,6 @@ mod composed;
 mod cube;
 mod few_rows;
 mod flex;
-#[cfg(feature = "ndarray")]
-mod ndarray;
 mod operator;
 
 use std::ops::Range;
@@ -100,7 +98,10 @@ mod tests {
     use burn::tensor::{Device, TensorData};
 
     use super::*;
-    use crate::engine::recomputed::tests::{difference, drawn};
+    use crate::engine::recomputed::{
+        self,
+        tests::{difference, drawn},
+    };
 
     /// A map of `[width, units]` with a bias.
     fn map([width, units]: [usize; 2], device: &Device) -> Linear {
@@ -127,14 +128,8 @@ mod tests {
         ]
     }
 
-    fn devices() -> Vec<Device> {
-        let devices = [
-            Device::flex(),
-            #[cfg(feature = "ndarray")]
-            #[allow(deprecated, reason = "ndarray leaves Burn in 0.23")]
-            Device::ndarray(),
-        ];
-        devices.into_iter().map(|device| device.autodiff()).collect()
+    fn devices() -> impl Iterator<Item = Device> {
+        recomputed::tests::devices().into_iter().map(|device| device.autodiff())
     }
 
     #[test]

@@ -5,8 +5,6 @@
 
 mod composed;
 mod flex;
-#[cfg(feature = "ndarray")]
-mod ndarray;
 mod operator;
 
 use burn::backend::Dispatch;
@@ -14,9 +12,6 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use self::operator::Rotations;
-
-#[cfg(feature = "cube")]
-impl Rotations for burn_cubecl::CubeBackend {}
 
 /// Which channels make a pair, of the first `r` of a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

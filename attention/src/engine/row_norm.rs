@@ -55,7 +55,7 @@ impl RowNorm {
     fn natively(self) -> Tensor<4> {
         let Self { x, scale, gain, gate } = self;
         let (gain, gate) = (gain.map(|gain| gain.into_dispatch()), gate.map(|gate| gate.into_dispatch()));
-        native::computed(RowNormalisation(scale), [Some(x.into_dispatch()), gain, gate, None])
+        native::computed(RowNormalisation(scale), [Some(x.into_dispatch()), gain, gate])
     }
 
     /// In terms of tensor operations.
@@ -82,7 +82,9 @@ mod tests {
     use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+    use crate::engine::recomputed::tests::{
+        assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
+    };
 
     /// What is normalised.
     #[derive(Clone, Copy, Debug)]
@@ -114,11 +116,13 @@ mod tests {
         let (x, gates) = (leaf("x"), gate.then(|| leaf("gates")));
         let gain = gain.then(|| drawn("gain", [width], &device, dtype).require_grad());
         let output = execute(RowNorm { x: by_head(&x), scale, gain: gain.clone(), gate: gates.as_ref().map(by_head) });
-        let gradients = (output.clone() * drawn("of outputs", [batch, heads, length, width], &device, dtype)).sum().backward();
-        let of = |x: &Tensor<4>| x.grad(&gradients).expect("all inputs have a gradient").into_data().iter::<f64>().collect();
-        let of_gain = gain.map(|gain| gain.grad(&gradients).expect("gains have a gradient").into_data().iter::<f64>().collect());
-        let parts = [output.detach().into_data().iter::<f64>().collect(), of(&x)];
-        parts.into_iter().chain(gates.as_ref().map(of)).chain(of_gain).collect()
+        let gradients = random_gradients(&output);
+        let parts = [numbers(output), gradient(&x, &gradients)];
+        parts
+            .into_iter()
+            .chain(gates.map(|gates| gradient(&gates, &gradients)))
+            .chain(gain.map(|gain| gradient(&gain, &gradients)))
+            .collect()
     }
 
     fn natively(case: Case, device: &Device) -> Vec<Vec<f64>> {
@@ -152,11 +156,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "ndarray")]
     fn ndarray_gives_what_flex_gives() {
-        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this test with it")]
-        let device = Device::ndarray();
-        assert_eq!(natively(PLAIN, &device), natively(PLAIN, &Device::flex()));
+        assert_same_on_all_devices(|device| natively(PLAIN, device));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use burn::tensor::Tensor;
 
 use self::operation::SlidingKernel;
 use super::native;
+use super::transposed::part;
 
 /// `y_i = sum_(j < t) w_(i, j) x_(i + a + j)` in each head, ready to be executed. What lies outside of the sequence is nothing.
 ///
@@ -48,7 +49,7 @@ impl Sliding {
 
     fn natively(self) -> Tensor<4> {
         let Self { x, weights, outputs, first } = self;
-        native::computed(SlidingKernel { outputs, first }, [Some(x.into_dispatch()), Some(weights.into_dispatch()), None, None])
+        native::computed(SlidingKernel { outputs, first }, [Some(x.into_dispatch()), Some(weights.into_dispatch())])
     }
 
     /// In terms of tensor operations: the sum over shifted copies of the sequence, one for each tap.
@@ -69,24 +70,20 @@ impl Sliding {
         let falls_on_input = |tap: &usize| first + (tap + outputs) as isize > 0 && first + (*tap as isize) < length as isize;
         let sum = (0..taps)
             .filter(falls_on_input)
-            .map(|tap| part(&padded, 2, start + tap, outputs) * part(&weights, 3, tap, 1))
+            .map(|tap| part(padded.clone(), 2, start + tap, outputs) * part(weights.clone(), 3, tap, 1))
             .reduce(|sum, tap| sum + tap);
         sum.unwrap_or_else(|| zeros(outputs))
     }
 }
 
-/// `count` elements along a dimension. If that is all of them, the tensor is returned as it is: with fusion, Burn 0.22.1 multiplies a part that is the whole
-/// tensor wrongly.
-fn part(x: &Tensor<4>, dim: usize, start: usize, count: usize) -> Tensor<4> {
-    if x.dims()[dim] == count { x.clone() } else { x.clone().narrow(dim, start, count) }
-}
-
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{DType, Device, TensorData};
+    use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+    use crate::engine::recomputed::tests::{
+        assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
+    };
 
     /// What is summed.
     #[derive(Clone, Copy, Debug)]
@@ -107,7 +104,7 @@ mod tests {
     /// The output, and the gradients of inputs and weights for a random gradient of it.
     fn found(case: Case, device: &Device, dtype: DType, execute: impl FnOnce(Sliding) -> Tensor<4>) -> Vec<Vec<f64>> {
         let device = device.clone().autodiff();
-        let Case { shape: [batch, heads, _, width], outputs, taps, first, by, is_split } = case;
+        let Case { shape: [batch, heads, ..], outputs, taps, first, by, is_split } = case;
         let leaf = |name: &str, [batch, heads, length, width]: [usize; 4]| {
             let sizes = if is_split { [batch, length, heads, width] } else { [batch, heads, length, width] };
             drawn(name, sizes, &device, dtype).require_grad()
@@ -116,12 +113,8 @@ mod tests {
         let (rows, positions) = (if by[0] { batch } else { 1 }, if by[1] { outputs } else { 1 });
         let (x, weights) = (leaf("x", case.shape), leaf("weights", [rows, heads, positions, taps]));
         let output = execute(Sliding { x: by_head(&x), weights: by_head(&weights), outputs, first });
-        let of_outputs = drawn("of outputs", [batch, heads, outputs, width], &device, dtype);
-        let gradients = (output.clone() * of_outputs).sum().backward();
-        let numbers = |data: TensorData| data.iter::<f64>().collect::<Vec<_>>();
-        let of_x = x.grad(&gradients).expect("inputs have a gradient");
-        let of_weights = weights.grad(&gradients).expect("weights have a gradient");
-        vec![numbers(output.detach().into_data()), numbers(of_x.into_data()), numbers(of_weights.into_data())]
+        let gradients = random_gradients(&output);
+        vec![numbers(output), gradient(&x, &gradients), gradient(&weights, &gradients)]
     }
 
     fn natively(case: Case, device: &Device) -> Vec<Vec<f64>> {
@@ -180,13 +173,10 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "ndarray")]
     fn ndarray_gives_what_flex_gives() {
-        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this test with it")]
-        let device = Device::ndarray();
         for by in [[false, false], [true, true]] {
             let case = Case { by, ..PLAIN };
-            assert_eq!(natively(case, &device), natively(case, &Device::flex()));
+            assert_same_on_all_devices(|device| natively(case, device));
         }
     }
 

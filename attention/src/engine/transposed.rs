@@ -1,4 +1,4 @@
-//! Transposed matrices.
+//! Transposed matrices and parts of tensors, as Burn 0.22.1 computes them rightly.
 
 use burn::tensor::Tensor;
 
@@ -11,6 +11,12 @@ pub(crate) fn transposed<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     }
     shape.swap(D - 2, D - 1);
     x.reshape(shape)
+}
+
+/// `count` elements along a dimension. If that is all of them, the tensor is returned as it is: with fusion, Burn 0.22.1 multiplies a part that is the whole
+/// tensor wrongly.
+pub(super) fn part(x: Tensor<4>, dim: usize, start: usize, count: usize) -> Tensor<4> {
+    if x.dims()[dim] == count { x } else { x.narrow(dim, start, count) }
 }
 
 #[cfg(test)]

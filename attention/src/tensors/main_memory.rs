@@ -3,6 +3,12 @@
 use burn::backend::DispatchDevice;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Device, Shape, TensorData};
+#[cfg(feature = "ndarray")]
+#[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and these lines with it")]
+use burn::{
+    backend::{NdArray, ndarray::NdArrayTensor, ops::FloatTensorOps},
+    tensor::read_sync,
+};
 
 /// The tensor without gaps between its numbers.
 pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
@@ -39,6 +45,21 @@ pub fn numbers_mut(tensor: &mut FlexTensor) -> &mut [f32] {
 /// If they are not as many as the shape has elements.
 pub fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(numbers, shape.into()))
+}
+
+/// The tensor of ndarray as one of flex.
+#[cfg(feature = "ndarray")]
+#[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this function with it")]
+pub fn flex(tensor: NdArrayTensor) -> FlexTensor {
+    // Data of floats and of integers are made alike.
+    FlexTensor::from_data(read_sync(NdArray::float_into_data(tensor)).expect("the numbers are in main memory"))
+}
+
+/// The tensor of flex as one of ndarray.
+#[cfg(feature = "ndarray")]
+#[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this function with it")]
+pub fn ndarray(tensor: FlexTensor) -> NdArrayTensor {
+    NdArrayTensor::from_data(tensor.into_data())
 }
 
 /// Whether kernels for main memory run on the device.

@@ -4,8 +4,8 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::engine::exponential::{sigmoid, silu_slope};
-use crate::engine::native::blocks::{Block, added, blocks, computed};
+use crate::engine::exponential::{add_products, sigmoid, silu_slope};
+use crate::engine::native::blocks::{Block, Fill, added, blocks, computed, filled};
 
 /// Sizes of one convolution.
 #[derive(Clone, Copy, Debug)]
@@ -71,36 +71,17 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// `sum += x * y`.
-#[inline(always)]
-fn add_products(x: &[f32], y: &[f32], sum: &mut [f32]) {
-    for ((sum, x), y) in sum.iter_mut().zip(x).zip(y) {
-        *sum = x.mul_add(*y, *sum);
-    }
-}
-
 /// `[B, N, C]`.
 pub(super) fn forward(inputs: Inputs) -> Vec<f32> {
     let Sizes { batch, length, channels, .. } = inputs.sizes;
-    let mut output = vec![0.0; batch * length * channels];
-    computed(blocks(&mut output, length, channels).map(|output| Forward { inputs, output }).collect(), length, channels);
-    output
+    filled(inputs, [batch, length, channels], 1)
 }
 
-/// Outputs of a block.
-struct Forward<'a> {
-    inputs: Inputs<'a>,
-    output: Block<'a>,
-}
-
-impl WithSimd for Forward<'_> {
-    type Output = ();
-
+impl Fill for Inputs<'_> {
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { inputs, output: Block { row, first, numbers } } = self;
-        for (at, output) in numbers.chunks_exact_mut(inputs.sizes.channels).enumerate() {
-            inputs.write_sum(row, first + at, output);
+    fn fill(self, Block { row, first, numbers }: Block) {
+        for (at, output) in numbers.chunks_exact_mut(self.sizes.channels).enumerate() {
+            self.write_sum(row, first + at, output);
             for number in output {
                 *number *= sigmoid(*number);
             }

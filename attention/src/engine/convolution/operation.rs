@@ -3,7 +3,7 @@
 use burn::backend::flex::FlexTensor;
 
 use super::kernel::{Inputs, Sizes, backward, forward};
-use crate::engine::native::{Operands, Operation};
+use crate::engine::native::{Operands, Operation, padded};
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
 /// Of `x` `[B, N, C]`, weights `[w, C]`, bias `[C]`, and what lies before, `[B, w - 1, C]`: letters of [`Convolution`](super::Convolution).
@@ -24,13 +24,13 @@ impl Operation for CausalConvolution {
         let like = |operand: &Option<FlexTensor>, gradient: Vec<f32>| {
             operand.as_ref().map(|operand| tensor(gradient, operand.layout().shape().clone()))
         };
-        let [x, weight, bias, before] = &operands;
-        [like(x, found.x), like(weight, found.weight), like(bias, found.bias), like(before, found.before)]
+        let [x, weight, bias, before, ..] = &operands;
+        padded([like(x, found.x), like(weight, found.weight), like(bias, found.bias), like(before, found.before)])
     }
 }
 
 /// Of contiguous operands.
-fn inputs([x, weight, bias, before]: &Operands<FlexTensor>) -> Inputs<'_> {
+fn inputs([x, weight, bias, before, ..]: &Operands<FlexTensor>) -> Inputs<'_> {
     let [x, weight] = [x, weight].map(|operand| operand.as_ref().expect("there are inputs and weights"));
     let [batch, length, channels] = x.layout().shape().dims();
     let [taps, _] = weight.layout().shape().dims();

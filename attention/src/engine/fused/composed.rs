@@ -133,10 +133,7 @@ struct Attention<'a, B: Backend> {
 
 impl<'a, B: DropoutOperator> Attention<'a, B> {
     fn new(operands: Operands<B>, plan: &'a Plan) -> Self {
-        let length = |operand: &Operand<B>| operand.as_ref().map(|tensor| tensor.shape()[2]);
-        let queries = [&operands.queries, &operands.bias, &operands.relative_queries, &operands.left].into_iter().find_map(length);
-        let queries = queries.or(plan.gaussians.as_ref().map(|gaussians| gaussians.queries()));
-        let (queries, keys) = (queries.expect("logits have a term with queries"), operands.values.shape()[2]);
+        let (queries, keys) = (operands.queries(plan), operands.values.shape()[2]);
         Self { terms: Terms::new(keys, operands.values.device(), operands.values.dtype()), queries, keys, operands, plan }
     }
 

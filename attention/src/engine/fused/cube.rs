@@ -54,7 +54,26 @@ const BUFFERS: u32 = 10;
 
 impl FusedAttention for CubeBackend {
     fn kernel_forward(operands: Operands<Self>, plan: Plan) -> (CubeTensor, CubeTensor) {
-        forward(operands, &plan)
+        let launch = Launch::new(operands, &plan);
+        if let Some(wide) = tensor_cores::widths(&launch, [&launch.queries, &launch.keys, &launch.values]) {
+            return tensor_cores::forward(&launch, wide);
+        }
+        let [batch, heads, queries, _, _, value] = launch.sizes();
+        let context = launch.empty([batch, heads, queries, value]);
+        let log_sum_exp = launch.empty_by_query();
+        let (blocks, wide) = blocks(value, WIDEST);
+        forward::attend::launch(
+            &launch.queries.client,
+            launch.cubes_of_queries(blocks),
+            launch.units(),
+            launch.fours(&[]),
+            launch.inputs(0),
+            context.clone().into_tensor_arg(),
+            log_sum_exp.clone().into_tensor_arg(),
+            launch.form(blocks, SWEEP, wide),
+            launch.number(),
+        );
+        (context, log_sum_exp)
     }
 
     fn kernel_backward(
@@ -64,7 +83,45 @@ impl FusedAttention for CubeBackend {
         gradient: CubeTensor,
         plan: Plan,
     ) -> Operands<Self> {
-        backward(operands, [context, log_sum_exp, gradient], &plan)
+        let launch = Launch::new(operands, &plan);
+        let [context, gradient] = [context, gradient].map(with_whole_rows);
+        let log_sum_exp = into_contiguous(log_sum_exp);
+        let fours = launch.fours(&[&gradient]);
+        let dots = launch.empty_by_query();
+        backward::dots::launch(
+            &launch.queries.client,
+            launch.cubes_of_queries(1),
+            CubeDim::new_1d(TILE as u32),
+            context.into_tensor_arg(),
+            gradient.clone().into_tensor_arg(),
+            dots.clone().into_tensor_arg(),
+            launch.number(),
+        );
+        if let Some(wide) = tensor_cores::widths(&launch, [&launch.queries, &launch.keys, &launch.values, &gradient]) {
+            let (queries, keys, values) = tensor_cores::backward(&launch, wide, gradient, log_sum_exp, dots);
+            return Operands { queries: Operand::Given(queries), keys: Operand::Given(keys), ..Operands::of_values(values) };
+        }
+        let given = Given { gradient, log_sum_exp, dots, fours };
+        let of_queries = gradients_of_queries(&launch, &given);
+        let (of_keys, of_values) = gradient_of_keys_and_values(&launch, &given);
+        let (of_bias, of_scale) = match &launch.terms.bias {
+            Some(bias) if !plan.is_bias_fixed => gradient_of_bias(&launch, &given, bias),
+            _ => (None, None),
+        };
+        let (of_left, of_right) = launch.terms.kronecker.as_ref().map(|factors| gradients_of_factors(&launch, &given, factors)).unzip();
+        let of_table = launch.terms.relative.as_ref().map(|relative| gradient_of_distances(&launch, &given, relative));
+        Operands {
+            queries: of_queries.queries.into(),
+            relative_queries: of_queries.relative.into(),
+            relative_keys: of_table.into(),
+            spans: of_queries.spans.into(),
+            keys: of_keys.into(),
+            bias: of_bias.into(),
+            bias_scale: of_scale.into(),
+            left: of_left.into(),
+            right: of_right.into(),
+            ..Operands::of_values(of_values)
+        }
     }
 }
 
@@ -84,30 +141,6 @@ pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms, ha
         && is_compiled_soon
 }
 
-/// Context and log-sum-exp, as [`FusedAttention::fused_forward`] has them.
-fn forward(operands: Operands<CubeBackend>, plan: &Plan) -> (CubeTensor, CubeTensor) {
-    let launch = Launch::new(operands, plan);
-    if let Some(wide) = tensor_cores::widths(&launch, [&launch.queries, &launch.keys, &launch.values]) {
-        return tensor_cores::forward(&launch, wide);
-    }
-    let [batch, heads, queries, _, _, value] = launch.sizes();
-    let context = launch.empty([batch, heads, queries, value]);
-    let log_sum_exp = launch.empty_by_query();
-    let (blocks, wide) = blocks(value, WIDEST);
-    forward::attend::launch(
-        &launch.queries.client,
-        launch.cubes_of_queries(blocks),
-        launch.units(),
-        launch.fours(&[]),
-        launch.inputs(0),
-        context.clone().into_tensor_arg(),
-        log_sum_exp.clone().into_tensor_arg(),
-        launch.form(blocks, SWEEP, wide),
-        launch.number(),
-    );
-    (context, log_sum_exp)
-}
-
 /// What the backward kernels are given besides the inputs.
 struct Given {
     gradient: CubeTensor,
@@ -122,49 +155,6 @@ impl Given {
     fn reverse<F: Float, N: Size>(&self) -> ReverseLaunch<F, N> {
         let [gradient, log_sum_exp, dots] = [&self.gradient, &self.log_sum_exp, &self.dots].map(|tensor| tensor.clone().into_tensor_arg());
         ReverseLaunch::new(gradient, log_sum_exp, dots)
-    }
-}
-
-/// Gradients of all but sinks, as [`FusedAttention::fused_backward`] has them.
-fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [CubeTensor; 3], plan: &Plan) -> Operands<CubeBackend> {
-    let launch = Launch::new(operands, plan);
-    let [context, gradient] = [context, gradient].map(with_whole_rows);
-    let log_sum_exp = into_contiguous(log_sum_exp);
-    let fours = launch.fours(&[&gradient]);
-    let dots = launch.empty_by_query();
-    backward::dots::launch(
-        &launch.queries.client,
-        launch.cubes_of_queries(1),
-        CubeDim::new_1d(TILE as u32),
-        context.into_tensor_arg(),
-        gradient.clone().into_tensor_arg(),
-        dots.clone().into_tensor_arg(),
-        launch.number(),
-    );
-    if let Some(wide) = tensor_cores::widths(&launch, [&launch.queries, &launch.keys, &launch.values, &gradient]) {
-        let (queries, keys, values) = tensor_cores::backward(&launch, wide, gradient, log_sum_exp, dots);
-        return Operands { queries: Operand::Given(queries), keys: Operand::Given(keys), ..Operands::of_values(values) };
-    }
-    let given = Given { gradient, log_sum_exp, dots, fours };
-    let of_queries = gradients_of_queries(&launch, &given);
-    let (of_keys, of_values) = gradient_of_keys_and_values(&launch, &given);
-    let (of_bias, of_scale) = match &launch.terms.bias {
-        Some(bias) if !plan.is_bias_fixed => gradient_of_bias(&launch, &given, bias),
-        _ => (None, None),
-    };
-    let (of_left, of_right) = launch.terms.kronecker.as_ref().map(|factors| gradients_of_factors(&launch, &given, factors)).unzip();
-    let of_table = launch.terms.relative.as_ref().map(|relative| gradient_of_distances(&launch, &given, relative));
-    Operands {
-        queries: of_queries.queries.into(),
-        relative_queries: of_queries.relative.into(),
-        relative_keys: of_table.into(),
-        spans: of_queries.spans.into(),
-        keys: of_keys.into(),
-        bias: of_bias.into(),
-        bias_scale: of_scale.into(),
-        left: of_left.into(),
-        right: of_right.into(),
-        ..Operands::of_values(of_values)
     }
 }
 

@@ -4,7 +4,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
 
-use super::operands::{Operand, Operands};
+use super::operands::{Operand, Operands, ROWS};
 use super::operator::FusedAttention;
 use super::plan::Plan;
 use super::slices::{self, Context, Given, Inputs, Planes, Rows, Sizes};
@@ -65,21 +65,12 @@ fn scale_gradient(Operands { bias, bias_scale, .. }: &Operands<Flex>, by_key: Ve
 
 /// Operands as the kernel reads them.
 fn readable(operands: Operands<Flex>) -> Operands<Flex> {
-    let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink } = operands;
-    let with = |operand: Operand<Flex>, made: fn(FlexTensor) -> FlexTensor| operand.given().map(made).into();
-    Operands {
-        values: with_whole_rows(values),
-        queries: with(queries, with_whole_rows),
-        keys: with(keys, with_whole_rows),
-        bias: with(bias, contiguous),
-        bias_scale: with(bias_scale, contiguous),
-        relative_queries: with(relative_queries, contiguous),
-        relative_keys: with(relative_keys, contiguous),
-        left: with(left, contiguous),
-        right: with(right, contiguous),
-        spans: with(spans, contiguous),
-        sink,
+    let mut list = operands.list();
+    for (place, operand) in list.iter_mut().enumerate() {
+        let made = if ROWS.contains(&place) { with_whole_rows } else { contiguous };
+        *operand = operand.take().map(made);
     }
+    Operands::from_list(list)
 }
 
 /// The tensor with the numbers of its last dimension side by side.
@@ -110,19 +101,16 @@ fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
     let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink: _ } = operands;
     let ([batch, shared, remembered, value], heads) = (shape(values), plan.heads);
     let width = |operand: &Operand<Flex>| operand.as_ref().map_or(0, |tensor| shape(tensor)[3]);
-    let length = |operand: &Operand<Flex>| operand.as_ref().map(|tensor| shape(tensor)[2]);
     let planes = |operand: &'a Operand<Flex>| {
         operand.as_ref().map(|tensor| Planes { numbers: numbers(tensor), rows: shape(tensor)[0], heads: shape(tensor)[1] })
     };
     let all = |operand: &'a Operand<Flex>| operand.as_ref().map_or(Rows::NONE, |tensor| rows(tensor, heads));
-    let length = [queries, bias, relative_queries, left].into_iter().find_map(length);
-    let length = length.or(plan.gaussians.as_ref().map(|gaussians| gaussians.queries())).expect("logits have a term with queries");
     Inputs {
         sizes: Sizes {
             batch,
             heads,
             shared,
-            queries: length,
+            queries: operands.queries(plan),
             keys: remembered,
             factor: width(queries),
             relative: width(relative_queries),

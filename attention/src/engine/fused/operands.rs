@@ -1,9 +1,12 @@
 //! What an attention is computed from, on one backend.
 
+use std::ops::Range;
+
 use ::burn::tensor::DType;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, ExtensionType, TensorMetadata};
 
+use super::plan::Plan;
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
 
@@ -85,7 +88,10 @@ impl<B: Backend> From<Option<FloatTensor<B>>> for Operand<B> {
 /// Number of [`Operands`].
 pub(super) const COUNT: usize = 11;
 
-/// Places of the bias and its scale in the list of operands.
+/// Places of values, queries and keys in the list of operands.
+pub(super) const ROWS: Range<usize> = 0..3;
+
+/// Places of the bias and its scale.
 pub(super) const BIAS: [usize; 2] = [3, 4];
 
 /// Place of the sinks.
@@ -96,6 +102,16 @@ impl<B: Backend> Operands<B> {
     pub(super) fn without_sink(self) -> (Self, Option<FloatTensor<B>>) {
         let Self { sink, .. } = self;
         (Self { sink: Operand::Absent, ..self }, sink.given())
+    }
+
+    /// Number of queries of the logits.
+    ///
+    /// # Panics
+    /// If they have no term.
+    pub(super) fn queries(&self, plan: &Plan) -> usize {
+        let length = |operand: &Operand<B>| operand.as_ref().map(|tensor| tensor.shape()[2]);
+        let length = [&self.queries, &self.bias, &self.relative_queries, &self.left].into_iter().find_map(length);
+        length.or(plan.gaussians.as_ref().map(|gaussians| gaussians.queries())).expect("logits have a term with queries")
     }
 
     /// Types of the numbers.

@@ -13,7 +13,9 @@ use super::operands::{OperandMetadata, OperandsMetadata};
 use super::plan::Plan;
 use crate::engine::dropout::DropoutOperator;
 use crate::engine::normaliser::{cast, sink_gradient, sunk};
-use crate::engine::recomputed::{Gradient, recomputed};
+use crate::engine::recomputed::differentiated;
+#[cfg(feature = "ndarray")]
+use crate::tensors::main_memory::{flex, ndarray};
 
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
@@ -126,43 +128,53 @@ fn backward_metadata(operands: &OperandsMetadata, plan: &Plan) -> OperandsMetada
     gradients
 }
 
+#[cfg(feature = "ndarray")]
+impl FusedAttention for burn::backend::NdArray {
+    fn fused_forward(operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let (context, log_sum_exp) = burn::backend::Flex::fused_forward(operands.map(flex), plan);
+        (ndarray(context), ndarray(log_sum_exp))
+    }
+
+    fn fused_backward(
+        operands: Operands<Self>,
+        context: FloatTensor<Self>,
+        log_sum_exp: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        plan: Plan,
+    ) -> Operands<Self> {
+        burn::backend::Flex::fused_backward(operands.map(flex), flex(context), flex(log_sum_exp), flex(gradient), plan).map(ndarray)
+    }
+}
+
 impl<B: FusedAttention, C: CheckpointStrategy> FusedAttention for Autodiff<B, C> {
     fn fused_attention(operands: Operands<Self>, plan: Plan) -> FloatTensor<Self> {
-        recomputed::<B, C, _, COUNT>(operands.list(), |operands, _has_gradient| {
+        differentiated::<B, C, _, COUNT>(operands.list(), true, |operands, _has_gradient| {
             let (context, log_sum_exp) = normalised::<B>(Operands::from_list(operands), plan.clone());
-            (context.clone(), Saved { context, log_sum_exp, plan })
+            let result = [context.clone(), log_sum_exp];
+            (context, move |operands, gradient, wanted| gradients::<B>(operands, result, gradient, plan, wanted))
         })
     }
 }
 
-/// What the gradient needs, for which the weights are computed once more.
-#[derive(Clone, Debug)]
-struct Saved<B: Backend> {
-    context: FloatTensor<B>,
-    log_sum_exp: FloatTensor<B>,
+/// Gradients of the operands, for which the weights are computed once more, from these, the context and the log-sum-exp, and the gradient of the context.
+fn gradients<B: FusedAttention>(
+    operands: [Option<FloatTensor<B>>; COUNT],
+    [context, log_sum_exp]: [FloatTensor<B>; 2],
+    gradient: FloatTensor<B>,
     plan: Plan,
-}
-
-impl<B: FusedAttention> Gradient<B, COUNT> for Saved<B> {
-    fn of_operands(
-        self,
-        operands: [Option<FloatTensor<B>>; COUNT],
-        gradient: FloatTensor<B>,
-        wanted: [bool; COUNT],
-    ) -> [Option<FloatTensor<B>>; COUNT] {
-        let Self { context, log_sum_exp, plan } = self;
-        let plan = Plan { is_bias_fixed: BIAS.iter().all(|&place| !wanted[place]), ..plan };
-        let (operands, sink) = Operands::from_list(operands).without_sink();
-        let of_sink =
-            sink.filter(|_| wanted[SINK]).map(|sink| sink_gradient::<B>(sink, context.clone(), log_sum_exp.clone(), gradient.clone()));
-        let types = operands.types();
-        let [context, gradient] = [context, gradient].map(|x| if plan.by_kernels { x } else { cast::<B>(x, DType::F32) });
-        let operands = summable(operands, &plan);
-        let mut found = B::fused_backward(operands, context, log_sum_exp, gradient, plan).list();
-        for (gradient, dtype) in found.iter_mut().zip(types) {
-            *gradient = gradient.take().zip(dtype).map(|(gradient, dtype)| cast::<B>(gradient, dtype));
-        }
-        found[SINK] = of_sink;
-        found
+    wanted: [bool; COUNT],
+) -> [Option<FloatTensor<B>>; COUNT] {
+    let plan = Plan { is_bias_fixed: BIAS.iter().all(|&place| !wanted[place]), ..plan };
+    let (operands, sink) = Operands::from_list(operands).without_sink();
+    let of_sink =
+        sink.filter(|_| wanted[SINK]).map(|sink| sink_gradient::<B>(sink, context.clone(), log_sum_exp.clone(), gradient.clone()));
+    let types = operands.types();
+    let [context, gradient] = [context, gradient].map(|x| if plan.by_kernels { x } else { cast::<B>(x, DType::F32) });
+    let operands = summable(operands, &plan);
+    let mut found = B::fused_backward(operands, context, log_sum_exp, gradient, plan).list();
+    for (gradient, dtype) in found.iter_mut().zip(types) {
+        *gradient = gradient.take().zip(dtype).map(|(gradient, dtype)| cast::<B>(gradient, dtype));
     }
+    found[SINK] = of_sink;
+    found
 }

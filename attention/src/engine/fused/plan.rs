@@ -94,6 +94,23 @@ impl Order {
 }
 
 impl Plan {
+    /// A softmax over these parts, without anything more.
+    pub(crate) fn new(heads: usize, parts: Arc<[Part]>, least_visible: f32) -> Self {
+        Self {
+            heads,
+            parts,
+            normaliser: Normaliser::Softmax,
+            dropout: None,
+            ramp: None,
+            pairs: None,
+            gaussians: None,
+            cap: None,
+            is_bias_fixed: false,
+            by_kernels: false,
+            least_visible,
+        }
+    }
+
     /// The pair of the first key of a batch row.
     ///
     /// # Panics

@@ -7,7 +7,7 @@ use super::*;
 use crate::contract::Positions;
 use crate::contract::visibility::{Span, TILE, Visibility};
 use crate::engine::Dropout;
-use crate::engine::recomputed::tests::{difference, drawn};
+use crate::engine::recomputed::tests::{devices, difference, drawn};
 
 const LENGTH: usize = 150;
 const HEADS: usize = 2;
@@ -46,13 +46,7 @@ fn of_second_row(numbers: &[f64], first: usize) -> Vec<f64> {
 
 #[test]
 fn tiles_of_queries_that_nobody_reads_are_left_out_and_change_nothing_else() {
-    let devices = [
-        Device::flex(),
-        #[cfg(feature = "ndarray")]
-        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23")]
-        Device::ndarray(),
-    ];
-    for device in devices.map(|device| device.autodiff()) {
+    for device in devices().into_iter().map(|device| device.autodiff()) {
         let padding = Visibility::padding(ENDS.to_vec());
         for visibility in [padding.clone(), padding.and(Visibility::causal()), Visibility::causal()] {
             for dropout in [None, Some(0.3)] {

@@ -1,31 +1,20 @@
 //! Gates over slices of numbers, in parallel over batch rows and blocks of positions.
 
-use pulp::{Simd, WithSimd};
-
 use crate::engine::exponential::sigmoid;
-use crate::engine::native::blocks::{Block, blocks, computed};
+use crate::engine::native::blocks::{Block, Fill};
 
-/// `[B, N, C]` of `x` `[B, N, 2 C]`, of which `length` is `N` and `size` `C`.
-pub(super) fn output(x: &[f32], length: usize, size: usize) -> Vec<f32> {
-    let mut output = vec![0.0; x.len() / 2];
-    computed(blocks(&mut output, length, size).map(|output| Outputs { x, length, size, output }).collect(), length, size);
-    output
+/// Outputs `[B, N, C]` of `x` `[B, N, 2 C]`, of which `length` is `N` and `size` `C`.
+#[derive(Clone, Copy)]
+pub(super) struct Outputs<'a> {
+    pub x: &'a [f32],
+    pub length: usize,
+    pub size: usize,
 }
 
-/// Outputs of a block.
-struct Outputs<'a> {
-    x: &'a [f32],
-    length: usize,
-    size: usize,
-    output: Block<'a>,
-}
-
-impl WithSimd for Outputs<'_> {
-    type Output = ();
-
+impl Fill for Outputs<'_> {
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { x, length, size, output: Block { row, first, numbers } } = self;
+    fn fill(self, Block { row, first, numbers }: Block) {
+        let Self { x, length, size } = self;
         let x = x[(row * length + first) * 2 * size..].chunks_exact(2 * size);
         for (output, x) in numbers.chunks_exact_mut(size).zip(x) {
             let (values, gates) = x.split_at(size);
@@ -37,28 +26,16 @@ impl WithSimd for Outputs<'_> {
 }
 
 /// The gradient of `x`, `[B, N, 2 C]`, from that of the output, `[B, N, C]`.
-pub(super) fn gradient(x: &[f32], gradient: &[f32], length: usize, size: usize) -> Vec<f32> {
-    let mut of_x = vec![0.0; x.len()];
-    let blocks = blocks(&mut of_x, length, 2 * size).map(|of_x| OfInputs { x, gradient, length, size, of_x });
-    computed(blocks.collect(), length, 2 * size);
-    of_x
+#[derive(Clone, Copy)]
+pub(super) struct OfInputs<'a> {
+    pub outputs: Outputs<'a>,
+    pub gradient: &'a [f32],
 }
 
-/// The gradient of a block of inputs.
-struct OfInputs<'a> {
-    x: &'a [f32],
-    gradient: &'a [f32],
-    length: usize,
-    size: usize,
-    of_x: Block<'a>,
-}
-
-impl WithSimd for OfInputs<'_> {
-    type Output = ();
-
+impl Fill for OfInputs<'_> {
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { x, gradient, length, size, of_x: Block { row, first, numbers } } = self;
+    fn fill(self, Block { row, first, numbers }: Block) {
+        let Self { outputs: Outputs { x, length, size }, gradient } = self;
         let start = (row * length + first) * size;
         let given = x[2 * start..].chunks_exact(2 * size).zip(gradient[start..].chunks_exact(size));
         for (of_x, (x, gradient)) in numbers.chunks_exact_mut(2 * size).zip(given) {

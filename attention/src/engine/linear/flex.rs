@@ -49,10 +49,7 @@ impl Products for Flex {
                     multiplied(a.columns(part.start, part.len()), b.rows(part.start, part.len()), Parallelism::None)
                 })
                 .collect();
-            let mut sums = sums.into_iter();
-            let mut product = sums.next().expect("there is a sum");
-            sums.for_each(|sum| product.iter_mut().zip(sum).for_each(|(product, number)| *product += number));
-            product
+            added(sums)
         } else if let Some(product) = few_rows::multiplied(a, b) {
             product
         } else {
@@ -110,11 +107,16 @@ impl Products for Flex {
         } else {
             sums.iter_mut().for_each(add);
         }
-        let mut sums = sums.into_iter().map(|(_, sum)| sum);
-        let mut product = sums.next().expect("there is a sum");
-        sums.for_each(|sum| product.iter_mut().zip(sum).for_each(|(product, number)| *product += number));
-        tensor(product, [of_a, of_b])
+        tensor(added(sums.into_iter().map(|(_, sum)| sum)), [of_a, of_b])
     }
+}
+
+/// The others added to the first one, in order.
+fn added(sums: impl IntoIterator<Item = Vec<f32>>) -> Vec<f32> {
+    let mut sums = sums.into_iter();
+    let mut all = sums.next().expect("there is a sum");
+    sums.for_each(|sum| all.iter_mut().zip(sum).for_each(|(all, number)| *all += number));
+    all
 }
 
 fn is_plain(matrix: &FlexTensor) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! No result depends on the number of threads: blocks do not, and what they return comes in their order.
 
-use pulp::{Arch, WithSimd};
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 /// Positions of a block.
@@ -34,6 +34,33 @@ pub(in crate::engine) fn computed<T: WithSimd<Output: Send> + Send>(blocks: Vec<
     blocks.into_par_iter().with_min_len(fewest).map(|block| Arch::new().dispatch(block)).collect()
 }
 
+/// What computes the numbers of a block.
+pub(in crate::engine) trait Fill: Copy + Send {
+    /// Its implementations are inlined, as they are compiled once for each instruction set.
+    fn fill(self, block: Block);
+}
+
+/// Numbers `[B, N, size]` of blocks that are filled, `length` positions in each of `batch` rows. For each number `work` are computed.
+pub(in crate::engine) fn filled(fill: impl Fill, [batch, length, size]: [usize; 3], work: usize) -> Vec<f32> {
+    let mut numbers = vec![0.0; batch * length * size];
+    computed(blocks(&mut numbers, length, size).map(|block| Filled { fill, block }).collect(), length, size * work);
+    numbers
+}
+
+struct Filled<'a, F> {
+    fill: F,
+    block: Block<'a>,
+}
+
+impl<F: Fill> WithSimd for Filled<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        self.fill.fill(self.block);
+    }
+}
+
 /// The sums of parts of `count` numbers, added in order.
 pub(in crate::engine) fn added(parts: Vec<Vec<f32>>, count: usize) -> Vec<f32> {
     let mut sums = vec![0.0; count];
@@ -56,7 +83,7 @@ mod tests {
         impl WithSimd for Never {
             type Output = ();
 
-            fn with_simd<S: pulp::Simd>(self, _simd: S) {}
+            fn with_simd<S: Simd>(self, _simd: S) {}
         }
         assert!(computed(Vec::<Never>::new(), 0, 4).is_empty() && computed(Vec::<Never>::new(), 3, 0).is_empty());
     }

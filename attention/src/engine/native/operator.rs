@@ -8,46 +8,53 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, ExtensionType, Flex, backend_extension};
 
-use super::{COUNT, Operands, Operation};
+use super::{COUNT, KeepingOperation, Operands};
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
 use crate::engine::fused::Operand;
-use crate::engine::recomputed::{Gradient, recomputed};
+use crate::engine::recomputed::differentiated;
+#[cfg(feature = "ndarray")]
+use crate::tensors::main_memory::{flex, ndarray};
 
-/// [`Operands`] on one backend, or their gradients, as they pass from one backend to another.
+/// [`Operands`] on one backend, their gradients, or results, as they pass from one backend to another.
 #[derive(Clone, Debug, ExtensionType)]
 #[extension_type(fusion: cfg(feature = "cube"))]
 pub(super) struct List<B: Backend> {
-    first: FloatTensor<B>,
+    #[extension_type]
+    first: Operand<B>,
     #[extension_type]
     second: Operand<B>,
     #[extension_type]
     third: Operand<B>,
     #[extension_type]
     fourth: Operand<B>,
+    #[extension_type]
+    fifth: Operand<B>,
+    #[extension_type]
+    sixth: Operand<B>,
 }
 
 impl<B: Backend> From<Operands<FloatTensor<B>>> for List<B> {
-    fn from([first, second, third, fourth]: Operands<FloatTensor<B>>) -> Self {
-        let first = first.expect("an operation has a first operand");
-        Self { first, second: second.into(), third: third.into(), fourth: fourth.into() }
+    fn from(operands: Operands<FloatTensor<B>>) -> Self {
+        let [first, second, third, fourth, fifth, sixth] = operands.map(Operand::from);
+        Self { first, second, third, fourth, fifth, sixth }
     }
 }
 
 impl<B: Backend> List<B> {
-    fn operands(self) -> Operands<FloatTensor<B>> {
-        let Self { first, second, third, fourth } = self;
-        [Some(first), second.given(), third.given(), fourth.given()]
+    pub(super) fn operands(self) -> Operands<FloatTensor<B>> {
+        let Self { first, second, third, fourth, fifth, sixth } = self;
+        [first, second, third, fourth, fifth, sixth].map(Operand::given)
     }
 
     /// The same of another backend.
     #[cfg(feature = "ndarray")]
-    pub(super) fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> List<O> {
+    fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> List<O> {
         List::from(self.operands().map(|operand| operand.map(&map)))
     }
 }
 
-/// Operations of backends in main memory, which override both. On others they are composed of tensor operations, and nothing here is called.
+/// Operations of backends in main memory, which override `results` and `gradients`. On others they are composed of tensor operations, and nothing here is called.
 #[backend_extension(
     Flex,
     NdArray: cfg(feature = "ndarray"),
@@ -56,49 +63,70 @@ impl<B: Backend> List<B> {
     Autodiff
 )]
 pub(super) trait NativeOperator: Backend {
-    /// The output; with automatic differentiation, with its gradients.
+    /// The output, and what gradients will read besides the operands, if there will be any.
     #[fusion(default)]
-    fn computed(#[extension_type] _operands: List<Self>, _operation: Arc<dyn Operation>) -> FloatTensor<Self> {
+    fn results(#[extension_type] _operands: List<Self>, _operation: Arc<dyn KeepingOperation>, _has_gradient: bool) -> List<Self> {
         panic!("{ELSEWHERE}")
     }
 
-    /// Gradients of the operands from that of what [`computed`](Self::computed) returned.
+    /// Gradients of the operands from these, the results as far as gradients read them, and the gradient of the output.
     #[fusion(default)]
-    fn computed_backward(
+    fn gradients(
         #[extension_type] _operands: List<Self>,
+        #[extension_type] _results: List<Self>,
         _gradient: FloatTensor<Self>,
-        _operation: Arc<dyn Operation>,
+        _operation: Arc<dyn KeepingOperation>,
     ) -> List<Self> {
         panic!("{ELSEWHERE}")
+    }
+
+    /// The output; with automatic differentiation, with its gradients.
+    #[fusion(default)]
+    fn computed(#[extension_type] operands: List<Self>, operation: Arc<dyn KeepingOperation>) -> FloatTensor<Self> {
+        Self::results(operands, operation, false).first.given().expect("an operation has an output")
     }
 }
 
 const ELSEWHERE: &str = "operations of backends outside of main memory are composed of tensor operations";
 
 impl NativeOperator for Flex {
-    fn computed(operands: List<Self>, operation: Arc<dyn Operation>) -> FlexTensor {
-        operation.output(operands.operands())
+    fn results(operands: List<Self>, operation: Arc<dyn KeepingOperation>, has_gradient: bool) -> List<Self> {
+        operation.results(operands.operands(), has_gradient).into()
     }
 
-    fn computed_backward(operands: List<Self>, gradient: FlexTensor, operation: Arc<dyn Operation>) -> List<Self> {
-        operation.gradients(operands.operands(), gradient).into()
+    fn gradients(operands: List<Self>, results: List<Self>, gradient: FlexTensor, operation: Arc<dyn KeepingOperation>) -> List<Self> {
+        operation.gradients_of(operands.operands(), results.operands(), gradient).into()
     }
 }
+
+#[cfg(feature = "ndarray")]
+impl NativeOperator for burn::backend::NdArray {
+    fn results(operands: List<Self>, operation: Arc<dyn KeepingOperation>, has_gradient: bool) -> List<Self> {
+        Flex::results(operands.map(flex), operation, has_gradient).map(ndarray)
+    }
+
+    fn gradients(
+        operands: List<Self>,
+        results: List<Self>,
+        gradient: FloatTensor<Self>,
+        operation: Arc<dyn KeepingOperation>,
+    ) -> List<Self> {
+        Flex::gradients(operands.map(flex), results.map(flex), flex(gradient), operation).map(ndarray)
+    }
+}
+
+#[cfg(feature = "cube")]
+impl NativeOperator for burn_cubecl::CubeBackend {}
 
 impl<B: NativeOperator, C: CheckpointStrategy> NativeOperator for Autodiff<B, C> {
-    fn computed(operands: List<Self>, operation: Arc<dyn Operation>) -> FloatTensor<Self> {
-        recomputed::<B, C, _, COUNT>(operands.operands(), |operands, _has_gradient| {
-            (B::computed(operands.into(), operation.clone()), Gradients(operation))
+    fn computed(operands: List<Self>, operation: Arc<dyn KeepingOperation>) -> FloatTensor<Self> {
+        differentiated::<B, C, _, COUNT>(operands.operands(), true, |operands, has_gradient| {
+            let mut results = B::results(operands.into(), operation.clone(), has_gradient).operands();
+            let output = results[0].take().expect("an operation has an output");
+            results[0] = operation.reads_output().then(|| output.clone());
+            (output, move |operands, gradient, _wanted| {
+                B::gradients(List::from(operands), List::from(results), gradient, operation).operands()
+            })
         })
-    }
-}
-
-/// The gradients of an operation.
-#[derive(Clone, Debug)]
-struct Gradients(Arc<dyn Operation>);
-
-impl<B: NativeOperator> Gradient<B, COUNT> for Gradients {
-    fn of_operands(self, operands: Operands<FloatTensor<B>>, gradient: FloatTensor<B>, _wanted: [bool; COUNT]) -> Operands<FloatTensor<B>> {
-        B::computed_backward(operands.into(), gradient, self.0).operands()
     }
 }

@@ -15,6 +15,7 @@ use burn::tensor::Tensor;
 use super::inverse::inverse_of_unit_lower;
 use super::{Recurrence, RecurrentOutput, sweep};
 use crate::engine::transposed;
+use crate::engine::transposed::part;
 
 /// Positions of a chunk.
 const CHUNK: usize = 64;
@@ -222,12 +223,6 @@ fn sums_behind(log_decay: Tensor<4>) -> Tensor<4> {
         return end;
     }
     Tensor::cat(vec![log_decay.narrow(2, 1, chunk - 1), end], 2).flip([2]).cumsum(2).flip([2])
-}
-
-/// `count` elements along a dimension. If that is all of them, the tensor is returned as it is: with fusion, Burn 0.22.1 multiplies a part that is the whole
-/// tensor wrongly.
-fn part(x: Tensor<4>, dim: usize, start: usize, count: usize) -> Tensor<4> {
-    if x.dims()[dim] == count { x } else { x.narrow(dim, start, count) }
 }
 
 fn joined(mut parts: Vec<Tensor<4>>, dim: usize) -> Tensor<4> {

@@ -7,26 +7,21 @@
 mod backward;
 mod chunk;
 mod decays;
-mod flex;
 mod forward;
 mod logarithms;
-#[cfg(feature = "ndarray")]
-mod ndarray;
-mod operator;
+mod operation;
 mod products;
 mod solve;
 mod step;
 
-use burn::backend::Dispatch;
+use burn::backend::DispatchTensor;
 use burn::tensor::{DType, Tensor};
 
-use self::operator::{LinearRecurrence, Operands};
+use self::operation::{InChunks, Step};
 use super::{Recurrence, RecurrentOutput};
 use crate::engine::fused::slices::Rows;
+use crate::engine::native::{computed, results};
 use crate::tensors::main_memory;
-
-#[cfg(feature = "cube")]
-impl LinearRecurrence for burn_cubecl::CubeBackend {}
 
 /// Positions of a chunk.
 const CHUNK: usize = 64;
@@ -59,7 +54,7 @@ impl Sizes {
     }
 }
 
-/// What a recurrence is computed from, in the shapes of [`Operands`].
+/// What a recurrence is computed from, in the shapes of the operands of [`InChunks`].
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
     sizes: Sizes,
@@ -83,8 +78,7 @@ impl Recurrence {
     /// nothing. Time `n (C (R + D) + R D)` for chunks of `C = 64` positions; memory is linear in the length.
     pub(super) fn natively(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let ([batch, heads, length, width], value, normalised) = (self.keys.dims(), self.values.dims()[3], self.normalised);
-        let operands = self.operands(state);
-        let rows = Tensor::<4>::from_dispatch(<Dispatch as LinearRecurrence>::recurrence(operands, normalised));
+        let rows = computed::<4, _>(InChunks { normalised }, self.operands(state));
         let part = |first: usize, count: usize| rows.clone().narrow(1, first, count).swap_dims(1, 2);
         let (context, state) = (part(0, length), part(length, width));
         if !normalised {
@@ -98,21 +92,14 @@ impl Recurrence {
     /// The same of one position, on a device without autodiff. A state that nobody else holds is overwritten.
     pub(super) fn step_natively(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let normalised = self.normalised;
-        let (context, state) = <Dispatch as LinearRecurrence>::recurrence_step(self.operands(state), normalised);
-        RecurrentOutput { context: Tensor::from_dispatch(context), state: Tensor::from_dispatch(state) }
+        let [context, state, ..] = results(Step { normalised }, self.operands(state));
+        let [context, state] = [context, state].map(|result| Tensor::from_dispatch(result.expect("a step has a context and a state")));
+        RecurrentOutput { context, state }
     }
 
-    fn operands(self, state: Option<Tensor<4>>) -> Operands<Dispatch> {
+    fn operands(self, state: Option<Tensor<4>>) -> [Option<DispatchTensor>; 6] {
         let Self { queries, keys, values, log_decay, strengths, normalised: _ } = self;
-        let operand = |x: Option<Tensor<4>>| x.map(|x| x.into_dispatch()).into();
-        Operands {
-            queries: queries.into_dispatch(),
-            keys: keys.into_dispatch(),
-            values: values.into_dispatch(),
-            log_decay: operand(log_decay),
-            strengths: operand(strengths),
-            state: operand(state),
-        }
+        [Some(queries), Some(keys), Some(values), log_decay, strengths, state].map(|operand| operand.map(|operand| operand.into_dispatch()))
     }
 }
 
@@ -121,7 +108,7 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn, gradient, numbers};
 
     /// What is computed.
     #[derive(Clone, Copy, Debug)]
@@ -155,14 +142,13 @@ mod tests {
         });
         let strengths = delta.then(|| (leaf("strengths", [batch, heads, length, 1]).abs() * 0.5).require_grad());
         let state = signed(leaf("state", [batch, heads, width, value + usize::from(normalised)])).require_grad();
-        let inputs = [&queries, &keys, &values, &state].into_iter().cloned().chain(strengths.clone()).chain(log_decay.clone());
-        let inputs: Vec<Tensor<4>> = inputs.collect();
+        let inputs = [&queries, &keys, &values, &state].into_iter().chain(&strengths).chain(&log_decay);
+        let inputs: Vec<Tensor<4>> = inputs.cloned().collect();
         let output = execute(Recurrence { queries, keys, values, log_decay, strengths, normalised }, state);
         let loss = |x: &Tensor<4>, name: &str| (x.clone() * drawn(name, x.dims(), &device, dtype)).sum();
         let gradients = (loss(&output.context, "of contexts") + loss(&output.state, "of the state")).backward();
-        let gradients = inputs.into_iter().map(|input| input.grad(&gradients).expect("all inputs have a gradient"));
-        let numbers = |x: Tensor<4>| x.into_data().iter::<f64>().collect();
-        [output.context.clone(), output.state].into_iter().map(Tensor::detach).chain(gradients).map(numbers).collect()
+        let gradients = inputs.iter().map(|input| gradient(input, &gradients));
+        [output.context, output.state].map(numbers).into_iter().chain(gradients).collect()
     }
 
     fn natively(case: Case) -> Vec<Vec<f64>> {
@@ -237,7 +223,7 @@ mod tests {
             contexts.push(output.context);
             state = output.state;
         }
-        [Tensor::cat(contexts, 2), state, first].map(|x| x.into_data().iter::<f64>().collect()).into()
+        [Tensor::cat(contexts, 2), state, first].map(numbers).into()
     }
 
     #[test]

@@ -5,7 +5,7 @@ use pulp::{Simd, WithSimd};
 use super::Scale;
 use crate::engine::exponential::{dot, sigmoid, silu_slope};
 use crate::engine::fused::slices::Rows;
-use crate::engine::native::blocks::{Block, added, blocks, computed};
+use crate::engine::native::blocks::{Block, Fill, added, blocks, computed, filled};
 
 /// Sizes of what is normalised.
 #[derive(Clone, Copy, Debug)]
@@ -46,39 +46,27 @@ impl Inputs<'_> {
 /// `[B, N, H, D]`.
 pub(super) fn forward(inputs: Inputs) -> Vec<f32> {
     let sizes @ Sizes { batch, length, .. } = inputs.sizes;
-    let size = sizes.channels();
-    let mut output = vec![0.0; batch * length * size];
-    computed(blocks(&mut output, length, size).map(|output| Forward { inputs, output }).collect(), length, size);
-    output
+    filled(inputs, [batch, length, sizes.channels()], 1)
 }
 
-/// Outputs of a block.
-struct Forward<'a> {
-    inputs: Inputs<'a>,
-    output: Block<'a>,
-}
-
-impl WithSimd for Forward<'_> {
-    type Output = ();
-
+impl Fill for Inputs<'_> {
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { inputs, output: Block { row, first, numbers } } = self;
-        let Sizes { heads, width, .. } = inputs.sizes;
+    fn fill(self, Block { row, first, numbers }: Block) {
+        let Sizes { heads, width, .. } = self.sizes;
         for (index, output) in numbers.chunks_exact_mut(width).enumerate() {
             let (position, head) = (first + index / heads, index % heads);
-            let x = inputs.x.of(row, head).row(position, width);
-            let [_, inverse] = inputs.of_length_one(x);
-            let factor = inverse * inputs.scale.factor as f32;
+            let x = self.x.of(row, head).row(position, width);
+            let [_, inverse] = self.of_length_one(x);
+            let factor = inverse * self.scale.factor as f32;
             for (output, x) in output.iter_mut().zip(x) {
                 *output = factor * x;
             }
-            if let Some(gain) = inputs.gain {
+            if let Some(gain) = self.gain {
                 for (output, gain) in output.iter_mut().zip(gain) {
                     *output *= gain;
                 }
             }
-            if let Some(gate) = inputs.gate {
+            if let Some(gate) = self.gate {
                 for (output, gate) in output.iter_mut().zip(gate.of(row, head).row(position, width)) {
                     *output *= gate * sigmoid(*gate);
                 }

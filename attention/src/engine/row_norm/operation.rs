@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use super::Scale;
 use super::kernel::{Inputs, Sizes, backward, forward};
 use crate::engine::fused::flex::{by_heads, rows, shape, with_whole_rows};
-use crate::engine::native::{Operands, Operation};
+use crate::engine::native::{Operands, Operation, padded};
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
 /// Of rows `[B, H, N, D]`, a gain `[D]`, and gates `[B, H, N, D]`: letters of [`RowNorm`](super::RowNorm).
@@ -26,18 +26,18 @@ impl Operation for RowNormalisation {
         let Sizes { batch, heads, length, width } = inputs.sizes;
         let found = backward(inputs, rows(&gradient, heads));
         let like_rows = |numbers| by_heads(numbers, [batch, heads, length, width]);
-        let [_, gain, gate, _] = &operands;
+        let [_, gain, gate, ..] = &operands;
         let (of_gain, of_gate) = (gain.as_ref().map(|_| tensor(found.gain, [width])), gate.as_ref().map(|_| like_rows(found.gate)));
-        [Some(like_rows(found.x)), of_gain, of_gate, None]
+        padded([Some(like_rows(found.x)), of_gain, of_gate])
     }
 }
 
 /// Operands as the kernel reads them.
-fn readable([x, gain, gate, _]: Operands<FlexTensor>) -> Operands<FlexTensor> {
-    [x.map(with_whole_rows), gain.map(contiguous), gate.map(with_whole_rows), None]
+fn readable([x, gain, gate, ..]: Operands<FlexTensor>) -> Operands<FlexTensor> {
+    padded([x.map(with_whole_rows), gain.map(contiguous), gate.map(with_whole_rows)])
 }
 
-fn inputs([x, gain, gate, _]: &Operands<FlexTensor>, scale: Scale) -> Inputs<'_> {
+fn inputs([x, gain, gate, ..]: &Operands<FlexTensor>, scale: Scale) -> Inputs<'_> {
     let x = x.as_ref().expect("there are rows");
     let [batch, heads, length, width] = shape(x);
     Inputs {

@@ -5,12 +5,10 @@
 
 use std::ops::Range;
 
-use pulp::{Simd, WithSimd};
-
 use crate::engine::exponential::{LANES, dot};
 use crate::engine::fused::slices::Rows;
 use crate::engine::fused::slices::kernel::Matrix;
-use crate::engine::native::blocks::{Block, blocks, computed};
+use crate::engine::native::blocks::{Block, Fill, filled};
 
 /// Sizes of one sliding kernel.
 #[derive(Clone, Copy, Debug)]
@@ -111,30 +109,17 @@ fn write_sum(weights: &[f32], rows: Matrix, first: usize, sum: &mut [f32]) {
 /// `[B, Q, H, D]`.
 pub(super) fn output(inputs: Inputs) -> Vec<f32> {
     let sizes @ Sizes { batch, outputs, .. } = inputs.sizes;
-    let size = sizes.channels();
-    let mut output = vec![0.0; batch * outputs * size];
-    let blocks = blocks(&mut output, outputs, size).map(|output| Outputs { inputs, output });
-    computed(blocks.collect(), outputs, size * sizes.taps());
-    output
+    filled(inputs, [batch, outputs, sizes.channels()], sizes.taps())
 }
 
-/// Outputs of a block.
-struct Outputs<'a> {
-    inputs: Inputs<'a>,
-    output: Block<'a>,
-}
-
-impl WithSimd for Outputs<'_> {
-    type Output = ();
-
+impl Fill for Inputs<'_> {
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { inputs, output: Block { row, first, numbers } } = self;
-        let sizes @ Sizes { heads, width, .. } = inputs.sizes;
+    fn fill(self, Block { row, first, numbers }: Block) {
+        let sizes @ Sizes { heads, width, .. } = self.sizes;
         for (index, output) in numbers.chunks_exact_mut(width).enumerate() {
             let (position, head) = (first + index / heads, index % heads);
             let (taps, start) = sizes.under(position);
-            write_sum(&inputs.weights(row, head, position)[taps], inputs.x.of(row, head), start, output);
+            write_sum(&self.weights(row, head, position)[taps], self.x.of(row, head), start, output);
         }
     }
 }
@@ -142,26 +127,19 @@ impl WithSimd for Outputs<'_> {
 /// The gradient of the inputs, `[B, N, H, D]`, from that of the outputs, `[B, H, Q, D]`.
 pub(super) fn gradient_of_inputs(inputs: Inputs, gradient: Rows) -> Vec<f32> {
     let sizes @ Sizes { batch, length, .. } = inputs.sizes;
-    let size = sizes.channels();
-    let mut x = vec![0.0; batch * length * size];
-    let blocks = blocks(&mut x, length, size).map(|x| OfInputs { inputs, gradient, x });
-    computed(blocks.collect(), length, size * sizes.taps());
-    x
+    filled(OfInputs { inputs, gradient }, [batch, length, sizes.channels()], sizes.taps())
 }
 
-/// The gradient of a block of inputs.
+#[derive(Clone, Copy)]
 struct OfInputs<'a> {
     inputs: Inputs<'a>,
     gradient: Rows<'a>,
-    x: Block<'a>,
 }
 
-impl WithSimd for OfInputs<'_> {
-    type Output = ();
-
+impl Fill for OfInputs<'_> {
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { inputs, gradient, x: Block { row, first, numbers } } = self;
+    fn fill(self, Block { row, first, numbers }: Block) {
+        let Self { inputs, gradient } = self;
         let sizes @ Sizes { heads, width, .. } = inputs.sizes;
         // Of the outputs that read an input, in their order.
         let mut weights = vec![0.0; sizes.taps()];
@@ -182,9 +160,7 @@ pub(super) fn gradient_of_weights(inputs: Inputs, gradient: Rows) -> Vec<f32> {
     let sizes @ Sizes { batch, heads, outputs, weights: [rows, positions, taps], .. } = inputs.sizes;
     let size = heads * taps;
     // Of each output by itself. Those that share weights are added in order.
-    let mut each = vec![0.0; batch * outputs * size];
-    let blocks = blocks(&mut each, outputs, size).map(|weights| OfWeights { inputs, gradient, weights });
-    computed(blocks.collect(), outputs, sizes.channels() * taps);
+    let each = filled(OfWeights { inputs, gradient }, [batch, outputs, size], sizes.width);
     if [rows, positions] == [batch, outputs] {
         return each;
     }
@@ -196,19 +172,16 @@ pub(super) fn gradient_of_weights(inputs: Inputs, gradient: Rows) -> Vec<f32> {
     sums
 }
 
-/// The gradient of the weights at a block of outputs.
+#[derive(Clone, Copy)]
 struct OfWeights<'a> {
     inputs: Inputs<'a>,
     gradient: Rows<'a>,
-    weights: Block<'a>,
 }
 
-impl WithSimd for OfWeights<'_> {
-    type Output = ();
-
+impl Fill for OfWeights<'_> {
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { inputs, gradient, weights: Block { row, first, numbers } } = self;
+    fn fill(self, Block { row, first, numbers }: Block) {
+        let Self { inputs, gradient } = self;
         let sizes @ Sizes { heads, width, .. } = inputs.sizes;
         for (index, weights) in numbers.chunks_exact_mut(sizes.taps()).enumerate() {
             let (position, head) = (first + index / heads, index % heads);

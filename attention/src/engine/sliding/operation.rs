@@ -4,7 +4,7 @@ use burn::backend::flex::FlexTensor;
 
 use super::kernel::{Inputs, Sizes, gradient_of_inputs, gradient_of_weights, output};
 use crate::engine::fused::flex::{by_heads, rows, shape, with_whole_rows};
-use crate::engine::native::{Operands, Operation};
+use crate::engine::native::{Operands, Operation, padded};
 
 /// Of `x` `[B, H, N, D]` and weights `[B|1, H, Q|1, t]`: letters of [`Sliding`](super::Sliding).
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Operation for SlidingKernel {
         let gradient = rows(&gradient, heads);
         let x = by_heads(gradient_of_inputs(inputs, gradient), [batch, heads, length, width]);
         let weights = by_heads(gradient_of_weights(inputs, gradient), [rows_of_weights, heads, positions, taps]);
-        [Some(x), Some(weights), None, None]
+        padded([Some(x), Some(weights)])
     }
 }
 
@@ -49,5 +49,5 @@ impl SlidingKernel {
 
 /// Operands as the kernel reads them.
 fn readable([x, weights, ..]: Operands<FlexTensor>) -> Operands<FlexTensor> {
-    [x.map(with_whole_rows), weights.map(with_whole_rows), None, None]
+    padded([x, weights].map(|operand| operand.map(with_whole_rows)))
 }

@@ -13,7 +13,7 @@ pub(super) use crate::conformance::cube_test_device as adapter;
 use crate::contract::visibility::{Span, TileMap, Visibility, least_visible_logit};
 use crate::engine::fused::operator::FusedAttention;
 use crate::engine::fused::plan::Part;
-use crate::engine::{GaussianShape, GaussianWeights, Normaliser, Ramp};
+use crate::engine::{GaussianShape, GaussianWeights, Ramp};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
@@ -33,17 +33,10 @@ fn results<B: FusedAttention>([queries, keys]: [usize; 2], plan: &Plan, device: 
     let operand = |is_there: bool, tensor: FloatTensor<B>| -> Operand<B> { is_there.then_some(tensor).into() };
     let (has_product, has_spans) = (plan.gaussians.is_none(), plan.ramp.is_some());
     let operands = Operands::<B> {
-        values: tensor(1, [keys, 7], -1.0..1.0),
         queries: operand(has_product, tensor(2, [queries, 5], -1.0..1.0)),
         keys: operand(has_product, tensor(3, [keys, 5], -1.0..1.0)),
-        bias: Operand::Absent,
-        bias_scale: Operand::Absent,
-        relative_queries: Operand::Absent,
-        relative_keys: Operand::Absent,
-        left: Operand::Absent,
-        right: Operand::Absent,
         spans: operand(has_spans, tensor(4, [queries, 1], 0.0..60.0)),
-        sink: Operand::Absent,
+        ..Operands::of_values(tensor(1, [keys, 7], -1.0..1.0))
     };
     let gradient = tensor(5, [queries, 7], -1.0..1.0);
     let (context, log_sum_exp) = B::fused_forward(operands.clone(), plan.clone());
@@ -58,19 +51,7 @@ fn terms_of_the_device_give_what_flex_computes_without_them() {
     let lengths @ [queries, keys] = [150, 140];
     let plan = |visibility: Visibility| {
         let tiles = Arc::new(TileMap::new(&visibility, Span::whole(queries, keys), HEADS));
-        Plan {
-            heads: HEADS,
-            parts: Arc::new([Part::in_order(tiles)]),
-            normaliser: Normaliser::Softmax,
-            dropout: None,
-            ramp: None,
-            pairs: None,
-            gaussians: None,
-            cap: None,
-            is_bias_fixed: false,
-            by_kernels: false,
-            least_visible: least_visible_logit(DType::F32),
-        }
+        Plan::new(HEADS, Arc::new([Part::in_order(tiles)]), least_visible_logit(DType::F32))
     };
     let ramp = Ramp { width: 8.0, origin: 1.0, nearest: 0, farthest: 50, offset: 0 };
     let gaussians = |renormalise| {

@@ -160,6 +160,7 @@ pub(super) struct Launch {
 impl Launch {
     pub(super) fn new(operands: Operands<CubeBackend>, plan: &Plan) -> Self {
         let (map, dropout) = (&plan.parts[0].tiles, plan.dropout.as_ref());
+        let length = operands.queries(plan);
         let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink: _ } = operands;
         let values = with_whole_rows(values);
         let [bias, scale, spans] = [bias, bias_scale, spans].map(|operand| operand.given().map(with_whole_rows));
@@ -178,15 +179,12 @@ impl Launch {
         let (queries, keys) = match product {
             Some((queries, keys)) => (with_whole_rows(queries), with_whole_rows(keys)),
             None => {
-                let with_queries = bias.as_ref().or(relative.as_ref().map(|relative| &relative.queries));
-                let with_queries = with_queries.or(kronecker.as_ref().map(|factors| &factors.left));
-                let length = with_queries.expect("logits have a term with queries").shape()[2];
                 let [batch, shared, keys, _] = values.shape().dims();
                 let stand_in = |heads, length| empty_of(&values, [batch, heads, length, STAND_IN], values.dtype);
                 (stand_in(plan.heads, length), stand_in(shared, keys))
             }
         };
-        let [batch, heads, length, _] = queries.shape().dims();
+        let [batch, heads, _, _] = queries.shape().dims();
         let tiles = DeviceTiles::new(map, [length, keys.shape()[2]], &queries.device);
         let offsets = match dropout {
             Some(dropout) => draw_words(dropout, [batch, heads, length], 0, &queries),
@@ -338,10 +336,12 @@ pub(super) fn with_whole_rows(tensor: CubeTensor) -> CubeTensor {
 
 /// How many numbers of rows can be read at once: 4 if all rows begin and end at a multiple of it, or else 1.
 fn vector_size<'a>(tensors: impl IntoIterator<Item = &'a CubeTensor>) -> usize {
-    let in_fours = |tensor: &CubeTensor| {
-        let [batch, head, row, _] = tensor.meta.strides()[..] else { unreachable!("the tensor has four dimensions") };
-        let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();
-        [batch, head, row, start, tensor.shape()[3]].iter().all(|number| number % 4 == 0)
-    };
-    if tensors.into_iter().all(in_fours) { 4 } else { 1 }
+    if tensors.into_iter().all(|tensor| are_in(4, tensor)) { 4 } else { 1 }
+}
+
+/// Whether all rows begin and end at a multiple of so many numbers.
+pub(super) fn are_in(count: usize, tensor: &CubeTensor) -> bool {
+    let [batch, head, row, _] = tensor.meta.strides()[..] else { unreachable!("the tensor has four dimensions") };
+    let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();
+    [batch, head, row, start, tensor.shape()[3]].iter().all(|number| number % count == 0)
 }

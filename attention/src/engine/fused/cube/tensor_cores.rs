@@ -15,7 +15,7 @@ use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
 use self::fragments::{PLANES, room};
-use super::Launch;
+use super::launch::{Launch, are_in};
 use crate::contract::visibility::TILE;
 
 /// Most columns of queries, keys and values: the sums of a plane have to fit into registers.
@@ -43,18 +43,8 @@ pub(super) fn widths<const N: usize>(launch: &Launch, tensors: [&CubeTensor; N])
     let has_16_bits = matches!(launch.queries.dtype, DType::F16 | DType::BF16);
     let fits = factor.max(value) <= WIDEST && bytes <= properties.hardware.max_shared_memory_size;
     let has_them = matmul.mma.contains(&product) && matmul.ldmatrix.contains(&number) && properties.hardware.plane_size_min == 32;
-    (launch.terms.made.is_product() && has_16_bits && fits && has_them && tensors.into_iter().all(in_eights)).then_some(Wide {
-        factor,
-        value,
-        drops: launch.drops,
-    })
-}
-
-/// Whether all rows begin and end at a multiple of eight numbers.
-fn in_eights(tensor: &CubeTensor) -> bool {
-    let [batch, head, row, _] = tensor.meta.strides()[..] else { unreachable!("the tensor has four dimensions") };
-    let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();
-    [batch, head, row, start, tensor.meta.shape()[3]].iter().all(|number| number % 8 == 0)
+    (launch.terms.made.is_product() && has_16_bits && fits && has_them && tensors.into_iter().all(|tensor| are_in(8, tensor)))
+        .then_some(Wide { factor, value, drops: launch.drops })
 }
 
 fn units() -> CubeDim {

@@ -12,9 +12,9 @@ use super::tiles::DeviceTiles;
 use super::*;
 use crate::conformance::cube_test_device as adapter;
 use crate::contract::visibility::{Span, TileMap, Visibility, least_visible_logit};
+use crate::engine::Ramp;
 use crate::engine::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
-use crate::engine::{Normaliser, Ramp};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
@@ -151,19 +151,8 @@ fn assert_close(found: &Results, expected: &Results, limit: f32, what: &str) {
 
 fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> Plan {
     let tiles = Arc::new(TileMap::new(visibility, span, HEADS));
-    Plan {
-        heads: HEADS,
-        parts: Arc::new([Part::in_order(tiles)]),
-        normaliser: Normaliser::Softmax,
-        dropout,
-        ramp: None,
-        pairs: None,
-        gaussians: None,
-        cap: None,
-        is_bias_fixed: false,
-        by_kernels: true,
-        least_visible: least_visible_logit(DType::F32),
-    }
+    let parts = Arc::new([Part::in_order(tiles)]);
+    Plan { dropout, by_kernels: true, ..Plan::new(HEADS, parts, least_visible_logit(DType::F32)) }
 }
 
 /// By how much two results differ at most.

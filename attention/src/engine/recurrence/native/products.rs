@@ -2,6 +2,8 @@
 
 use pulp::{Simd, WithSimd};
 
+pub(super) use crate::engine::exponential::add_products;
+use crate::engine::exponential::{LANES, sum_of_lanes};
 use crate::engine::fused::slices::kernel::{Left, Matrix, Sparsity, add_product, product};
 
 /// One product, in a function of its own: there are many in a chunk, and one kernel for all of them stays in the cache of instructions.
@@ -70,10 +72,7 @@ pub(super) fn transpose(rows: Matrix, [count, width]: [usize; 2], transposed: &m
     }
 }
 
-/// Numbers that are summed side by side: all widths of rows are multiples of it.
-const LANES: usize = 16;
-
-/// The sum of products of two rows.
+/// The sum of products of two rows, whose width is a multiple of [`LANES`], as all widths are here.
 #[inline(always)]
 pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -98,16 +97,6 @@ pub(super) fn dot_of_three(x: &[f32], y: &[f32], z: &[f32]) -> f32 {
     sum_of_lanes(lanes)
 }
 
-#[inline(always)]
-fn sum_of_lanes(mut lanes: [f32; LANES]) -> f32 {
-    for width in [LANES / 2, LANES / 4, LANES / 8, LANES / 16] {
-        for at in 0..width {
-            lanes[at] += lanes[at + width];
-        }
-    }
-    lanes[0]
-}
-
 /// `result = x * y`.
 #[inline(always)]
 pub(super) fn times(x: &[f32], y: &[f32], result: &mut [f32]) {
@@ -120,14 +109,6 @@ pub(super) fn times(x: &[f32], y: &[f32], result: &mut [f32]) {
 #[inline(always)]
 pub(super) fn add_times(factor: f32, x: &[f32], sum: &mut [f32]) {
     for (sum, x) in sum.iter_mut().zip(x) {
-        *sum = factor.mul_add(*x, *sum);
-    }
-}
-
-/// `sum += factors * x`.
-#[inline(always)]
-pub(super) fn add_products(factors: &[f32], x: &[f32], sum: &mut [f32]) {
-    for ((sum, factor), x) in sum.iter_mut().zip(factors).zip(x) {
         *sum = factor.mul_add(*x, *sum);
     }
 }

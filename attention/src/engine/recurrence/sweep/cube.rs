@@ -18,46 +18,38 @@ const LANES: usize = 16;
 
 impl DeltaStates for CubeBackend {
     fn delta_states(values: CubeTensor, erasing: CubeTensor, behind: CubeTensor, decays: CubeTensor, state: CubeTensor) -> CubeTensor {
-        let [batch, chunks, chunk, value] = values.shape().dims();
-        let launch = Launch::new(&erasing, value);
-        let rows = launch.empty(&values);
+        let ([batch, chunks, chunk, value], width) = (values.shape().dims(), erasing.shape()[3]);
         let values = Self::float_reshape(values, Shape::new([batch, chunks * chunk, value]));
-        let state = Self::float_reshape(state, Shape::new([batch, launch.width, value]));
-        forward::launch(
-            &values.client.clone(),
-            launch.cubes(),
-            Launch::units(),
-            launch.addresses(),
-            values.into_tensor_arg(),
-            state.into_tensor_arg(),
-            erasing.into_tensor_arg(),
-            behind.into_tensor_arg(),
-            decays.into_tensor_arg(),
-            rows.clone().into_tensor_arg(),
-            launch.chunk,
-            launch.width,
-        );
-        rows
+        let state = Self::float_reshape(state, Shape::new([batch, width, value]));
+        swept(values, Some(state), erasing, behind, decays)
     }
 
     fn delta_states_backward(gradient: CubeTensor, erasing: CubeTensor, behind: CubeTensor, decays: CubeTensor) -> CubeTensor {
-        let launch = Launch::new(&erasing, gradient.shape()[2]);
-        let rows = launch.empty(&gradient);
-        backward::launch(
-            &gradient.client.clone(),
-            launch.cubes(),
-            Launch::units(),
-            launch.addresses(),
-            gradient.into_tensor_arg(),
-            erasing.into_tensor_arg(),
-            behind.into_tensor_arg(),
-            decays.into_tensor_arg(),
-            rows.clone().into_tensor_arg(),
-            launch.chunk,
-            launch.width,
-        );
-        rows
+        swept(gradient, None, erasing, behind, decays)
     }
+}
+
+fn swept(given: CubeTensor, state: Option<CubeTensor>, erasing: CubeTensor, behind: CubeTensor, decays: CubeTensor) -> CubeTensor {
+    let ([batch, chunks, chunk, width], value) = (erasing.shape().dims(), given.shape()[2]);
+    let (client, count) = (given.client.clone(), chunks * chunk + (chunks + 1) * width);
+    let rows = empty_device_contiguous_dtype(client.clone(), given.device.clone(), Shape::new([batch, count, value]), DType::F32);
+    // The rows of the largest tensor may lie apart.
+    let widest = value.max(chunk).max(width).next_multiple_of(256);
+    sweep::launch(
+        &client,
+        CubeCount::Static(value.div_ceil(COLUMNS) as u32, batch as u32, 1),
+        CubeDim::new_1d((COLUMNS * LANES) as u32),
+        AddressType::from_len(batch * count * widest),
+        given.into_tensor_arg(),
+        state.map(CubeTensor::into_tensor_arg).into(),
+        erasing.into_tensor_arg(),
+        behind.into_tensor_arg(),
+        decays.into_tensor_arg(),
+        rows.clone().into_tensor_arg(),
+        chunk,
+        width,
+    );
+    rows
 }
 
 /// Whether a device has room for some columns of a state and of what a chunk writes.
@@ -70,88 +62,21 @@ pub(super) fn has_room(device: &CubeDevice, chunk: usize, width: usize) -> bool 
         && hardware.max_units_per_cube as usize >= COLUMNS * LANES
 }
 
-/// Sizes: `X`, `M`, `C`, `R` and `D` of the operator.
-struct Launch {
-    batch: usize,
-    chunks: usize,
-    chunk: usize,
-    width: usize,
-    value: usize,
-}
-
-impl Launch {
-    fn new(erasing: &CubeTensor, value: usize) -> Self {
-        let [batch, chunks, chunk, width] = erasing.shape().dims();
-        Self { batch, chunks, chunk, width, value }
-    }
-
-    fn rows(&self) -> usize {
-        self.chunks * self.chunk + (self.chunks + 1) * self.width
-    }
-
-    fn empty(&self, like: &CubeTensor) -> CubeTensor {
-        let shape = Shape::new([self.batch, self.rows(), self.value]);
-        empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape, DType::F32)
-    }
-
-    fn cubes(&self) -> CubeCount {
-        CubeCount::Static(self.value.div_ceil(COLUMNS) as u32, self.batch as u32, 1)
-    }
-
-    fn units() -> CubeDim {
-        CubeDim::new_1d((COLUMNS * LANES) as u32)
-    }
-
-    /// Of the largest tensor, whose rows may lie apart.
-    fn addresses(&self) -> AddressType {
-        let widest = self.value.max(self.chunk).max(self.width).next_multiple_of(256);
-        AddressType::from_len(self.batch * self.rows() * widest)
-    }
-}
-
-#[cube(launch, address_type = "dynamic")]
-fn forward(
-    values: &Tensor<f32>,
-    state: &Tensor<f32>,
-    erasing: &Tensor<f32>,
-    behind: &Tensor<f32>,
-    decays: &Tensor<f32>,
-    rows: &mut Tensor<f32>,
-    #[comptime] chunk: usize,
-    #[comptime] width: usize,
-) {
-    sweep(values, state, erasing, behind, decays, rows, chunk, width, false);
-}
-
-#[cube(launch, address_type = "dynamic")]
-fn backward(
-    gradient: &Tensor<f32>,
-    erasing: &Tensor<f32>,
-    behind: &Tensor<f32>,
-    decays: &Tensor<f32>,
-    rows: &mut Tensor<f32>,
-    #[comptime] chunk: usize,
-    #[comptime] width: usize,
-) {
-    sweep(gradient, gradient, erasing, behind, decays, rows, chunk, width, true);
-}
-
 /// Both passes are one: with `A` and `B` the matrices `-W` and `K`, backward `K^T` and `-W^T`, what a chunk writes is `U + A S`, and the next state
-/// `d S + B (U + A S)`, to which backward the gradient of that state is added. `given` has the rows of all `U`, and `states` the first state, backward those of
-/// all states behind the rows of `given`.
-#[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel has no struct of tensors that are given twice")]
+/// `d S + B (U + A S)`, to which backward the gradient of that state is added. `given` has the rows of all `U`, and backward, where there is no first state, those
+/// of all states behind them.
+#[cube(launch, address_type = "dynamic")]
 fn sweep(
     given: &Tensor<f32>,
-    states: &Tensor<f32>,
+    first: ComptimeOption<&Tensor<f32>>,
     erasing: &Tensor<f32>,
     behind: &Tensor<f32>,
     decays: &Tensor<f32>,
     rows: &mut Tensor<f32>,
     #[comptime] chunk: usize,
     #[comptime] width: usize,
-    #[comptime] backward: bool,
 ) {
+    let backward = comptime!(first.is_none());
     let own_rows = comptime!(chunk.div_ceil(LANES));
     let own_states = comptime!(width.div_ceil(LANES));
     let mut room = Shared::<[f32]>::new_slice(comptime!((chunk.next_multiple_of(LANES) + width.next_multiple_of(LANES)) * COLUMNS));
@@ -166,12 +91,15 @@ fn sweep(
     let chunks = erasing.shape(1);
     let first_state = chunks * chunk;
     let mut state = Array::<f32>::new(own_states);
-    let from = if comptime!(backward) { first_state + chunks * width } else { 0usize.runtime() };
     let to = if comptime!(backward) { first_state + chunks * width } else { first_state };
     #[unroll]
     for i in 0..own_states {
         let row = lane + i * LANES;
-        let number = number_of(states, head, from + last(row, width), column);
+        let number = if comptime!(backward) {
+            number_of(given, head, to + last(row, width), column)
+        } else {
+            number_of(first.unwrap(), head, last(row, width), column)
+        };
         state[i] = number;
         room[of_state + row * COLUMNS + own] = number;
         if exists && row < width {
@@ -214,7 +142,7 @@ fn sweep(
             let channel = select(decays.shape(2) == 1, 0, row);
             state[i] *= decays[element_of(decays, head, at, channel, 0)];
             if comptime!(backward) {
-                state[i] += number_of(states, head, next + row, column);
+                state[i] += number_of(given, head, next + row, column);
             }
         }
         for inner in 0..chunk {

@@ -5,12 +5,10 @@ use ::burn::tensor::{Shape, Slice};
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, TensorMetadata, backend_extension};
-#[cfg(feature = "cube")]
-use burn_fusion::custom::TensorSpec;
 
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
-use crate::engine::recomputed::{Gradient, recomputed};
+use crate::engine::recomputed::recomputed;
 
 /// States of the delta rule. Backends without a kernel have them composed of tensor operations, and nothing here is called.
 ///
@@ -26,7 +24,7 @@ use crate::engine::recomputed::{Gradient, recomputed};
 )]
 pub(super) trait DeltaStates: Backend {
     /// The rows; with automatic differentiation, with their gradients.
-    #[fusion(meta = rows)]
+    #[fusion(dtype = _values, shape = rows(_values, _erasing))]
     fn delta_states(
         _values: FloatTensor<Self>,
         _erasing: FloatTensor<Self>,
@@ -39,7 +37,7 @@ pub(super) trait DeltaStates: Backend {
 
     /// Gradients of all `V` and of all `S` with what comes after them, in the same rows, of the gradient of these rows: from the last chunk to the first,
     /// `V'_m = G_m + K_m^T S'_(m + 1)` and `S'_m = d_m S'_(m + 1) - W_m^T V'_m + H_m` of gradients `G` and `H`.
-    #[fusion(meta = rows_backward)]
+    #[fusion(dtype = _gradient, shape = _gradient)]
     fn delta_states_backward(
         _gradient: FloatTensor<Self>,
         _erasing: FloatTensor<Self>,
@@ -58,18 +56,10 @@ impl DeltaStates for ::burn::backend::Flex {}
 impl DeltaStates for ::burn::backend::NdArray {}
 
 #[cfg(feature = "cube")]
-fn rows(values: &TensorSpec, erasing: &TensorSpec, _: &TensorSpec, _: &TensorSpec, _: &TensorSpec) -> TensorSpec {
-    let [batch, chunks, chunk, width] = erasing.shape.dims();
-    TensorSpec::new([batch, chunks * chunk + (chunks + 1) * width, values.shape[3]].into(), values.dtype)
+fn rows(values: &Shape, erasing: &Shape) -> Shape {
+    let [batch, chunks, chunk, width] = erasing.dims();
+    Shape::new([batch, chunks * chunk + (chunks + 1) * width, values[3]])
 }
-
-#[cfg(feature = "cube")]
-fn rows_backward(gradient: &TensorSpec, _: &TensorSpec, _: &TensorSpec, _: &TensorSpec) -> TensorSpec {
-    TensorSpec::new(gradient.shape.clone(), gradient.dtype)
-}
-
-/// Number of operands.
-const COUNT: usize = 5;
 
 impl<B: DeltaStates, C: CheckpointStrategy> DeltaStates for Autodiff<B, C> {
     fn delta_states(
@@ -79,56 +69,42 @@ impl<B: DeltaStates, C: CheckpointStrategy> DeltaStates for Autodiff<B, C> {
         decays: FloatTensor<Self>,
         state: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        recomputed::<B, C, _, COUNT>([values, erasing, behind, decays, state].map(Some), |operands, _has_gradient| {
-            let [values, erasing, behind, decays, state] = all(operands);
+        recomputed::<B, C, _, 5>([values, erasing, behind, decays, state], |[values, erasing, behind, decays, state], _has_gradient| {
             let rows = B::delta_states(values, erasing, behind, decays, state);
-            (rows.clone(), Saved { rows })
+            (rows.clone(), move |operands, gradient, wanted| gradients::<B>(operands, rows, gradient, wanted))
         })
     }
 }
 
-fn all<T>(operands: [Option<T>; COUNT]) -> [T; COUNT] {
-    operands.map(|operand| operand.expect("no operand is absent"))
-}
-
-/// What the gradient needs beside the operands.
-#[derive(Clone, Debug)]
-struct Saved<B: Backend> {
+/// Gradients of the operands, from these, the rows, and the gradient of the rows.
+fn gradients<B: DeltaStates>(
+    [_, erasing, behind, decays, _]: [FloatTensor<B>; 5],
     rows: FloatTensor<B>,
-}
-
-impl<B: DeltaStates> Gradient<B, COUNT> for Saved<B> {
-    fn of_operands(
-        self,
-        operands: [Option<FloatTensor<B>>; COUNT],
-        gradient: FloatTensor<B>,
-        wanted: [bool; COUNT],
-    ) -> [Option<FloatTensor<B>>; COUNT] {
-        let [_, erasing, behind, decays, _] = all(operands);
-        let [batch, chunks, chunk, width] = erasing.shape().dims();
-        let value = gradient.shape()[2];
-        let [of_values, of_erasing, of_behind, of_decays, of_state] = wanted;
-        let channels = decays.shape()[2];
-        let slopes = B::delta_states_backward(gradient, erasing, behind, decays);
-        let part = |rows: &FloatTensor<B>, first: usize, [count, height]: [usize; 2]| {
-            let slices = [Slice::full(), Slice::from(first..first + count * height), Slice::full()];
-            B::float_reshape(B::float_slice(rows.clone(), &slices), Shape::new([batch, count, height, value]))
-        };
-        let (whole, states) = ([chunks, chunk], chunks * chunk);
-        let written = || part(&self.rows, 0, whole);
-        let before = || part(&self.rows, states, [chunks, width]);
-        let of_written = part(&slopes, 0, whole);
-        let of_after = || part(&slopes, states + width, [chunks, width]);
-        let transposed = |x: FloatTensor<B>| B::float_swap_dims(x, 2, 3);
-        [
-            of_values.then(|| of_written.clone()),
-            of_erasing.then(|| B::float_neg(B::float_matmul(of_written.clone(), transposed(before())))),
-            of_behind.then(|| B::float_matmul(of_after(), transposed(written()))),
-            of_decays.then(|| {
-                let kept = B::float_sum_dim(B::float_mul(of_after(), before()), 3);
-                if channels == 1 { B::float_sum_dim(kept, 2) } else { kept }
-            }),
-            of_state.then(|| part(&slopes, states, [1, width])),
-        ]
-    }
+    gradient: FloatTensor<B>,
+    [of_values, of_erasing, of_behind, of_decays, of_state]: [bool; 5],
+) -> [Option<FloatTensor<B>>; 5] {
+    let [batch, chunks, chunk, width] = erasing.shape().dims();
+    let value = gradient.shape()[2];
+    let channels = decays.shape()[2];
+    let slopes = B::delta_states_backward(gradient, erasing, behind, decays);
+    let part = |rows: &FloatTensor<B>, first: usize, [count, height]: [usize; 2]| {
+        let slices = [Slice::full(), Slice::from(first..first + count * height), Slice::full()];
+        B::float_reshape(B::float_slice(rows.clone(), &slices), Shape::new([batch, count, height, value]))
+    };
+    let (whole, states) = ([chunks, chunk], chunks * chunk);
+    let written = || part(&rows, 0, whole);
+    let before = || part(&rows, states, [chunks, width]);
+    let of_written = part(&slopes, 0, whole);
+    let of_after = || part(&slopes, states + width, [chunks, width]);
+    let transposed = |x: FloatTensor<B>| B::float_swap_dims(x, 2, 3);
+    [
+        of_values.then(|| of_written.clone()),
+        of_erasing.then(|| B::float_neg(B::float_matmul(of_written.clone(), transposed(before())))),
+        of_behind.then(|| B::float_matmul(of_after(), transposed(written()))),
+        of_decays.then(|| {
+            let kept = B::float_sum_dim(B::float_mul(of_after(), before()), 3);
+            if channels == 1 { B::float_sum_dim(kept, 2) } else { kept }
+        }),
+        of_state.then(|| part(&slopes, states, [1, width])),
+    ]
 }

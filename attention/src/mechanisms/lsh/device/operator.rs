@@ -1,10 +1,7 @@
 //! The operator on one backend, and its gradient.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Autodiff, AutodiffBackend, Backend, backend_extension};
 
@@ -12,6 +9,7 @@ use super::form::{Form, Rows};
 use super::main_memory;
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
+use crate::engine::recomputed::passed;
 
 /// Sorting by bucket, and what follows from it. The bodies here compute in main memory: they are what the kernels are compared with.
 #[backend_extension(
@@ -65,37 +63,13 @@ impl<B: ArrangementOperator, C: CheckpointStrategy> ArrangementOperator for Auto
     }
 
     fn taken(x: FloatTensor<Self>, arrangement: IntTensor<Self>, rows: Rows, form: Form) -> FloatTensor<Self> {
-        match Take.prepare::<C>([x.node()]).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => {
-                let taken = B::taken(x.into_primitive(), arrangement.clone(), rows, form);
-                prepared.finish(Taken::<B> { arrangement, rows, form }, taken)
-            }
-            OpsKind::UnTracked(prepared) => prepared.finish(B::taken(x.into_primitive(), arrangement, rows, form)),
-        }
+        passed::<B, C, _, 1>([x], |[x], _has_gradient| {
+            let taken = B::taken(x, arrangement.clone(), rows, form);
+            (taken, move |gradient, _wanted| [Some(B::returned(gradient, arrangement, rows, form))])
+        })
     }
 
     fn returned(x: FloatTensor<Self>, arrangement: IntTensor<Self>, rows: Rows, form: Form) -> FloatTensor<Self> {
         <Self as AutodiffBackend>::from_inner(B::returned(x.into_primitive(), arrangement, rows, form))
-    }
-}
-
-/// The gradient of taken rows.
-#[derive(Debug)]
-struct Take;
-
-/// What it needs.
-#[derive(Clone, Debug)]
-struct Taken<B: Backend> {
-    arrangement: IntTensor<B>,
-    rows: Rows,
-    form: Form,
-}
-
-impl<B: ArrangementOperator> Backward<B, 1> for Take {
-    type State = Taken<B>;
-
-    fn backward(self, ops: Ops<Taken<B>, 1>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let Taken { arrangement, rows, form } = ops.state;
-        unary::<B, _>(ops.parents, ops.node, gradients, |gradient| B::returned(gradient, arrangement, rows, form));
     }
 }
