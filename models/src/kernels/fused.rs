@@ -8,8 +8,6 @@ mod composed;
 #[cfg(feature = "cube")]
 mod cube;
 mod flex;
-#[cfg(feature = "ndarray")]
-mod ndarray;
 mod operator;
 mod slices;
 #[cfg(test)]

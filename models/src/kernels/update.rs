@@ -4,8 +4,6 @@ mod composed;
 #[cfg(feature = "cube")]
 mod cube;
 mod flex;
-#[cfg(feature = "ndarray")]
-mod ndarray;
 mod operator;
 mod slices;
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl FusedLayers for Flex {
 
     fn biased(x: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let (mut x, bias) = (owned(x), contiguous(bias));
-        slices::biased(numbers_mut(&mut x), numbers(&bias));
+        slices::biased::<false>(numbers_mut(&mut x), numbers(&bias));
         x
     }
 
@@ -42,7 +42,7 @@ impl FusedLayers for Flex {
 
     fn biased_relu(x: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let (mut x, bias) = (owned(x), contiguous(bias));
-        slices::biased_relu(numbers_mut(&mut x), numbers(&bias));
+        slices::biased::<true>(numbers_mut(&mut x), numbers(&bias));
         x
     }
 

@@ -1,9 +1,13 @@
 //! The operators on one backend.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
+#[cfg(feature = "ndarray")]
+use burn::backend::Flex;
 use burn::backend::backend_extension;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use heedful_attention::engine::linear::Products;
+#[cfg(feature = "ndarray")]
+use heedful_attention::tensors::main_memory::{flex, ndarray};
 
 #[cfg(feature = "cube")]
 use ::burn::tensor::DType;
@@ -144,6 +148,65 @@ pub trait FusedLayers: Products {
         limit: usize,
     ) -> FloatTensor<Self> {
         composed::projected_cross_entropy::<Self>(states, matrix, targets, weights, label_smoothing, limit)
+    }
+}
+
+#[cfg(feature = "ndarray")]
+impl FusedLayers for burn::backend::NdArray {
+    fn norm_forward(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        epsilon: f64,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let (output, statistics) = Flex::norm_forward(flex(x), flex(gamma), flex(beta), epsilon);
+        (ndarray(output), ndarray(statistics))
+    }
+
+    fn norm_backward(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        statistics: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        let (x, gamma, beta) = Flex::norm_backward(flex(x), flex(gamma), flex(statistics), flex(gradient));
+        (ndarray(x), ndarray(gamma), ndarray(beta))
+    }
+
+    fn biased(x: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
+        ndarray(Flex::biased(flex(x), flex(bias)))
+    }
+
+    fn sum_of_rows(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        ndarray(Flex::sum_of_rows(flex(x)))
+    }
+
+    fn biased_relu(x: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
+        ndarray(Flex::biased_relu(flex(x), flex(bias)))
+    }
+
+    fn biased_relu_backward(output: FloatTensor<Self>, gradient: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let (x, bias) = Flex::biased_relu_backward(flex(output), flex(gradient));
+        (ndarray(x), ndarray(bias))
+    }
+
+    fn cross_entropy_forward(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        weights: FloatTensor<Self>,
+        label_smoothing: f64,
+    ) -> FloatTensor<Self> {
+        ndarray(Flex::cross_entropy_forward(flex(logits), flex(targets), flex(weights), label_smoothing))
+    }
+
+    fn cross_entropy_with_gradient(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        weights: FloatTensor<Self>,
+        label_smoothing: f64,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let (sums, gradient) = Flex::cross_entropy_with_gradient(flex(logits), flex(targets), flex(weights), label_smoothing);
+        (ndarray(sums), ndarray(gradient))
     }
 }
 

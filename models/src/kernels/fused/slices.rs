@@ -28,13 +28,18 @@ fn sum_of(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     lanes.into_iter().sum::<f32>() + rest
 }
 
-/// The sum of vectors, in their order.
-fn sum_of_vectors(vectors: Vec<Vec<f32>>, width: usize) -> Vec<f32> {
-    let mut sum = vec![0.0; width];
-    for vector in vectors {
-        sum.iter_mut().zip(vector).for_each(|(sum, number)| *sum += number);
+/// Sums to which each block adds its own: those of blocks are added up in order.
+fn sums_of_blocks<T>(blocks: impl IndexedParallelIterator<Item = T>, width: usize, add: impl Fn(T, &mut [f32]) + Sync + Send) -> Vec<f32> {
+    let of_blocks = blocks.map(|block| {
+        let mut sums = vec![0.0; width];
+        add(block, &mut sums);
+        sums
+    });
+    let mut all = vec![0.0; width];
+    for sums in of_blocks.collect::<Vec<Vec<f32>>>() {
+        all.iter_mut().zip(sums).for_each(|(all, sum)| *all += sum);
     }
-    sum
+    all
 }
 
 /// Normalised rows `[N, C]`, and their means and inverse deviations `[N, 2]`.
@@ -82,12 +87,9 @@ pub(super) fn norm_backward(x: &[f32], gamma: &[f32], statistics: &[f32], gradie
     let rows = block(width);
     let arch = Arch::new();
     let blocks = gradient.par_chunks_mut(rows * width).zip(statistics.par_chunks(rows * 2)).zip(x.par_chunks(rows * width));
-    let of_blocks = blocks.map(|((gradient, statistics), x)| {
-        let mut sums = vec![0.0; 2 * width];
-        arch.dispatch(NormRowsBackward { x, gamma, statistics, gradient, sums: &mut sums });
-        sums
+    let mut of_gamma = sums_of_blocks(blocks, 2 * width, |((gradient, statistics), x), sums| {
+        arch.dispatch(NormRowsBackward { x, gamma, statistics, gradient, sums });
     });
-    let mut of_gamma = sum_of_vectors(of_blocks.collect(), 2 * width);
     let of_beta = of_gamma.split_off(width);
     (of_gamma, of_beta)
 }
@@ -130,16 +132,10 @@ impl WithSimd for NormRowsBackward<'_> {
     }
 }
 
-/// Replaces `x` `[N, F]` by `x + bias`.
-pub(super) fn biased(x: &mut [f32], bias: &[f32]) {
+/// Replaces `x` `[N, F]` by `x + bias`, or with `RELU` by `max(0, x + bias)`.
+pub(super) fn biased<const RELU: bool>(x: &mut [f32], bias: &[f32]) {
     let arch = Arch::new();
-    x.par_chunks_mut(block(bias.len()) * bias.len()).for_each(|x| arch.dispatch(Biased::<false> { x, bias }));
-}
-
-/// Replaces `x` `[N, F]` by `max(0, x + bias)`.
-pub(super) fn biased_relu(x: &mut [f32], bias: &[f32]) {
-    let arch = Arch::new();
-    x.par_chunks_mut(block(bias.len()) * bias.len()).for_each(|x| arch.dispatch(Biased::<true> { x, bias }));
+    x.par_chunks_mut(block(bias.len()) * bias.len()).for_each(|x| arch.dispatch(Biased::<RELU> { x, bias }));
 }
 
 struct Biased<'a, const RELU: bool> {
@@ -165,12 +161,7 @@ impl<const RELU: bool> WithSimd for Biased<'_, RELU> {
 /// The sum of the rows of `x` `[N, F]`.
 pub(super) fn sum_of_rows(x: &[f32], width: usize) -> Vec<f32> {
     let arch = Arch::new();
-    let blocks = x.par_chunks(block(width) * width).map(|x| {
-        let mut sums = vec![0.0; width];
-        arch.dispatch(RowSum { x, sums: &mut sums });
-        sums
-    });
-    sum_of_vectors(blocks.collect(), width)
+    sums_of_blocks(x.par_chunks(block(width) * width), width, |x, sums| arch.dispatch(RowSum { x, sums }))
 }
 
 struct RowSum<'a> {
@@ -191,16 +182,12 @@ impl WithSimd for RowSum<'_> {
     }
 }
 
-/// Replaces the gradient of [`biased_relu`]'s output by that of `x`; returns that of the bias.
+/// Replaces the gradient of what [`biased`] gives with `RELU` by that of `x`; returns that of the bias.
 pub(super) fn biased_relu_backward(output: &[f32], gradient: &mut [f32], width: usize) -> Vec<f32> {
     let size = block(width) * width;
     let arch = Arch::new();
-    let blocks = gradient.par_chunks_mut(size).zip(output.par_chunks(size)).map(|(gradient, output)| {
-        let mut sums = vec![0.0; width];
-        arch.dispatch(BiasedReluBackward { output, gradient, sums: &mut sums });
-        sums
-    });
-    sum_of_vectors(blocks.collect(), width)
+    let blocks = gradient.par_chunks_mut(size).zip(output.par_chunks(size));
+    sums_of_blocks(blocks, width, |(gradient, output), sums| arch.dispatch(BiasedReluBackward { output, gradient, sums }))
 }
 
 struct BiasedReluBackward<'a> {

@@ -26,7 +26,7 @@ pub(crate) fn devices() -> Vec<Device> {
     devices.into_iter().map(|device| device.autodiff()).collect()
 }
 
-fn drawn<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {
+pub(crate) fn drawn<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {
     Init::Normal(1.0).tensor(shape, &RandomKey::from_seed(seed), device)
 }
 

@@ -250,23 +250,31 @@ fn tokens([batch, length]: [usize; 2], device: &Device) -> Tensor<2, Int> {
     Tensor::from_data(TensorData::new(ids, [batch, length]), device)
 }
 
+/// A model has the same output, and its parameters the same gradients, with the option and without it.
+#[track_caller]
+fn check_learnt<M: Module, const D: usize>(name: &str, pass: impl Fn(BlockConfig) -> (M, Tensor<D>)) {
+    let [all, some] = [false, true].map(|unpadded| {
+        let (model, output) = pass(BlockConfig { unpadded, ..block() });
+        let slopes = Init::Normal(1.0).tensor::<D>(output.dims(), &RandomKey::from_seed(2), &output.device());
+        let found = (output.clone() * slopes).sum().backward();
+        (numbers(output), gradients(&model, &found))
+    });
+    assert!(largest_difference(&all.0, &some.0) < 1e-4, "{name}");
+    check_gradients(&some.1, &all.1, name);
+}
+
 #[test]
 fn classifiers_of_sentences_of_mixed_lengths_learn_the_same() {
     let device = Device::flex().autodiff();
     for (pooling, causal) in [(Pooling::ClassToken, false), (Pooling::Mean, false), (Pooling::LastToken, true)] {
-        let [all, some] = [false, true].map(|unpadded| {
-            let block = BlockConfig { unpadded, ..block() };
+        check_learnt(&format!("{pooling:?}"), |block| {
             let config = ClassifierConfig { layers: 2, block, pooling, causal, ..ClassifierConfig::new(11, 3) };
             config.validate().unwrap();
             let model = config.init(&RandomKey::from_seed(1), &device);
             let sentences = Sentences { tokens: tokens([BATCH, LENGTH], &device), segments: None, lengths: &LENGTHS };
             let logits = model.forward_with(sentences, None, &mut Probe::off()).logits;
-            let slopes = Init::Normal(1.0).tensor::<2>([BATCH, 3], &RandomKey::from_seed(2), &device);
-            let found = (logits.clone() * slopes).sum().backward();
-            (numbers(logits), gradients(&model, &found))
+            (model, logits)
         });
-        assert!(largest_difference(&all.0, &some.0) < 1e-4, "{pooling:?}");
-        check_gradients(&some.1, &all.1, &format!("{pooling:?}"));
     }
 }
 
@@ -275,21 +283,16 @@ fn encoder_decoders_of_pairs_of_mixed_lengths_learn_the_same() {
     let device = Device::flex().autodiff();
     let target_lengths = [20, 70, 5, 64];
     for checkpoint in [false, true] {
-        let [all, some] = [false, true].map(|unpadded| {
-            let block = BlockConfig { unpadded, checkpoint, ..block() };
+        check_learnt(&format!("checkpointed {checkpoint}"), |block| {
+            let block = BlockConfig { checkpoint, ..block };
             let config = Seq2SeqConfig { attention: AttentionLayout::default(), block, ..Seq2SeqConfig::new(11, 11).with_layers(2) };
             config.validate().unwrap();
             let model = config.init(&RandomKey::from_seed(1), &device);
             let source = Padded { tokens: tokens([BATCH, LENGTH], &device), lengths: &LENGTHS };
             let target = Padded { tokens: tokens([BATCH, LENGTH], &device), lengths: &target_lengths };
             let states = model.hidden(source, target, None, &mut Probe::off()).states;
-            let states = crate::parts::loss::real_states(states, &target_lengths);
-            let slopes = Init::Normal(1.0).tensor::<2>(states.dims(), &RandomKey::from_seed(2), &device);
-            let found = (states.clone() * slopes).sum().backward();
-            (numbers(states), gradients(&model, &found))
+            (model, crate::parts::loss::real_states(states, &target_lengths))
         });
-        assert!(largest_difference(&all.0, &some.0) < 1e-4, "checkpointed {checkpoint}");
-        check_gradients(&some.1, &all.1, &format!("checkpointed {checkpoint}"));
     }
 }
 
@@ -297,20 +300,15 @@ fn encoder_decoders_of_pairs_of_mixed_lengths_learn_the_same() {
 fn language_models_of_rows_that_are_padded_on_the_left_learn_the_same() {
     let device = Device::flex().autodiff();
     let left_padding = LENGTHS.map(|length| LENGTH - length);
-    let [all, some] = [false, true].map(|unpadded| {
-        let block = BlockConfig { unpadded, ..block() };
+    check_learnt("left padding", |block| {
         let config = LanguageModelConfig { vocabulary: 11, layers: 2, block, ..LanguageModelConfig::default() };
         config.validate().unwrap();
         let model = config.init(&RandomKey::from_seed(1), &device);
         let states = model.hidden(tokens([BATCH, LENGTH], &device), &left_padding, None, &mut Probe::off()).states;
         let real = left_padding.iter().flat_map(|&count| (0..LENGTH).map(move |at| f32::from(at >= count))).collect::<Vec<_>>();
-        let states = states * Tensor::<3>::from_data(TensorData::new(real, [BATCH, LENGTH, 1]), &device);
-        let slopes = Init::Normal(1.0).tensor::<3>([BATCH, LENGTH, WIDTH], &RandomKey::from_seed(2), &device);
-        let found = (states.clone() * slopes).sum().backward();
-        (numbers(states), gradients(&model, &found))
+        let real = Tensor::<3>::from_data(TensorData::new(real, [BATCH, LENGTH, 1]), &device);
+        (model, states * real)
     });
-    assert!(largest_difference(&all.0, &some.0) < 1e-4);
-    check_gradients(&some.1, &all.1, "left padding");
 }
 
 #[test]

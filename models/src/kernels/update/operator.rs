@@ -6,6 +6,8 @@ use burn::backend::{Backend, backend_extension};
 
 #[cfg(feature = "cube")]
 use heedful_attention::engine::extension as burn;
+#[cfg(feature = "ndarray")]
+use heedful_attention::tensors::main_memory::{flex, ndarray};
 
 use super::{AdamStep, composed};
 
@@ -30,5 +32,23 @@ pub(crate) trait ParameterUpdate: Backend {
     #[fusion(default)]
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
         composed::sum_of_squares::<Self>(x)
+    }
+}
+
+#[cfg(feature = "ndarray")]
+impl ParameterUpdate for burn::backend::NdArray {
+    fn adam(
+        parameter: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        first: FloatTensor<Self>,
+        second: FloatTensor<Self>,
+        step: AdamStep,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        let (parameter, first, second) = burn::backend::Flex::adam(flex(parameter), flex(gradient), flex(first), flex(second), step);
+        (ndarray(parameter), ndarray(first), ndarray(second))
+    }
+
+    fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        ndarray(burn::backend::Flex::sum_of_squares(flex(x)))
     }
 }

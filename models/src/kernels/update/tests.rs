@@ -5,20 +5,14 @@ use burn::backend::flex::FlexTensor;
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::{AdamConfig, AdamWConfig};
 use burn::tensor::TensorData;
-use heedful_attention::contract::init::Init;
 use heedful_attention::tensors::read::read;
-use heedful_random::RandomKey;
 
 use super::*;
-use crate::kernels::fused::tests::devices as autodiff_devices;
+use crate::kernels::fused::tests::{devices as autodiff_devices, drawn};
 
 /// The devices of the backends of this build.
 fn devices() -> impl Iterator<Item = Device> {
     autodiff_devices().into_iter().map(Device::without_autodiff)
-}
-
-fn drawn(seed: u64, shape: [usize; 2], device: &Device) -> Tensor<2> {
-    Init::Normal(1.0).tensor(shape, &RandomKey::from_seed(seed), device)
 }
 
 fn difference(a: &TensorData, b: &TensorData) -> f64 {
