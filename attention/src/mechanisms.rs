@@ -1,7 +1,7 @@
 //! The mechanisms, one file each, named as their papers name them, and parts that several share: [`kernel_attention`] of the convolutions,
-//! [`sequence_projection`] of Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`], [`delta_rule`],
-//! [`selective_decay`], [`short_convolution`] and [`gated_norm`] of recurrences. The configuration of each begins with the defaults and has a setter for each option:
-//! `LinformerConfig::default().with_rank(64)`. Where an option gives no size, [`default_sizes`] derives it from the maximal length of the model.
+//! [`sequence_projection`] of Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`], [`gated_mixer`],
+//! [`delta_rule`], [`selective_decay`], [`short_convolution`] and [`gated_norm`] of recurrences. The configuration of each begins with the defaults and has a setter
+//! for each option: `LinformerConfig::default().with_rank(64)`. Where an option gives no size, [`default_sizes`] derives it from the maximal length of the model.
 
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
 
@@ -21,6 +21,7 @@ pub mod feature_attention;
 pub mod fnet;
 pub mod forgetting;
 pub mod gated_delta_net;
+pub mod gated_mixer;
 pub mod gated_norm;
 pub mod gaussian;
 pub mod gla;

@@ -14,11 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::{Placement, Role};
-use crate::description::AnyAttention;
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::mechanisms::delta_rule::{self, DeltaOptions, DeltaRule};
+use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions};
 use crate::mechanisms::gated_norm::HeadNorm;
 use crate::mechanisms::recurrent_attention::RecurrentAttention;
 
@@ -53,14 +52,15 @@ impl DeltaNetConfig {
     fn options(&self, placement: &Placement) -> DeltaOptions {
         let (key_width, value_width) = (placement.d_head(), placement.d_head());
         let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
-        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(delta_rule::EPSILON));
-        let (key_heads, taps, gate) = (placement.heads, self.taps, self.gate);
-        DeltaOptions { key_heads, key_width, value_width, taps, greatest, norm, epsilon, gate, decay: false }
+        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
+        let (key_heads, taps, gate) = (placement.heads, Some(self.taps), self.gate);
+        let heads = HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate };
+        DeltaOptions { heads, greatest, decay: false }
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<DeltaRule> {
-        DeltaRule::attention(self.options(placement), placement, key, device)
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+        self.options(placement).init(placement, key, device)
     }
 }
 
@@ -107,13 +107,12 @@ impl Mechanism for DeltaNetConfig {
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {
-        delta_rule::TENSORS
+        &[gated_mixer::CONVOLUTION, delta_rule::STRENGTH, gated_mixer::GAIN, gated_mixer::GATE]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
         let maps = if self.gate { 5 } else { 4 };
-        let all = ParameterFormula::trained(&[(maps, "d^2"), (3, "w d"), (1, "d H")]);
-        Some(if self.norm == HeadNorm::RmsWithGain { all.plus(ParameterFormula::trained(&[(1, "D")])) } else { all })
+        Some(ParameterFormula::trained(&[(maps, "d^2"), (3, "w d"), (1, "d H")]).plus(self.norm.parameters("D")))
     }
 
     fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {

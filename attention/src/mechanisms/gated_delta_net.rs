@@ -16,11 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::placement::{Placement, Role};
-use crate::description::AnyAttention;
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::mechanisms::delta_rule::{self, DeltaOptions, DeltaRule};
+use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions};
 use crate::mechanisms::gated_norm::HeadNorm;
 use crate::mechanisms::recurrent_attention::{RecurrentAttention, expanded};
 
@@ -74,14 +73,15 @@ impl GatedDeltaNetConfig {
         let key_width = expanded(placement, self.key_expansion);
         let value_width = key_width.saturating_mul(self.value_expansion);
         let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
-        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(delta_rule::EPSILON));
-        let (key_heads, taps, gate) = (self.key_heads.unwrap_or(placement.heads), self.taps, self.gate);
-        DeltaOptions { key_heads, key_width, value_width, taps, greatest, norm, epsilon, gate, decay: true }
+        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
+        let (key_heads, taps, gate) = (self.key_heads.unwrap_or(placement.heads), Some(self.taps), self.gate);
+        let heads = HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate };
+        DeltaOptions { heads, greatest, decay: true }
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<DeltaRule> {
-        DeltaRule::attention(self.options(placement), placement, key, device)
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+        self.options(placement).init(placement, key, device)
     }
 }
 
@@ -138,19 +138,15 @@ impl Mechanism for GatedDeltaNetConfig {
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {
-        const TENSORS: [(&str, &str); 7] = {
-            let [a, b, c, d] = *delta_rule::TENSORS.first_chunk().expect("four tensors");
-            [
-                a,
-                b,
-                c,
-                d,
-                ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
-                ("decay.step.weight", "map to the step sizes of decays [d_in, heads]"),
-                ("decay.step.bias", "bias of the step sizes of decays [heads]"),
-            ]
-        };
-        &TENSORS
+        &[
+            gated_mixer::CONVOLUTION,
+            delta_rule::STRENGTH,
+            gated_mixer::GAIN,
+            gated_mixer::GATE,
+            ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
+            ("decay.step.weight", "map to the step sizes of decays [d_in, heads]"),
+            ("decay.step.bias", "bias of the step sizes of decays [heads]"),
+        ]
     }
 
     fn without_decay() -> &'static [&'static str] {
@@ -158,13 +154,10 @@ impl Mechanism for GatedDeltaNetConfig {
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        let of_values = if self.gate { 3 } else { 2 };
-        let maps = ParameterFormula::trained(&[(2, "d K"), (of_values, "d H v"), (2, "w K"), (1, "w H v"), (2, "d H"), (2, "H")]);
-        Some(if self.norm == HeadNorm::RmsWithGain { maps.plus(ParameterFormula::trained(&[(1, "v")])) } else { maps })
+        Some(gated_mixer::parameters(self.norm, self.gate, &[(2, "w K"), (1, "w H v"), (2, "d H"), (2, "H")]))
     }
 
     fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        let DeltaOptions { key_heads, key_width, value_width, taps, .. } = self.options(placement);
-        vec![("K", key_heads.max(1).saturating_mul(key_width)), ("v", value_width), ("w", taps)]
+        self.options(placement).heads.letters()
     }
 }

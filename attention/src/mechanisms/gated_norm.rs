@@ -14,6 +14,7 @@ use crate::contract::Check;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
 use crate::description::formula::{Query, sigmoid};
+use crate::description::parameter_formula::ParameterFormula;
 use crate::engine::heads::{merge_heads, split_heads};
 use crate::engine::linear::linear;
 use crate::engine::recurrence::in_32_bits;
@@ -43,6 +44,11 @@ impl HeadNorm {
         }
         let is_possible = epsilon.is_finite() && epsilon as f32 > 0.0;
         if is_possible { Ok(()) } else { Err(check.wrong("norm_epsilon", epsilon, "give a number greater than 0")) }
+    }
+
+    /// The gain of each channel of a head's values, of which `width` is the letter, where there is one.
+    pub(super) fn parameters(self, width: &'static str) -> ParameterFormula {
+        if self == Self::RmsWithGain { ParameterFormula::trained(&[(1, width)]) } else { ParameterFormula::none() }
     }
 
     /// Why an option of the norm changes nothing.

@@ -19,18 +19,15 @@ use serde::{Deserialize, Serialize};
 use crate::contract::error::ConfigError;
 use crate::contract::init;
 use crate::contract::placement::{Placement, Role};
-use crate::description::AnyAttention;
-use crate::description::formula::{self, Formula, Query};
+use crate::description::formula::{self, Formula};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Kind, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
-use crate::mechanisms::gated_norm::{self, GatedNorm, HeadNorm};
-use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, expanded, real};
-
-/// What the released code adds to mean squares.
-const EPSILON: f64 = 1e-5;
+use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule};
+use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention, expanded};
 
 /// Configuration of [`GatedLinear`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -76,72 +73,46 @@ impl Default for GlaConfig {
 /// Should be created with [`GlaConfig`].
 #[derive(Module, Debug)]
 pub struct GatedLinear {
-    /// Query projection `[C, H K]`.
-    pub query: Linear,
-    /// Key projection `[C, H K]`.
-    pub key: Linear,
-    /// Value projection `[C, H V]`.
-    pub value: Linear,
     /// First part of the map to rates, `[C, rank]`.
     pub rate_in: Linear,
     /// Second part of the map to rates, `[rank, H K]`, with a bias.
     pub rate_out: Linear,
-    /// Normalisation of heads, and the gate.
-    pub norm: GatedNorm,
-    heads: usize,
     normaliser: f64,
 }
 
 impl GlaConfig {
-    /// Widths of a head's keys and values.
-    fn widths(&self, placement: &Placement) -> [usize; 2] {
-        [self.key_expansion, self.value_expansion].map(|expansion| expanded(placement, expansion))
+    fn heads(&self, placement: &Placement) -> HeadOptions {
+        let [key_width, value_width] = [self.key_expansion, self.value_expansion].map(|expansion| expanded(placement, expansion));
+        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
+        HeadOptions { key_heads: placement.heads, key_width, value_width, taps: None, norm, epsilon, gate: self.gate }
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedLinear> {
-        let Placement { d_model, heads, .. } = *placement;
-        let [key_width, value_width] = self.widths(placement);
-        let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
-        let gate = self.gate.then(|| linear("gate", heads * value_width));
-        let mixer = GatedLinear {
-            query: linear("query", heads * key_width),
-            key: linear("key", heads * key_width),
-            value: linear("value", heads * value_width),
-            rate_in: linear("rate_in", self.gate_rank),
-            rate_out: init::linear(self.gate_rank, heads * key_width, true, &key.named("rate_out"), device),
-            norm: GatedNorm::new(self.norm, value_width, gate, self.norm_epsilon.unwrap_or(EPSILON), &key.named("norm"), device),
-            heads,
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<GatedLinear>> {
+        let heads = self.heads(placement);
+        let rule = GatedLinear {
+            rate_in: init::linear(placement.d_model, self.gate_rank, false, &key.named("rate_in"), device),
+            rate_out: init::linear(self.gate_rank, heads.key_heads * heads.key_width, true, &key.named("rate_out"), device),
             normaliser: self.gate_normaliser,
         };
-        RecurrentAttention::new(mixer, placement, key, device)
+        heads.around(rule, placement, key, device)
     }
 }
 
-impl Mixer for GatedLinear {
-    fn recurrence(&self, x: &Tensor<3>, _: Stretch<'_>) -> Mixed {
-        let heads = |map| split_heads(linear(x.clone(), map), self.heads);
-        let queries = heads(&self.query);
-        let scale = (queries.dims()[3] as f64).powf(-0.5);
+impl Rule for GatedLinear {
+    const CHANNELS_DECAY: bool = true;
+
+    fn recurrence(&self, [queries, keys, values]: [Tensor<4>; 3], x: &Tensor<3>, _: usize) -> Recurrence {
+        let [_, heads, _, width] = queries.dims();
         let rates = linear(linear(x.clone(), &self.rate_in), &self.rate_out);
         Recurrence {
-            queries: queries * scale,
-            keys: heads(&self.key),
-            values: heads(&self.value),
-            log_decay: Some(log_sigmoid(in_32_bits(split_heads(rates, self.heads))) / self.normaliser),
+            queries: queries * (width as f64).powf(-0.5),
+            keys,
+            values,
+            log_decay: Some(log_sigmoid(in_32_bits(split_heads(rates, heads))) / self.normaliser),
             strengths: None,
             normalised: false,
         }
-        .into()
-    }
-
-    fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
-        self.norm.forward(context, x)
-    }
-
-    fn widths(&self) -> Widths {
-        let of = |map: &Linear| map.weight.shape()[1] / self.heads;
-        Widths { key: of(&self.key), value: of(&self.value), channels_decay: true, delta: false }
     }
 }
 
@@ -198,28 +169,20 @@ impl Mechanism for GlaConfig {
 
     /// Yang et al. 2024, section 4.2 and 4.4, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
-        Some(Formula::default().head(move |query: &Query| {
-            let [key_width, value_width] = self.widths(query.placement());
-            let part = |all: Vec<f64>, width: usize| all[query.head * width..(query.head + 1) * width].to_vec();
-            let projected = |map: &str, index: usize, width: usize| part(query.mapped(map, query.attended(index)), width);
-            let log_rate = |index: usize| {
-                let inner = query.mapped("mixer.rate_in", query.attended(index));
-                let rates = part(query.mapped("mixer.rate_out", &inner), key_width);
-                rates.into_iter().map(|rate| formula::log_sigmoid(rate) / self.gate_normaliser).collect()
-            };
-            let all = || 0..query.keys();
-            let own = projected("mixer.query", query.index, key_width);
-            let recurrence = PlainRecurrence {
-                query: own.iter().map(|x| x / (key_width as f64).sqrt()).collect(),
-                keys: all().map(|index| projected("mixer.key", index, key_width)).collect(),
-                values: all().map(|index| projected("mixer.value", index, value_width)).collect(),
-                log_decay: all().map(log_rate).collect(),
-                strengths: None,
-                real: real(query),
-            };
-            let epsilon = self.norm_epsilon.unwrap_or(EPSILON);
-            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, epsilon, recurrence.read(query))
-        }))
+        let log_rate = |rate: f64| formula::log_sigmoid(rate) / self.gate_normaliser;
+        Some(gated_mixer::formula(
+            |placement| self.heads(placement),
+            move |query, heads| {
+                let width = heads.query.len();
+                let rates = |index| query.mapped("mixer.rate_out", &query.mapped("mixer.rate_in", query.attended(index)));
+                let own = |rates: Vec<f64>| rates[query.head * width..(query.head + 1) * width].iter().copied().map(log_rate).collect();
+                PlainRecurrence {
+                    query: heads.query.iter().map(|x| x / (width as f64).sqrt()).collect(),
+                    log_decay: (0..query.keys()).map(|index| own(rates(index))).collect(),
+                    ..heads
+                }
+            },
+        ))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {
@@ -227,20 +190,16 @@ impl Mechanism for GlaConfig {
             ("rate_in.weight", "first part of the map to the rates at which channels of keys fade [d_in, rank]"),
             ("rate_out.weight", "second part of that map [rank, d_out]; heads lie side by side in d_out"),
             ("rate_out.bias", "bias of that map [d_out]"),
-            ("norm.gamma", "gain of each channel of a head's values [d_value]"),
-            ("norm.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out"),
+            gated_mixer::GAIN,
+            gated_mixer::GATE,
         ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        let of_values = if self.gate { 3 } else { 2 };
-        let all = ParameterFormula::trained(&[(2, "d K"), (of_values, "d H v"), (1, "d u"), (1, "u K"), (1, "K")]);
-        let gain = ParameterFormula::trained(&[(1, "v")]);
-        Some(if self.norm == HeadNorm::RmsWithGain { all.plus(gain) } else { all })
+        Some(gated_mixer::parameters(self.norm, self.gate, &[(1, "d u"), (1, "u K"), (1, "K")]))
     }
 
     fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        let [key_width, value_width] = self.widths(placement);
-        vec![("K", placement.heads.max(1).saturating_mul(key_width)), ("v", value_width), ("u", self.gate_rank)]
+        self.heads(placement).letters().into_iter().chain([("u", self.gate_rank)]).collect()
     }
 }

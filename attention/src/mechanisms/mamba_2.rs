@@ -20,10 +20,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
 use crate::contract::placement::Placement;
-use crate::description::AnyAttention;
 use crate::description::formula::{Formula, Query, sigmoid, softplus};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Kind, Mechanism};
 use crate::engine::heads::{merge_heads, repeat_heads, split_heads};
 use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
@@ -309,20 +308,16 @@ impl MambaTwoConfig {
         let (width, inner) = (self.value_width(placement), placement.heads * self.value_width(placement));
         let group = query.head / (placement.heads / self.groups);
         let all = || 0..query.keys();
-        // Of what a map gives, the channels from `own` on behind the convolution, whose channels for this map begin at `first`.
-        let mixed = |map: &str, own: usize, width: usize, first: usize| -> Vec<Vec<f64>> {
-            let inputs: Vec<_> =
-                all().map(|index| query.mapped(&format!("mixer.{map}"), query.attended(index))[own..own + width].to_vec()).collect();
-            let at = |index| short_convolution::formula(query, "mixer.convolution", true, first + own, &inputs, real, index);
-            all().map(at).collect()
+        let mixed = |map: &str, head: usize, width: usize, first: usize| {
+            short_convolution::projection(query, map, head * width..(head + 1) * width, true, first, real)
         };
         let [least, greatest] = self.time_step_limit.unwrap_or([0.0, f64::INFINITY]);
         let step = |index: usize| softplus(query.mapped("mixer.decay.step", query.attended(index))[query.head]).max(least).min(greatest);
         let rate = query.parameter("mixer.decay.a_log").values[query.head].exp();
-        let written = mixed("value", query.head * width, width, 0);
+        let written = mixed("value", query.head, width, 0);
         let recurrence = PlainRecurrence {
-            query: mixed("query", group * self.state, self.state, inner + self.groups * self.state)[query.index].clone(),
-            keys: mixed("key", group * self.state, self.state, inner),
+            query: mixed("query", group, self.state, inner + self.groups * self.state)[query.index].clone(),
+            keys: mixed("key", group, self.state, inner),
             values: all().map(|index| written[index].iter().map(|x| step(index) * x).collect()).collect(),
             log_decay: all().map(|index| vec![-rate * step(index); self.state]).collect(),
             strengths: None,

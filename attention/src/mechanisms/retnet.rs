@@ -9,25 +9,20 @@
 #![doc = include_str!("../../pictures/retnet.svg")]
 
 use burn::module::Module;
-use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
 use crate::contract::placement::{Placement, Role};
-use crate::description::AnyAttention;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
-use crate::description::{Formula, Query};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
+use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::engine::recurrence::Recurrence;
 use crate::engine::rotation::{PairLayout, rotated};
-use crate::mechanisms::gated_norm::{self, GatedNorm, HeadNorm};
-use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
+use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule, shrunk};
+use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention};
 
 /// What the authors' code adds to mean squares.
 const EPSILON: f64 = 1e-6;
@@ -59,47 +54,27 @@ impl Default for RetnetConfig {
     }
 }
 
-/// Retention of several scales.
+/// Retention of several scales, which has no parameters of its own.
 ///
 /// Should be created with [`RetnetConfig`].
 #[derive(Module, Debug)]
 pub struct Retention {
-    /// Query projection `[C, C]`.
-    pub query: Linear,
-    /// Key projection `[C, C]`.
-    pub key: Linear,
-    /// Value projection `[C, H V]`.
-    pub value: Linear,
-    /// Normalisation of heads, and the gate.
-    pub norm: GatedNorm,
-    heads: usize,
     rotation: bool,
 }
 
-/// A map with Xavier-uniform weights of gain `1 / sqrt(shrink)`.
-fn shrunk(inputs: usize, outputs: usize, shrink: usize, key: &RandomKey, device: &Device) -> Linear {
-    let weight = Init::XavierUniform { fan_in: shrink * inputs, fan_out: shrink * outputs };
-    Linear { weight: weight.parameter([inputs, outputs], &key.named("weight"), device), bias: None }
-}
-
 impl RetnetConfig {
+    fn heads(&self, placement: &Placement) -> HeadOptions {
+        let (key_heads, key_width) = (placement.heads, placement.d_head());
+        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(EPSILON));
+        HeadOptions { key_heads, key_width, value_width: self.value_expansion * key_width, taps: None, norm, epsilon, gate: self.gate }
+    }
+
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<Retention> {
-        let Placement { d_model, heads, .. } = *placement;
-        let width = self.value_expansion * placement.d_head();
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<Retention>> {
+        let heads = self.heads(placement);
         // The authors' gains: 2^-2.5 of projections into the layer, 2^-1 of that out of it.
-        let linear = |name, outputs| shrunk(d_model, outputs, 32, &key.named(name), device);
-        let gate = self.gate.then(|| linear("gate", heads * width));
-        let mixer = Retention {
-            query: linear("query", d_model),
-            key: linear("key", d_model),
-            value: linear("value", heads * width),
-            norm: GatedNorm::new(self.norm, width, gate, self.norm_epsilon.unwrap_or(EPSILON), &key.named("norm"), device),
-            heads,
-            rotation: self.rotation,
-        };
-        let output = shrunk(heads * width, d_model, 4, &key.named("output"), device);
-        RecurrentAttention::new(mixer, placement, key, device).with_output(output)
+        let output = shrunk(placement.heads * heads.value_width, placement.d_model, 4, &key.named("output"), device);
+        heads.shrunk_around(32, Retention { rotation: self.rotation }, placement, key, device).with_output(output)
     }
 }
 
@@ -125,31 +100,19 @@ fn turned(x: Tensor<4>, start: usize) -> Tensor<4> {
     rotated(x.swap_dims(1, 2), cos, sin, PairLayout::Interleaved).swap_dims(1, 2)
 }
 
-impl Mixer for Retention {
-    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
-        let heads = |map| split_heads(linear(x.clone(), map), self.heads);
-        let turned = |x: Tensor<4>| if self.rotation && x.dims()[3] > 1 { turned(x, stretch.start) } else { x };
-        let decays = (0..self.heads).map(|head| log_decay(head) as f32).collect();
-        let keys = heads(&self.key);
-        let scale = (keys.dims()[3] as f64).powf(-0.5);
+impl Rule for Retention {
+    fn recurrence(&self, [queries, keys, values]: [Tensor<4>; 3], x: &Tensor<3>, start: usize) -> Recurrence {
+        let turned = |x: Tensor<4>| if self.rotation && x.dims()[3] > 1 { turned(x, start) } else { x };
+        let [_, heads, _, width] = keys.dims();
+        let decays = (0..heads).map(|head| log_decay(head) as f32).collect();
         Recurrence {
-            queries: turned(heads(&self.query)),
-            keys: turned(keys) * scale,
-            values: heads(&self.value),
-            log_decay: Some(Tensor::from_data(TensorData::new(decays, [1, self.heads, 1, 1]), (&x.device(), x.dtype()))),
+            queries: turned(queries),
+            keys: turned(keys) * (width as f64).powf(-0.5),
+            values,
+            log_decay: Some(Tensor::from_data(TensorData::new(decays, [1, heads, 1, 1]), (&x.device(), x.dtype()))),
             strengths: None,
             normalised: false,
         }
-        .into()
-    }
-
-    fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
-        self.norm.forward(context, x)
-    }
-
-    fn widths(&self) -> Widths {
-        let of = |map: &Linear| map.weight.shape()[1] / self.heads;
-        Widths { key: of(&self.key), value: of(&self.value), channels_decay: false, delta: false }
     }
 }
 
@@ -197,8 +160,8 @@ impl Mechanism for RetnetConfig {
 
     /// Sun et al. 2023, equations 3 to 8, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
-        let turned = |x: Vec<f64>, position: usize| {
-            let mut turned = x.clone();
+        let turned = |x: &[f64], position: usize| {
+            let mut turned = x.to_vec();
             let pairs = if self.rotation { x.len() / 2 } else { 0 };
             for pair in 0..pairs {
                 // 10000^(-pair / (pairs - 1)).
@@ -209,33 +172,24 @@ impl Mechanism for RetnetConfig {
             }
             turned
         };
-        Some(Formula::default().head(move |query: &Query| {
-            let width = query.placement().d_head();
-            let (key_width, value_width) = (width, self.value_expansion * width);
-            let part = |map: &str, index: usize, width: usize| {
-                query.mapped(map, query.attended(index))[query.head * width..(query.head + 1) * width].to_vec()
-            };
-            let gamma = 1.0 - 0.5f64.powi(5 + query.head as i32);
-            let all = || 0..query.keys();
-            let key = |index: usize| {
-                let key = turned(part("mixer.key", index, key_width), index);
-                key.iter().map(|x| x / (key_width as f64).sqrt()).collect()
-            };
-            let recurrence = PlainRecurrence {
-                query: turned(part("mixer.query", query.index, key_width), query.index),
-                keys: all().map(key).collect(),
-                values: all().map(|index| part("mixer.value", index, value_width)).collect(),
-                log_decay: all().map(|_| vec![gamma.ln(); key_width]).collect(),
-                strengths: None,
-                real: real(query),
-            };
-            let epsilon = self.norm_epsilon.unwrap_or(EPSILON);
-            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, epsilon, recurrence.read(query))
-        }))
+        Some(gated_mixer::formula(
+            |placement| self.heads(placement),
+            move |query, heads| {
+                let width = heads.query.len();
+                let key = |(index, key): (usize, &Vec<f64>)| turned(key, index).iter().map(|x| x / (width as f64).sqrt()).collect();
+                let gamma = 1.0 - 0.5f64.powi(5 + query.head as i32);
+                PlainRecurrence {
+                    query: turned(&heads.query, query.index),
+                    keys: heads.keys.iter().enumerate().map(key).collect(),
+                    log_decay: vec![vec![gamma.ln(); width]; query.keys()],
+                    ..heads
+                }
+            },
+        ))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("norm.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out")]
+        &[gated_mixer::GATE]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

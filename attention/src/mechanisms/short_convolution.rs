@@ -3,6 +3,8 @@
 //! `y_t = silu( sum_(j < w) c_j x_(t - w + 1 + j) )`: each channel mixes the latest `w` elements with weights of its own. What lies before the sequence, and
 //! padding, is 0. Decoding keeps the last `w - 1` inputs.
 
+use std::ops::Range;
+
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{DType, Device, Tensor};
@@ -101,7 +103,7 @@ fn convolved(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, stretch: 
 }
 
 /// The convolution of this path at one element in the formula, `[channels]`: of inputs `[N, channels]` with the weights from a first channel on.
-pub(super) fn formula(query: &Query, path: &str, biased: bool, first: usize, inputs: &[Vec<f64>], real: &[bool], index: usize) -> Vec<f64> {
+fn formula(query: &Query, path: &str, biased: bool, first: usize, inputs: &[Vec<f64>], real: &[bool], index: usize) -> Vec<f64> {
     let weight = query.parameter(&format!("{path}.weight"));
     let bias = biased.then(|| query.parameter(&format!("{path}.bias")));
     let taps = weight.shape[0];
@@ -117,14 +119,16 @@ pub(super) fn formula(query: &Query, path: &str, biased: bool, first: usize, inp
         .collect()
 }
 
-/// Of what a map of the mixer gives, the part of a head of this map at each element behind the convolution, `[N, width]`; the map's channels begin at `first`
-/// there.
-pub(super) fn projection(query: &Query, map: &str, head: usize, width: usize, first: usize, real: &[bool]) -> Vec<Vec<f64>> {
-    let own = head * width..(head + 1) * width;
-    let all = 0..query.keys();
-    let inputs: Vec<_> =
-        all.clone().map(|index| query.mapped(&format!("mixer.{map}"), query.attended(index))[own.clone()].to_vec()).collect();
-    all.map(|index| formula(query, "mixer.convolution", false, first + own.start, &inputs, real, index)).collect()
+/// These channels of what a map of the mixer gives at each element, `[N, width]`.
+pub(super) fn inputs(query: &Query, map: &str, own: Range<usize>) -> Vec<Vec<f64>> {
+    let map = format!("mixer.{map}");
+    (0..query.keys()).map(|index| query.mapped(&map, query.attended(index))[own.clone()].to_vec()).collect()
+}
+
+/// The same behind the mixer's convolution, where the map's channels begin at `first`.
+pub(super) fn projection(query: &Query, map: &str, own: Range<usize>, biased: bool, first: usize, real: &[bool]) -> Vec<Vec<f64>> {
+    let inputs = inputs(query, map, own.clone());
+    (0..query.keys()).map(|index| formula(query, "mixer.convolution", biased, first + own.start, &inputs, real, index)).collect()
 }
 
 #[cfg(test)]

@@ -19,19 +19,15 @@ use serde::{Deserialize, Serialize};
 use crate::contract::error::ConfigError;
 use crate::contract::init;
 use crate::contract::placement::{Placement, Role};
-use crate::description::AnyAttention;
-use crate::description::formula::{self, Formula, Query};
+use crate::description::formula::{self, Formula};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Kind, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
-use crate::mechanisms::gated_norm::{self, GatedNorm, HeadNorm};
-use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, expanded, real};
-use crate::mechanisms::short_convolution::{self, ShortConvolution};
-
-/// What the released code adds to mean squares.
-const EPSILON: f64 = 1e-5;
+use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule};
+use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention, expanded};
 
 /// Configuration of [`SimpleGatedLinear`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -77,72 +73,38 @@ impl Default for SimpleGlaConfig {
 /// Should be created with [`SimpleGlaConfig`].
 #[derive(Module, Debug)]
 pub struct SimpleGatedLinear {
-    /// Query projection `[C, H K]`.
-    pub query: Linear,
-    /// Key projection `[C, H K]`.
-    pub key: Linear,
-    /// Value projection `[C, H V]`.
-    pub value: Linear,
-    /// Convolutions of queries, keys and values, side by side.
-    pub convolution: ShortConvolution,
     /// Map to rates, `[C, H]`, with a bias.
     pub rate: Linear,
-    /// Normalisation of heads, and the gate.
-    pub norm: GatedNorm,
-    heads: usize,
     normaliser: f64,
 }
 
 impl SimpleGlaConfig {
-    /// Widths of a head's keys and values.
-    fn widths(&self, placement: &Placement) -> [usize; 2] {
-        [self.key_expansion, self.value_expansion].map(|expansion| expanded(placement, expansion))
+    fn heads(&self, placement: &Placement) -> HeadOptions {
+        let [key_width, value_width] = [self.key_expansion, self.value_expansion].map(|expansion| expanded(placement, expansion));
+        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
+        HeadOptions { key_heads: placement.heads, key_width, value_width, taps: Some(self.taps), norm, epsilon, gate: self.gate }
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<SimpleGatedLinear> {
-        let Placement { d_model, heads, .. } = *placement;
-        let [key_width, value_width] = self.widths(placement);
-        let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
-        let gate = self.gate.then(|| linear("gate", heads * value_width));
-        let channels = heads * (2 * key_width + value_width);
-        let mixer = SimpleGatedLinear {
-            query: linear("query", heads * key_width),
-            key: linear("key", heads * key_width),
-            value: linear("value", heads * value_width),
-            convolution: ShortConvolution::new(self.taps, channels, &key.named("convolution"), device),
-            rate: init::linear(d_model, heads, true, &key.named("rate"), device),
-            norm: GatedNorm::new(self.norm, value_width, gate, self.norm_epsilon.unwrap_or(EPSILON), &key.named("norm"), device),
-            heads,
-            normaliser: self.gate_normaliser,
-        };
-        RecurrentAttention::new(mixer, placement, key, device)
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<SimpleGatedLinear>> {
+        let rate = init::linear(placement.d_model, placement.heads, true, &key.named("rate"), device);
+        let rule = SimpleGatedLinear { rate, normaliser: self.gate_normaliser };
+        self.heads(placement).around(rule, placement, key, device)
     }
 }
 
-impl Mixer for SimpleGatedLinear {
-    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
-        let maps = [&self.query, &self.key, &self.value].map(|map| (map, self.heads));
-        let [queries, keys, values] = self.convolution.projections(x, maps, stretch);
-        let rates = split_heads(linear(x.clone(), &self.rate), self.heads);
+impl Rule for SimpleGatedLinear {
+    fn recurrence(&self, [queries, keys, values]: [Tensor<4>; 3], x: &Tensor<3>, _: usize) -> Recurrence {
+        let [_, heads, _, width] = queries.dims();
+        let rates = split_heads(linear(x.clone(), &self.rate), heads);
         Recurrence {
-            queries: queries * (self.widths().key as f64).powf(-0.5),
+            queries: queries * (width as f64).powf(-0.5),
             keys,
             values,
             log_decay: Some(log_sigmoid(in_32_bits(rates)) / self.normaliser),
             strengths: None,
             normalised: false,
         }
-        .into()
-    }
-
-    fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
-        self.norm.forward(context, x)
-    }
-
-    fn widths(&self) -> Widths {
-        let of = |map: &Linear| map.weight.shape()[1] / self.heads;
-        Widths { key: of(&self.key), value: of(&self.value), channels_decay: false, delta: false }
     }
 }
 
@@ -199,49 +161,36 @@ impl Mechanism for SimpleGlaConfig {
 
     /// Dao and Gu 2024, section 3, with the gate of Yang et al. 2024, section 4, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
-        Some(Formula::default().head(move |query: &Query| {
-            let [key_width, value_width] = self.widths(query.placement());
-            let heads = query.placement().heads;
-            let (all, real) = (|| 0..query.keys(), real(query));
-            let mixed = |map: &str, width: usize, first: usize| short_convolution::projection(query, map, query.head, width, first, &real);
-            let log_rate = |index: usize| {
-                let rate = query.mapped("mixer.rate", query.attended(index))[query.head];
-                vec![formula::log_sigmoid(rate) / self.gate_normaliser; key_width]
-            };
-            let recurrence = PlainRecurrence {
-                query: mixed("query", key_width, 0)[query.index].iter().map(|x| x / (key_width as f64).sqrt()).collect(),
-                keys: mixed("key", key_width, heads * key_width),
-                values: mixed("value", value_width, 2 * heads * key_width),
-                log_decay: all().map(log_rate).collect(),
-                strengths: None,
-                real: real.clone(),
-            };
-            let epsilon = self.norm_epsilon.unwrap_or(EPSILON);
-            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, epsilon, recurrence.read(query))
-        }))
+        let log_rate = |rate: f64| formula::log_sigmoid(rate) / self.gate_normaliser;
+        Some(gated_mixer::formula(
+            |placement| self.heads(placement),
+            move |query, heads| {
+                let width = heads.query.len();
+                let rate = |index| query.mapped("mixer.rate", query.attended(index))[query.head];
+                PlainRecurrence {
+                    query: heads.query.iter().map(|x| x / (width as f64).sqrt()).collect(),
+                    log_decay: (0..query.keys()).map(|index| vec![log_rate(rate(index)); width]).collect(),
+                    ..heads
+                }
+            },
+        ))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {
         &[
-            (
-                "convolution.weight",
-                "weights of the short convolutions of queries, keys and values, earliest element first [taps, channels]",
-            ),
+            gated_mixer::CONVOLUTION,
             ("rate.weight", "map to the rates at which heads fade [d_in, heads]"),
             ("rate.bias", "bias of that map [heads]"),
-            ("norm.gamma", "gain of each channel of a head's values [d_value]"),
-            ("norm.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out"),
+            gated_mixer::GAIN,
+            gated_mixer::GATE,
         ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        let of_values = if self.gate { 3 } else { 2 };
-        let all = ParameterFormula::trained(&[(2, "d K"), (of_values, "d H v"), (2, "w K"), (1, "w H v"), (1, "d H"), (1, "H")]);
-        Some(if self.norm == HeadNorm::RmsWithGain { all.plus(ParameterFormula::trained(&[(1, "v")])) } else { all })
+        Some(gated_mixer::parameters(self.norm, self.gate, &[(2, "w K"), (1, "w H v"), (1, "d H"), (1, "H")]))
     }
 
     fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        let [key_width, value_width] = self.widths(placement);
-        vec![("K", placement.heads.max(1).saturating_mul(key_width)), ("v", value_width), ("w", self.taps)]
+        self.heads(placement).letters()
     }
 }

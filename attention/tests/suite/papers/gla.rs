@@ -1,6 +1,7 @@
 //! Gated linear attention: Yang et al. 2024.
 
 use heedful_attention::contract::placement::Role;
+use heedful_attention::mechanisms::gated_mixer::GatedMixer;
 use heedful_attention::mechanisms::gated_norm::HeadNorm;
 use heedful_attention::mechanisms::gla::{GatedLinear, GlaConfig};
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
@@ -14,11 +15,11 @@ use crate::variants::placement;
 fn response_with(bias: f64) -> Array {
     let config = GlaConfig::default().with_key_expansion(1.0).with_norm(HeadNorm::None).with_gate(false);
     let mut attention = init(&config.into(), &placement(Role::Decoder, 2));
-    let inner = attention.get_mut::<RecurrentAttention<GatedLinear>>().unwrap();
-    let mixer = &mut inner.mixer;
-    [&mut mixer.query, &mut mixer.key, &mut mixer.value, &mut inner.output].into_iter().for_each(|map| *map = linear(&identity(6)));
-    mixer.rate_out = linear(&Array::from_fn([16, 6], |_| 0.0));
-    mixer.rate_out.bias = Some(parameter(&Array::from_fn([6], |_| bias)));
+    let inner = attention.get_mut::<RecurrentAttention<GatedMixer<GatedLinear>>>().unwrap();
+    let GatedMixer { maps, rule, .. } = &mut inner.mixer;
+    [&mut maps.query, &mut maps.key, &mut maps.value, &mut inner.output].into_iter().for_each(|map| *map = linear(&identity(6)));
+    rule.rate_out = linear(&Array::from_fn([16, 6], |_| 0.0));
+    rule.rate_out.bias = Some(parameter(&Array::from_fn([6], |_| bias)));
     response(&attention, 20, 6)
 }
 
@@ -43,7 +44,7 @@ fn open_gates_forget_nothing_and_closed_ones_all() {
 fn the_default_has_keys_half_as_wide_as_values() {
     let place = placement(Role::Decoder, 2).with_d_model(16);
     let attention = init(&GlaConfig::default().into(), &place);
-    let mixer = &attention.get::<RecurrentAttention<GatedLinear>>().unwrap().mixer;
-    assert_eq!((mixer.key.weight.dims(), mixer.value.weight.dims()), ([16, 8], [16, 16]));
-    assert_eq!((mixer.rate_in.weight.dims(), mixer.rate_out.weight.dims()), ([16, 16], [16, 8]));
+    let GatedMixer { maps, rule, .. } = &attention.get::<RecurrentAttention<GatedMixer<GatedLinear>>>().unwrap().mixer;
+    assert_eq!((maps.key.weight.dims(), maps.value.weight.dims()), ([16, 8], [16, 16]));
+    assert_eq!((rule.rate_in.weight.dims(), rule.rate_out.weight.dims()), ([16, 16], [16, 8]));
 }

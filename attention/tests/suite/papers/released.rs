@@ -6,10 +6,10 @@ use heedful_attention::contract::Attention;
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::delta_rule::DeltaRule;
 use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
+use heedful_attention::mechanisms::gated_mixer::GatedMixer;
 use heedful_attention::mechanisms::mamba_2::{MambaTwoConfig, StateSpace};
 use heedful_attention::mechanisms::mla::{Mla, MlaConfig};
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
@@ -69,16 +69,16 @@ fn assert_gives(name: &str, attention: &AnyAttention, x: &Array) {
 fn gated_delta_net(config: GatedDeltaNetConfig) -> AnyAttention {
     let config = config.with_key_expansion(1.5).with_value_expansion(1).with_key_heads(2);
     let mut attention = init(&config.into(), &Placement::new(Role::Decoder, 8, 4).with_max_length(6));
-    let layer = attention.get_mut::<RecurrentAttention<DeltaRule>>().unwrap();
+    let layer = attention.get_mut::<RecurrentAttention<GatedMixer<DeltaRule>>>().unwrap();
     layer.output = map(11, 12, 8);
-    let mixer = &mut layer.mixer;
-    (mixer.query, mixer.key, mixer.value) = (map(1, 8, 6), map(2, 8, 6), map(3, 8, 12));
-    (mixer.norm.gate, mixer.strength) = (Some(map(4, 8, 12)), map(5, 8, 4));
-    let decay = mixer.decay.as_mut().unwrap();
+    let GatedMixer { maps, rule, norm } = &mut layer.mixer;
+    (maps.query, maps.key, maps.value) = (map(1, 8, 6), map(2, 8, 6), map(3, 8, 12));
+    (norm.gate, rule.strength) = (Some(map(4, 8, 12)), map(5, 8, 4));
+    let decay = rule.decay.as_mut().unwrap();
     decay.step = Linear { bias: Some(parameter(&vector(7, 4))), ..map(6, 8, 4) };
     decay.a_log = parameter(&vector(8, 4));
-    mixer.norm.gamma = Some(parameter(&vector(9, 3)));
-    mixer.convolution.weight = parameter(&matrix(10, 4, 24));
+    norm.gamma = Some(parameter(&vector(9, 3)));
+    maps.convolution.as_mut().unwrap().weight = parameter(&matrix(10, 4, 24));
     attention
 }
 

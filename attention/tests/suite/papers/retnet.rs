@@ -4,7 +4,9 @@ use heedful_attention::contract::Attention;
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
+use heedful_attention::description::AnyAttention;
 use heedful_attention::engine::recurrence::RecurrentState;
+use heedful_attention::mechanisms::gated_mixer::GatedMixer;
 use heedful_attention::mechanisms::gated_norm::HeadNorm;
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 use heedful_attention::mechanisms::retnet::{Retention, RetnetConfig};
@@ -22,14 +24,18 @@ pub(super) fn response<A: Attention>(attention: &A, length: usize, width: usize)
     Array::from_fn([length, width], |[i, c]| after.at(&[0, i, c]) - before.at(&[0, i, c]))
 }
 
+/// Makes all maps of an attention of this width the identity.
+fn set_maps(attention: &mut AnyAttention, width: usize) {
+    let RecurrentAttention { mixer, output, .. } = attention.get_mut::<RecurrentAttention<GatedMixer<Retention>>>().unwrap();
+    let maps = &mut mixer.maps;
+    [&mut maps.query, &mut maps.key, &mut maps.value, output].into_iter().for_each(|map| *map = linear(&identity(width)));
+}
+
 #[test]
 fn what_a_head_keeps_fades_by_its_own_factor() {
     let config = RetnetConfig::default().with_norm(HeadNorm::None).with_gate(false).with_rotation(false).with_value_expansion(1);
     let mut attention = init(&config.into(), &placement(Role::Decoder, 2));
-    let inner = attention.get_mut::<RecurrentAttention<Retention>>().unwrap();
-    [&mut inner.mixer.query, &mut inner.mixer.key, &mut inner.mixer.value, &mut inner.output]
-        .into_iter()
-        .for_each(|map| *map = linear(&identity(6)));
+    set_maps(&mut attention, 6);
     let found = response(&attention, 9, 6);
     for (i, c) in (1..8).flat_map(|i| (0..6).map(move |c| (i, c))) {
         let gamma = if c < 3 { 31.0 / 32.0 } else { 63.0 / 64.0 };
@@ -42,11 +48,8 @@ fn what_a_head_keeps_fades_by_its_own_factor() {
 fn normalised_heads_do_not_grow_with_the_length() {
     let config = RetnetConfig::default().with_norm(HeadNorm::Rms).with_gate(false).with_value_expansion(1);
     let mut attention = init(&config.into(), &Placement::new(Role::Decoder, 8, 2).with_max_length(64));
-    let inner = attention.get_mut::<RecurrentAttention<Retention>>().unwrap();
     // Without the small gains of the first weights, beside which the epsilon is felt.
-    [&mut inner.mixer.query, &mut inner.mixer.key, &mut inner.mixer.value, &mut inner.output]
-        .into_iter()
-        .for_each(|map| *map = linear(&identity(8)));
+    set_maps(&mut attention, 8);
     let found = context(&attention, self_attention(&Array::random("x", &[1, 64, 8])));
     for (i, head) in [0, 1, 63].into_iter().flat_map(|i| [(i, 0), (i, 1)]) {
         let squares: f64 = found.row(&[0, i])[4 * head..][..4].iter().map(|x| x * x).sum();

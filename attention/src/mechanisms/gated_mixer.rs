@@ -1,0 +1,252 @@
+//! What gated recurrences share: projections of heads, a normalisation of what they read and a gate, with a [rule](Rule) of the mechanism in between.
+//!
+//! `o_t = norm(read_t) swish(x_t W_G)`: queries, keys and values are maps of the element, behind short convolutions and a SiLU where a mechanism has them. The rule
+//! says what is written to the state, kept of it and read from it.
+
+use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor};
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor};
+use heedful_random::RandomKey;
+
+use crate::contract::init::Init;
+use crate::contract::placement::Placement;
+use crate::description::formula::{Formula, Query};
+use crate::description::parameter_formula::ParameterFormula;
+use crate::engine::heads::split_heads;
+use crate::engine::linear::linear;
+use crate::engine::recurrence::Recurrence;
+use crate::mechanisms::gated_norm::{self, GatedNorm, HeadNorm};
+use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
+use crate::mechanisms::short_convolution::{self, ShortConvolution};
+
+/// What released code adds to mean squares and variances, where a mechanism says nothing else.
+pub(super) const EPSILON: f64 = 1e-5;
+
+/// What the weights of the convolutions mean.
+pub(super) const CONVOLUTION: (&str, &str) =
+    ("convolution.weight", "weights of the short convolutions of queries, keys and values, earliest element first [taps, channels]");
+
+/// What the gain of the normalisation means.
+pub(super) const GAIN: (&str, &str) = ("norm.gamma", "gain of each channel of a head's values [d_value]");
+
+/// What the weights of the gate mean.
+pub(super) const GATE: (&str, &str) = ("norm.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out");
+
+/// Sizes and options of heads.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadOptions {
+    /// Heads of queries and keys, a divisor of the heads of values: neighbouring heads of values share one.
+    pub key_heads: usize,
+    /// Width of a head's queries and keys.
+    pub key_width: usize,
+    /// Width of a head's values.
+    pub value_width: usize,
+    /// Taps of the short convolutions, at least 1, where there are convolutions.
+    pub taps: Option<usize>,
+    /// How heads are normalised.
+    pub norm: HeadNorm,
+    /// What the norm of heads adds to mean squares or variances.
+    pub epsilon: f64,
+    /// Whether there is a gate before the output projection.
+    pub gate: bool,
+}
+
+/// How a state is written, kept and read.
+pub trait Rule: Module + ModuleDisplay + 'static {
+    /// Whether the channels of the keys decay apart.
+    const CHANNELS_DECAY: bool = false;
+
+    /// Whether the delta rule writes.
+    const DELTA: bool = false;
+
+    /// The recurrence of heads, of which `[queries, keys, values]` are `[B, G, N, K]`, `[B, G, N, K]` and `[B, H, N, V]`, over elements `[B, N, C]`, whose first one
+    /// stands at `start`.
+    fn recurrence(&self, heads: [Tensor<4>; 3], x: &Tensor<3>, start: usize) -> Recurrence;
+}
+
+/// Projections of heads.
+#[derive(Module, Debug)]
+pub struct HeadMaps {
+    /// Query projection `[C, G K]`, of `G` heads of keys.
+    pub query: Linear,
+    /// Key projection `[C, G K]`.
+    pub key: Linear,
+    /// Value projection `[C, H V]`.
+    pub value: Linear,
+    /// Convolutions of queries, keys and values, side by side, where there are any.
+    pub convolution: Option<ShortConvolution>,
+    heads: usize,
+    key_heads: usize,
+}
+
+/// A rule with projections before it, normalisation and gate behind it. In the paths of parameters those of the projections and of the rule stand side by side.
+#[derive(Clone, Debug)]
+pub struct GatedMixer<R: Rule> {
+    /// Projections of heads.
+    pub maps: HeadMaps,
+    /// How the state is written, kept and read.
+    pub rule: R,
+    /// Normalisation of heads, and the gate.
+    pub norm: GatedNorm,
+}
+
+/// A map without a bias, whose Xavier-uniform weights have the gain `1 / sqrt(shrink)`.
+pub(super) fn shrunk(inputs: usize, outputs: usize, shrink: usize, key: &RandomKey, device: &Device) -> Linear {
+    let weight = Init::XavierUniform { fan_in: shrink * inputs, fan_out: shrink * outputs };
+    Linear { weight: weight.parameter([inputs, outputs], &key.named("weight"), device), bias: None }
+}
+
+impl HeadOptions {
+    /// Puts projections without biases, convolutions, normalisation and gate around a rule.
+    pub(super) fn around<R: Rule>(
+        &self,
+        rule: R,
+        placement: &Placement,
+        key: &RandomKey,
+        device: &Device,
+    ) -> RecurrentAttention<GatedMixer<R>> {
+        self.shrunk_around(1, rule, placement, key, device)
+    }
+
+    /// The same with projections to heads and gate whose first weights have the gain `1 / sqrt(shrink)`.
+    pub(super) fn shrunk_around<R: Rule>(
+        &self,
+        shrink: usize,
+        rule: R,
+        placement: &Placement,
+        key: &RandomKey,
+        device: &Device,
+    ) -> RecurrentAttention<GatedMixer<R>> {
+        let Self { key_heads, key_width, value_width, taps, norm, epsilon, gate } = *self;
+        let (heads, keys, values) = (placement.heads, key_heads * key_width, placement.heads * value_width);
+        let map = |name, outputs| shrunk(placement.d_model, outputs, shrink, &key.named(name), device);
+        let convolution = |taps| ShortConvolution::new(taps, 2 * keys + values, &key.named("convolution"), device);
+        let maps = HeadMaps {
+            query: map("query", keys),
+            key: map("key", keys),
+            value: map("value", values),
+            convolution: taps.map(convolution),
+            heads,
+            key_heads,
+        };
+        let norm = GatedNorm::new(norm, value_width, gate.then(|| map("gate", values)), epsilon, &key.named("norm"), device);
+        RecurrentAttention::new(GatedMixer { maps, rule, norm }, placement, key, device)
+    }
+
+    /// Values of the letters `K`, `v` and, where there are convolutions, `w`.
+    pub(super) fn letters(&self) -> Vec<(&'static str, usize)> {
+        let keys = ("K", self.key_heads.max(1).saturating_mul(self.key_width));
+        [keys, ("v", self.value_width)].into_iter().chain(self.taps.map(|taps| ("w", taps))).collect()
+    }
+}
+
+/// Parameters of projections, output, normalisation and gate, and `others` before the gain: `K` is the width of the keys of all heads, `v` that of the values of a
+/// head.
+pub(super) fn parameters(norm: HeadNorm, gate: bool, others: &[(usize, &'static str)]) -> ParameterFormula {
+    let of_values = if gate { 3 } else { 2 };
+    let maps = ParameterFormula::trained(&[(2, "d K"), (of_values, "d H v")]);
+    maps.plus(ParameterFormula::trained(others)).plus(norm.parameters("v"))
+}
+
+/// What heads write, keep and read by a rule, pair by pair, normalised and gated. The rule is given the heads as they are projected, without decay and strengths.
+pub(super) fn formula<'a>(
+    options: impl Fn(&Placement) -> HeadOptions + 'a,
+    rule: impl Fn(&Query, PlainRecurrence) -> PlainRecurrence + 'a,
+) -> Formula<'a> {
+    Formula::default().head(move |query: &Query| {
+        let HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate } = options(query.placement());
+        // Neighbouring heads share a key.
+        let key_head = query.head / (query.placement().heads / key_heads);
+        let (real, all_keys) = (real(query), key_heads * key_width);
+        let heads = |map: &str, head: usize, width: usize, first: usize| {
+            let own = head * width..(head + 1) * width;
+            match taps {
+                Some(_) => short_convolution::projection(query, map, own, false, first, &real),
+                None => short_convolution::inputs(query, map, own),
+            }
+        };
+        let keys = heads("key", key_head, key_width, all_keys);
+        let recurrence = PlainRecurrence {
+            query: heads("query", key_head, key_width, 0).swap_remove(query.index),
+            log_decay: vec![vec![0.0; key_width]; keys.len()],
+            keys,
+            values: heads("value", query.head, value_width, 2 * all_keys),
+            strengths: None,
+            real: real.clone(),
+        };
+        gated_norm::formula(query, "mixer.norm", norm, gate, epsilon, rule(query, recurrence).read(query))
+    })
+}
+
+impl<R: Rule> Mixer for GatedMixer<R> {
+    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
+        let HeadMaps { query, key, value, convolution, heads, key_heads } = &self.maps;
+        let (maps, start) = ([(query, *key_heads), (key, *key_heads), (value, *heads)], stretch.start);
+        let projected = match convolution {
+            Some(convolution) => convolution.projections(x, maps, stretch),
+            None => maps.map(|(map, heads)| split_heads(linear(x.clone(), map), heads)),
+        };
+        self.rule.recurrence(projected, x, start).into()
+    }
+
+    fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
+        self.norm.forward(context, x)
+    }
+
+    fn widths(&self) -> Widths {
+        let of = |map: &Linear, heads: usize| map.weight.shape()[1] / heads;
+        let HeadMaps { key, value, heads, key_heads, .. } = &self.maps;
+        Widths { key: of(key, *key_heads), value: of(value, *heads), channels_decay: R::CHANNELS_DECAY, delta: R::DELTA }
+    }
+}
+
+// By hand, since a derived module would put the names of its fields before those of the parameters of projections and rule.
+impl<R: Rule> Module for GatedMixer<R> {
+    fn collect_devices(&self, devices: Devices) -> Devices {
+        self.norm.collect_devices(self.rule.collect_devices(self.maps.collect_devices(devices)))
+    }
+
+    fn fork(self, device: &Device) -> Self {
+        Self { maps: self.maps.fork(device), rule: self.rule.fork(device), norm: self.norm.fork(device) }
+    }
+
+    fn to_device(self, device: &Device) -> Self {
+        Self { maps: self.maps.to_device(device), rule: self.rule.to_device(device), norm: self.norm.to_device(device) }
+    }
+
+    fn train(self) -> Self {
+        Self { maps: self.maps.train(), rule: self.rule.train(), norm: self.norm.train() }
+    }
+
+    fn valid(&self) -> Self {
+        Self { maps: self.maps.valid(), rule: self.rule.valid(), norm: self.norm.valid() }
+    }
+
+    fn materialize(self) -> Self {
+        Self { maps: self.maps.materialize(), rule: self.rule.materialize(), norm: self.norm.materialize() }
+    }
+
+    fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
+        self.maps.visit(visitor);
+        self.rule.visit(visitor);
+        visitor.enter_module("norm", "Struct:GatedMixer");
+        self.norm.visit(visitor);
+        visitor.exit_module("norm", "Struct:GatedMixer");
+    }
+
+    fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
+        let (maps, rule) = (self.maps.map(mapper), self.rule.map(mapper));
+        mapper.enter_module("norm", "Struct:GatedMixer");
+        let norm = self.norm.map(mapper);
+        mapper.exit_module("norm", "Struct:GatedMixer");
+        Self { maps, rule, norm }
+    }
+}
+
+impl<R: Rule> ModuleDisplayDefault for GatedMixer<R> {
+    fn content(&self, content: Content) -> Option<Content> {
+        content.add("maps", &self.maps).add("rule", &self.rule).add("norm", &self.norm).set_top_level_type("GatedMixer").optional()
+    }
+}
+
+impl<R: Rule> ModuleDisplay for GatedMixer<R> {}
