@@ -7,20 +7,19 @@ use heedful_attention::conformance::Subject;
 use heedful_attention::contract::AttentionInput;
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::placement::{Placement, Role};
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::{
     AttentionProgram, Bias, Content, Dropout, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Normaliser, Ramp, SoftCap, SoftSpan,
-    Weighting, reference,
+    Weighting,
 };
 use heedful_attention::mechanisms::cosformer::CosformerConfig;
 use heedful_random::RandomKey;
 
 use crate::array::{Array, finite, same};
 use crate::backends::{Backend, backends, flex};
-use crate::subject::coefficients;
+use crate::executions::{self, LATER, SQUARE, compare, context_and_gradients, dense, tiled};
 
 const BATCH: usize = 2;
 const HEADS: usize = 3;
@@ -85,7 +84,7 @@ fn gaussians(rows: usize, queries: usize, renormalise: bool) -> GaussianWeights 
 fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) -> (AttentionProgram, Vec<Tensor<4>>) {
     let mut leaves = Vec::new();
     let mut leaf = |name: &str, shape: [usize; 4]| {
-        let leaf = Array::random(name, &shape).tensor::<4>(device).require_grad();
+        let leaf = executions::leaf(name, shape, device);
         leaves.push(leaf.clone());
         leaf
     };
@@ -161,40 +160,14 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
 /// Context and gradients of all leaves.
 fn run(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device, execute: impl Fn(AttentionProgram) -> Tensor<4>) -> Vec<Array> {
     let (program, leaves) = program(terms, span, dropout, &device.clone().autodiff());
-    let context = execute(program);
-    let coefficients = coefficients(&context.dims()).tensor(&context.device());
-    let gradients = (context.clone() * coefficients).sum().backward();
-    let gradient = |leaf: Tensor<4>| Array::read(leaf.grad(&gradients).expect("the context depends on all leaves"));
-    std::iter::once(Array::read(context)).chain(leaves.into_iter().map(gradient)).collect()
-}
-
-fn dense(visibility: &Visibility, span: Span) -> impl Fn(AttentionProgram) -> Tensor<4> {
-    move |program| {
-        let mask = visibility.mask(span, HEADS, program.values.dtype(), &program.values.device());
-        reference::attend(AttentionProgram { mask, ..program }, &mut Probe::off())
-    }
-}
-
-fn tiled(visibility: &Visibility, span: Span) -> impl Fn(AttentionProgram) -> Tensor<4> {
-    move |program| fused::attend(program, Arc::new([Part::in_order(visibility.tiles(span, HEADS))]))
-}
-
-fn compare(what: &str, found: &[Array], expected: &[Array]) {
-    assert_eq!(found.len(), expected.len());
-    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
-        let largest = expected.values.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
-        same(&format!("{what}: context or gradient {at}"), &found.values, &expected.values, 2e-5 * largest).unwrap();
-    }
+    context_and_gradients(execute(program), leaves)
 }
 
 fn check(backend: &Backend, terms: Terms, visibility: &Visibility, span: Span, dropout: Option<Dropout>) {
-    let found = run(terms, span, dropout, &backend.device, tiled(visibility, span));
-    let expected = run(terms, span, dropout, &backend.device, dense(visibility, span));
+    let found = run(terms, span, dropout, &backend.device, tiled(visibility, span, HEADS));
+    let expected = run(terms, span, dropout, &backend.device, dense(visibility, span, HEADS));
     compare(&format!("{}: {terms:?} {visibility:?} {span:?} {dropout:?}", backend.name), &found, &expected);
 }
-
-const SQUARE: Span = Span { query_start: 0, queries: 70, key_start: 0, keys: 70 };
-const LATER: Span = Span { query_start: 60, queries: 20, key_start: 0, keys: 80 };
 
 fn dropout(seed: u64) -> Option<Dropout> {
     Some(Dropout { probability: 0.3, key: RandomKey::from_seed(seed) })
@@ -268,7 +241,7 @@ fn parts_in_another_order_make_one_softmax() {
             Terms::Sunk(HEADS),
         ] {
             for dropout in [None, dropout(5)] {
-                let expected = run(terms, LATER, dropout, &flex().device, dense(&visibility, LATER));
+                let expected = run(terms, LATER, dropout, &flex().device, dense(&visibility, LATER, HEADS));
                 let found = run(terms, LATER, dropout, &backend.device, scattered);
                 compare(&format!("{}: {terms:?}", backend.name), &found, &expected);
             }
@@ -300,8 +273,9 @@ fn every_normaliser_has_the_context_and_gradients_of_the_dense_execution() {
     for backend in backends() {
         for normaliser in NORMALISERS {
             let check = |terms, visibility: &Visibility, span, dropout| {
-                let found = run(terms, span, dropout, &backend.device, |program| tiled(visibility, span)(by(normaliser, program)));
-                let expected = run(terms, span, dropout, &backend.device, |program| dense(visibility, span)(by(normaliser, program)));
+                let found = run(terms, span, dropout, &backend.device, |program| tiled(visibility, span, HEADS)(by(normaliser, program)));
+                let expected =
+                    run(terms, span, dropout, &backend.device, |program| dense(visibility, span, HEADS)(by(normaliser, program)));
                 compare(&format!("{}: {normaliser:?}, {terms:?}, {visibility:?}", backend.name), &found, &expected);
             };
             for terms in [Terms::Content, Terms::SharedContent, Terms::Bias([1, HEADS]), Terms::Relative([1, HEADS]), Terms::Capped] {
@@ -321,7 +295,8 @@ fn parts_in_another_order_are_normalised_together() {
         for normaliser in NORMALISERS {
             for (terms, dropout) in [(Terms::Content, None), (Terms::Bias([1, HEADS]), dropout(5)), (Terms::CappedBefore([BATCH, 1]), None)]
             {
-                let expected = run(terms, LATER, dropout, &flex().device, |program| dense(&visibility, LATER)(by(normaliser, program)));
+                let expected =
+                    run(terms, LATER, dropout, &flex().device, |program| dense(&visibility, LATER, HEADS)(by(normaliser, program)));
                 let found = run(terms, LATER, dropout, &backend.device, |program| fused::attend(by(normaliser, program), by_parity(LATER)));
                 compare(&format!("{}: {normaliser:?}, {terms:?}", backend.name), &found, &expected);
             }
@@ -339,8 +314,8 @@ fn another_visibility_or_dropout_is_told_apart() {
     };
     let causal = Visibility::causal();
     let content = |dropout, execute: &dyn Fn(AttentionProgram) -> Tensor<4>| run(Terms::Content, SQUARE, dropout, &device, execute);
-    differs(content(None, &tiled(&causal, SQUARE)), content(None, &dense(&Visibility::window(70, 1), SQUARE)));
-    differs(content(dropout(1), &tiled(&causal, SQUARE)), content(dropout(2), &dense(&causal, SQUARE)));
+    differs(content(None, &tiled(&causal, SQUARE, HEADS)), content(None, &dense(&Visibility::window(70, 1), SQUARE, HEADS)));
+    differs(content(dropout(1), &tiled(&causal, SQUARE, HEADS)), content(dropout(2), &dense(&causal, SQUARE, HEADS)));
 }
 
 #[test]
@@ -355,8 +330,8 @@ fn long_rows_of_large_logits_stay_finite() {
     let bounded =
         [Normaliser::Softmax, Normaliser::SoftmaxPlusOne, Normaliser::Softpick { epsilon: 1e-6 }, Normaliser::Entmax { power: 2 }];
     for normaliser in bounded {
-        let found = run(Terms::Content, span, None, &device, |program| tiled(&visibility, span)(by(normaliser, huge(program))));
-        let expected = run(Terms::Content, span, None, &device, |program| dense(&visibility, span)(by(normaliser, huge(program))));
+        let found = run(Terms::Content, span, None, &device, |program| tiled(&visibility, span, HEADS)(by(normaliser, huge(program))));
+        let expected = run(Terms::Content, span, None, &device, |program| dense(&visibility, span, HEADS)(by(normaliser, huge(program))));
         same(&format!("{normaliser:?}: context"), &found[0].values, &expected[0].values, 1e-4).unwrap();
         found.iter().for_each(|found| finite(&format!("{normaliser:?}: context or gradient"), &found.values).unwrap());
     }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::heads::repeat_heads;
-use heedful_attention::engine::{AttentionProgram, Bias, Content, Dropout, LogitTerms, Normaliser, Ramp, SoftSpan, Weighting, reference};
+use heedful_attention::engine::{AttentionProgram, Bias, Content, Dropout, LogitTerms, Normaliser, Ramp, SoftSpan, Weighting};
 use heedful_random::RandomKey;
 
 use crate::array::{Array, same};
 use crate::backends::{backends, flex};
-use crate::subject::coefficients;
+use crate::executions::{self, LATER, SQUARE, compare, context_and_gradients, dense, tiled};
 
 const BATCH: usize = 2;
 const HEADS: usize = 4;
@@ -61,7 +60,7 @@ impl Case {
         let Span { queries, keys, .. } = span;
         let mut leaves = Vec::new();
         let mut leaf = |name: &str, shape: [usize; 4]| {
-            let leaf = Array::random(name, &shape).tensor::<4>(device).require_grad();
+            let leaf = executions::leaf(name, shape, device);
             leaves.push(leaf.clone());
             leaf
         };
@@ -105,14 +104,7 @@ impl Case {
         let (program, leaves) = self.program(span, &device.clone().autodiff(), copied);
         let context = execute(program);
         assert_eq!(context.dims(), [BATCH, HEADS, span.queries, 7]);
-        let coefficients = coefficients(&context.dims()).tensor(&context.device());
-        let gradients = (context.clone() * coefficients).sum().backward();
-        let gradient = |leaf: Tensor<4>| {
-            let gradient = leaf.grad(&gradients).expect("the context depends on all leaves");
-            assert_eq!(gradient.dims(), leaf.dims());
-            Array::read(gradient)
-        };
-        std::iter::once(Array::read(context)).chain(leaves.into_iter().map(gradient)).collect()
+        context_and_gradients(context, leaves)
     }
 }
 
@@ -124,27 +116,6 @@ fn copied(x: Tensor<4>) -> Tensor<4> {
     repeat_heads(x, HEADS)
 }
 
-fn dense(visibility: &Visibility, span: Span) -> impl Fn(AttentionProgram) -> Tensor<4> {
-    move |program| {
-        let mask = visibility.mask(span, HEADS, program.values.dtype(), &program.values.device());
-        reference::attend(AttentionProgram { mask, ..program }, &mut Probe::off())
-    }
-}
-
-fn tiled(visibility: &Visibility, span: Span) -> impl Fn(AttentionProgram) -> Tensor<4> {
-    move |program| fused::attend(program, Arc::new([Part::in_order(visibility.tiles(span, HEADS))]))
-}
-
-fn compare(what: &str, found: &[Array], expected: &[Array]) {
-    assert_eq!(found.len(), expected.len());
-    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
-        let largest = expected.values.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
-        same(&format!("{what}: context or gradient {at}"), &found.values, &expected.values, 2e-5 * largest).unwrap();
-    }
-}
-
-const SQUARE: Span = Span { query_start: 0, queries: 70, key_start: 0, keys: 70 };
-const LATER: Span = Span { query_start: 60, queries: 20, key_start: 0, keys: 80 };
 const STEP: Span = Span { query_start: 129, queries: 1, key_start: 0, keys: 130 };
 
 fn visibilities() -> [(Visibility, Span); 5] {
@@ -182,9 +153,9 @@ fn heads_of_a_group_attend_as_with_copies_of_what_they_share() {
     for backend in backends() {
         for case in CASES {
             for (visibility, span) in visibilities() {
-                let expected = case.run(span, &flex().device, copied, &dense(&visibility, span));
+                let expected = case.run(span, &flex().device, copied, &dense(&visibility, span, HEADS));
                 let executions: [(&str, &dyn Fn(AttentionProgram) -> Tensor<4>); 2] =
-                    [("dense", &dense(&visibility, span)), ("tiled", &tiled(&visibility, span))];
+                    [("dense", &dense(&visibility, span, HEADS)), ("tiled", &tiled(&visibility, span, HEADS))];
                 for (execution, execute) in executions {
                     let found = case.run(span, &backend.device, shared, execute);
                     compare(&format!("{}: {execution} {case:?} {visibility:?} {span:?}", backend.name), &found, &expected);
@@ -222,7 +193,7 @@ fn heads_of_a_group_may_have_their_keys_in_orders_of_their_own() {
     ];
     for backend in backends() {
         for case in cases {
-            let expected = case.run(LATER, &flex().device, copied, &dense(&Visibility::causal(), LATER));
+            let expected = case.run(LATER, &flex().device, copied, &dense(&Visibility::causal(), LATER, HEADS));
             for by_head in [false, true] {
                 let found = case.run(LATER, &backend.device, shared, &|program| fused::attend(program, by_parity(LATER, by_head)));
                 compare(&format!("{}: {case:?}, orders by head: {by_head}", backend.name), &found, &expected);
@@ -235,7 +206,7 @@ fn heads_of_a_group_may_have_their_keys_in_orders_of_their_own() {
 fn tiles_of_a_shared_head_are_computed_as_those_of_a_copy_bit_by_bit() {
     for case in CASES {
         for (visibility, span) in visibilities() {
-            let context = |copied| case.run(span, &flex().device, copied, &tiled(&visibility, span)).swap_remove(0).values;
+            let context = |copied| case.run(span, &flex().device, copied, &tiled(&visibility, span, HEADS)).swap_remove(0).values;
             assert_eq!(context(shared), context(copied), "{case:?} {visibility:?} {span:?}");
         }
     }
@@ -246,8 +217,8 @@ fn the_head_of_another_group_is_told_apart() {
     // Heads 0 and 2 share what 0 and 1 should share.
     let wrong = |x: Tensor<4>| Tensor::cat(vec![x.clone(), x], 1);
     let (visibility, device) = (Visibility::causal(), flex().device);
-    let expected = Case::of(2).run(SQUARE, &device, wrong, &dense(&visibility, SQUARE));
-    for execute in [&dense(&visibility, SQUARE) as &dyn Fn(AttentionProgram) -> Tensor<4>, &tiled(&visibility, SQUARE)] {
+    let expected = Case::of(2).run(SQUARE, &device, wrong, &dense(&visibility, SQUARE, HEADS));
+    for execute in [&dense(&visibility, SQUARE, HEADS) as &dyn Fn(AttentionProgram) -> Tensor<4>, &tiled(&visibility, SQUARE, HEADS)] {
         for (at, (found, expected)) in Case::of(2).run(SQUARE, &device, shared, execute).iter().zip(&expected).enumerate() {
             assert!(same("", &found.values, &expected.values, 1e-2).is_err(), "context or gradient {at} does not notice");
         }

@@ -7,6 +7,7 @@
 //! * [`default_sizes`] asks that mechanisms hide something in short models too.
 //! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn;
 //!   [`read`] asks that what was read of a tensor stays as it was.
+//! * [`executions`] holds what tests of the engine's executions share.
 //! * [`grouped`] compares heads that share keys and values with heads that have copies of them.
 //! * [`large_inputs`] multiplies inputs, and compares outputs and gradients with the formulas.
 //! * [`heads`] has heads of two softmaxes that a user makes.
@@ -36,6 +37,7 @@ mod claims;
 mod configuration;
 mod conformance;
 mod default_sizes;
+mod executions;
 mod formula;
 mod fused;
 mod fused_borders;

@@ -1,7 +1,6 @@
 //! Gradients of spans whose ramps begin or end exactly at a key, against the formula with both ends of the ramp included.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use heedful_attention::contract::placement::Role;
@@ -11,13 +10,13 @@ use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::case::parameters;
 use heedful_attention::engine::blocked::{Blocks, attend_parts};
-use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_random::RandomKey;
 
 use crate::array::{Array, same};
 use crate::backends::{backends, flex};
+use crate::executions::{dense, tiled};
 use crate::subject::coefficients;
 use crate::variants::{parse, placement};
 
@@ -96,17 +95,6 @@ impl Corner {
     }
 }
 
-fn dense(visibility: &Visibility, length: usize) -> impl Fn(AttentionProgram) -> Tensor<4> {
-    move |program| {
-        let mask = visibility.mask(Span::whole(length, length), HEADS, program.values.dtype(), &program.values.device());
-        reference::attend(AttentionProgram { mask, ..program }, &mut Probe::off())
-    }
-}
-
-fn tiled(visibility: &Visibility, length: usize) -> impl Fn(AttentionProgram) -> Tensor<4> {
-    move |program| fused::attend(program, Arc::new([Part::in_order(visibility.tiles(Span::whole(length, length), HEADS))]))
-}
-
 /// In two sets of blocks of one block each: the first half of the keys, and the second.
 fn in_halves(visibility: &Visibility, length: usize) -> impl Fn(AttentionProgram) -> Tensor<4> {
     move |program| {
@@ -158,8 +146,8 @@ fn both_ends_of_a_ramp_have_its_slope_on_every_engine() {
             for (visibility, sees) in &views {
                 let expected = corner.gradients(sees);
                 for (name, found) in [
-                    ("reference", corner.found(None, &backend.device, dense(visibility, corner.length))),
-                    ("fused", corner.found(None, &backend.device, tiled(visibility, corner.length))),
+                    ("reference", corner.found(None, &backend.device, dense(visibility, Span::whole(corner.length, corner.length), HEADS))),
+                    ("fused", corner.found(None, &backend.device, tiled(visibility, Span::whole(corner.length, corner.length), HEADS))),
                     // The first half has of some queries no more than a key at the very end of a ramp.
                     ("blocked", corner.found(None, &backend.device, in_halves(visibility, corner.length))),
                 ] {
@@ -177,11 +165,11 @@ fn the_engines_agree_on_ends_under_dropout() {
     let visibility = Visibility::causal();
     for backend in backends() {
         for corner in corners() {
-            let expected = corner.found(dropout, &backend.device, dense(&visibility, corner.length));
-            let found = corner.found(dropout, &backend.device, tiled(&visibility, corner.length));
+            let expected = corner.found(dropout, &backend.device, dense(&visibility, Span::whole(corner.length, corner.length), HEADS));
+            let found = corner.found(dropout, &backend.device, tiled(&visibility, Span::whole(corner.length, corner.length), HEADS));
             let largest = expected.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
             same(&format!("{}: {corner:?}", backend.name), &found, &expected, 2e-5 * largest).unwrap();
-            let plain = corner.found(None, &backend.device, tiled(&visibility, corner.length));
+            let plain = corner.found(None, &backend.device, tiled(&visibility, Span::whole(corner.length, corner.length), HEADS));
             assert!(same("", &found, &plain, 1e-3).is_err(), "dropout changes nothing");
         }
     }
@@ -210,7 +198,7 @@ fn a_query_of_whose_span_a_tensor_hides_all_keys_has_no_weights() {
             };
             let mask = || visibility.mask(Span::whole(length, length), HEADS, dtype.into(), &device).expect("keys are hidden");
             let context = match engine {
-                "fused" => tiled(&Visibility::all(), length)(program(logits.clone() + mask().bias)),
+                "fused" => tiled(&Visibility::all(), Span::whole(length, length), HEADS)(program(logits.clone() + mask().bias)),
                 "blocked" => in_halves(&visibility, length)(program(logits.clone())),
                 _ => reference::attend(AttentionProgram { mask: Some(mask()), ..program(logits.clone()) }, &mut Probe::off()),
             };
