@@ -35,6 +35,21 @@ pub struct Abilities {
     pub randomness: bool,
 }
 
+impl Abilities {
+    /// Of an attention to its own sequence, of any length, that decodes step by step, shows no weights, returns no losses and draws nothing.
+    pub const fn new(causality: Causality) -> Self {
+        Self {
+            cross_attention: false,
+            causality,
+            steps: true,
+            weights: false,
+            max_length: None,
+            auxiliary_losses: false,
+            randomness: false,
+        }
+    }
+}
+
 impl fmt::Display for Causality {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

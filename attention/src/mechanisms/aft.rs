@@ -134,16 +134,8 @@ impl Attention for Aft {
     type State = AftState;
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::Masked,
-            steps: true,
-            // Each channel has its own.
-            weights: false,
-            max_length: self.max_length,
-            auxiliary_losses: false,
-            randomness: false,
-        }
+        // No weights are shown: each channel has its own.
+        Abilities { max_length: self.max_length, ..Abilities::new(Causality::Masked) }
     }
 
     /// # Panics

@@ -24,10 +24,8 @@ use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Mask, Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::description::AnyAttention;
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::engine::dropout::dropout;
 use crate::engine::linear::linear;
 use crate::engine::recurrence::RecurrentState;
@@ -203,16 +201,8 @@ impl Attention for BaseConv {
     type State = RecurrentState;
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::ByConstruction,
-            steps: true,
-            // Each channel has its own.
-            weights: false,
-            max_length: None,
-            auxiliary_losses: false,
-            randomness: false,
-        }
+        // No weights are shown: each channel has its own.
+        Abilities::new(Causality::ByConstruction)
     }
 
     /// # Panics

@@ -19,10 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
 use crate::contract::placement::Placement;
-use crate::description::AnyAttention;
 use crate::description::formula::{Formula, distribution};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Kind, Mechanism};
 use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::feature_attention::{FeatureAttention, Features, Side};
 

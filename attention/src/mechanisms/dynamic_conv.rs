@@ -21,10 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::contract::error::ConfigError;
 use crate::contract::init;
 use crate::contract::placement::Placement;
-use crate::description::AnyAttention;
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
 use crate::mechanisms::kernel_attention::{

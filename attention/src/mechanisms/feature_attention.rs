@@ -14,12 +14,11 @@ use heedful_random::RandomKey;
 
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::engine::{Engine, Executed};
-use crate::contract::init;
 use crate::contract::placement::{Placement, Role};
 use crate::contract::probe::{Observation, Probe};
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Mask, Span, Visibility, selected};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions, init};
 use crate::engine::dropout::dropout;
 use crate::engine::heads::{merge_heads, split_heads};
 use crate::engine::linear::linear;
@@ -404,12 +403,10 @@ impl<F: Features> Attention for FeatureAttention<F> {
     fn abilities(&self) -> Abilities {
         Abilities {
             cross_attention: true,
-            causality: Causality::Masked,
-            steps: true,
             weights: true,
             max_length: self.features.max_length(),
-            auxiliary_losses: false,
             randomness: self.features.draws(),
+            ..Abilities::new(Causality::Masked)
         }
     }
 

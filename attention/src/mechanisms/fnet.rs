@@ -26,10 +26,8 @@ use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::Span;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::description::AnyAttention;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
-use crate::description::{Formula, Query};
+use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::dropout::dropout;
 
 /// Configuration of [`Fnet`].
@@ -177,16 +175,8 @@ impl Attention for Fnet {
     type State = ();
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::Impossible,
-            steps: false,
-            // They are complex.
-            weights: false,
-            max_length: None,
-            auxiliary_losses: false,
-            randomness: false,
-        }
+        // No weights are shown: they are complex.
+        Abilities { steps: false, ..Abilities::new(Causality::Impossible) }
     }
 
     /// # Panics

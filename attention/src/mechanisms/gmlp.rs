@@ -27,10 +27,8 @@ use crate::contract::probe::{Observation, Probe};
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
-use crate::description::AnyAttention;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
-use crate::description::{Formula, Query};
+use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::gelu::{by_error_function, plain_gelu};
 use crate::engine::heads::{merge_heads, split_heads};
 use crate::engine::linear::linear;
@@ -245,16 +243,8 @@ impl Attention for Gmlp {
     type State = KeyValueState;
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::Masked,
-            steps: true,
-            // They have signs.
-            weights: false,
-            max_length: Some(self.position_weight.dims()[0]),
-            auxiliary_losses: false,
-            randomness: false,
-        }
+        // No weights are shown: they have signs.
+        Abilities { max_length: Some(self.position_weight.dims()[0]), ..Abilities::new(Causality::Masked) }
     }
 
     /// # Panics

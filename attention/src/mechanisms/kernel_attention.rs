@@ -18,12 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::error::ConfigError;
-use crate::contract::init;
 use crate::contract::placement::{Placement, Role};
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Mask, Shown, Span, Visibility, hidden_logit, least_visible_logit};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, init};
 use crate::description::formula::{self, Formula, Query};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::engine::dropout::dropout;
@@ -335,15 +334,7 @@ impl<K: Kernel> Attention for KernelAttention<K> {
     type State = KeyValueState;
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::Masked,
-            steps: true,
-            weights: true,
-            max_length: None,
-            auxiliary_losses: false,
-            randomness: false,
-        }
+        Abilities { weights: true, ..Abilities::new(Causality::Masked) }
     }
 
     /// # Panics

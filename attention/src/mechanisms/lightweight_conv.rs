@@ -18,10 +18,8 @@ use serde::{Deserialize, Serialize};
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
 use crate::contract::placement::Placement;
-use crate::description::AnyAttention;
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::mechanisms::kernel_attention::{
     self, EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
 };

@@ -17,10 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
 use crate::contract::placement::Placement;
-use crate::description::AnyAttention;
 use crate::description::formula::{Formula, distribution, log_sum_of_products, softmax};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Kind, Mechanism};
 use crate::engine::elu::elu_plus_one;
 use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};

@@ -29,16 +29,13 @@ use serde::{Deserialize, Serialize};
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::engine::{Engine, Executed};
 use crate::contract::error::ConfigError;
-use crate::contract::init;
 use crate::contract::placement::{Placement, Role};
 use crate::contract::probe::{Observation, Probe};
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility, hidden_logit};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
-use crate::description::AnyAttention;
-use crate::description::Formula;
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions, init};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Idle, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Formula, Idle, Kind, Mechanism};
 use crate::engine::fused::{self, Part};
 use crate::engine::heads::{merge_heads, split_heads};
 use crate::engine::linear::linear;
@@ -353,12 +350,9 @@ impl Attention for Linformer {
     fn abilities(&self) -> Abilities {
         Abilities {
             cross_attention: true,
-            causality: Causality::Impossible,
             steps: self.cross,
-            weights: false,
             max_length: Some(self.key_slots.shape()[2]),
-            auxiliary_losses: false,
-            randomness: false,
+            ..Abilities::new(Causality::Impossible)
         }
     }
 

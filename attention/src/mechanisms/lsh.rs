@@ -216,15 +216,7 @@ impl Attention for Lsh {
     type State = LshState;
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::Masked,
-            steps: true,
-            weights: true,
-            max_length: None,
-            auxiliary_losses: false,
-            randomness: self.draws_per_call,
-        }
+        Abilities { weights: true, randomness: self.draws_per_call, ..Abilities::new(Causality::Masked) }
     }
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {

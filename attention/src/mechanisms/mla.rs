@@ -131,15 +131,7 @@ impl Attention for Mla {
     type State = KeyValueState;
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::Masked,
-            steps: true,
-            weights: true,
-            max_length: None,
-            auxiliary_losses: false,
-            randomness: false,
-        }
+        Abilities { weights: true, ..Abilities::new(Causality::Masked) }
     }
 
     /// # Panics

@@ -26,10 +26,8 @@ use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::Span;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::description::AnyAttention;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism};
-use crate::description::{Formula, Query};
+use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::columns_from;
 use crate::engine::dropout::dropout;
 use crate::engine::gelu::{by_error_function, plain_gelu};
@@ -168,15 +166,7 @@ impl Attention for MlpMixer {
     type State = ();
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::Impossible,
-            steps: false,
-            weights: false,
-            max_length: Some(self.mixing_bias.dims()[0]),
-            auxiliary_losses: false,
-            randomness: false,
-        }
+        Abilities { steps: false, max_length: Some(self.mixing_bias.dims()[0]), ..Abilities::new(Causality::Impossible) }
     }
 
     /// # Panics

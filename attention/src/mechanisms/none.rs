@@ -17,10 +17,8 @@ use crate::contract::placement::Placement;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
-use crate::description::AnyAttention;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Kind, Mechanism, Positioning};
-use crate::description::{Formula, Query};
+use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Positioning, Query};
 
 /// Configuration of [`NoAttention`]. There is nothing to choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -97,15 +95,7 @@ impl Attention for NoAttention {
     type State = Passed;
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::ByConstruction,
-            steps: true,
-            weights: false,
-            max_length: None,
-            auxiliary_losses: false,
-            randomness: false,
-        }
+        Abilities::new(Causality::ByConstruction)
     }
 
     fn forward(&self, input: AttentionInput, _: &mut Probe) -> AttentionOutput {

@@ -15,12 +15,11 @@ use heedful_random::RandomKey;
 pub(super) use self::formula::{PlainRecurrence, real};
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::engine::{Engine, Executed};
-use crate::contract::init;
 use crate::contract::placement::Placement;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, init};
 use crate::engine::dropout::dropout;
 use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits};
@@ -144,16 +143,8 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
     type State = RecurrentState;
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::ByConstruction,
-            steps: true,
-            // What positions weigh has signs.
-            weights: false,
-            max_length: None,
-            auxiliary_losses: false,
-            randomness: false,
-        }
+        // No weights are shown: what positions weigh has signs.
+        Abilities::new(Causality::ByConstruction)
     }
 
     /// # Panics

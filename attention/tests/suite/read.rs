@@ -4,8 +4,7 @@ use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use heedful_attention::tensors::read::read;
 
 #[cfg(feature = "wgpu")]
-use crate::backends::wgpu;
-use crate::backends::{Backend, backends};
+use crate::backends::{Backend, backends, wgpu};
 
 const NUMBERS: [f32; 4] = [1.0, 2.0, 3.0, 4.0];
 const PRODUCTS: [f32; 4] = [10.0, 20.0, 30.0, 40.0];

@@ -7,12 +7,11 @@ use burn::tensor::{Device, Tensor, TensorData};
 use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::abilities::{Abilities, Causality};
 use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::init;
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::{Span, Visibility};
-use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput};
+use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, init};
 use heedful_attention::engine::heads::{merge_heads, split_heads};
 use heedful_attention::engine::linear::linear;
 use heedful_attention::engine::recurrence::{Recurrence, RecurrentOutput, RecurrentState};
@@ -63,15 +62,7 @@ impl Attention for Fading {
     type State = RecurrentState;
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            cross_attention: false,
-            causality: Causality::ByConstruction,
-            steps: true,
-            weights: true,
-            max_length: None,
-            auxiliary_losses: false,
-            randomness: false,
-        }
+        Abilities { weights: true, ..Abilities::new(Causality::ByConstruction) }
     }
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {

@@ -1,10 +1,8 @@
 //! The mechanisms and options that the suite runs through.
 
 use heedful_attention::contract::placement::{Placement, Role};
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::Kind;
 use heedful_attention::description::restricted::Execution;
+use heedful_attention::description::{AnyAttention, AnyMechanism, Kind};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
 use heedful_attention::mechanisms::base_conv::BaseConvConfig;

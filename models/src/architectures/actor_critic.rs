@@ -154,8 +154,7 @@ mod tests {
     use burn::tensor::TensorData;
     use heedful_attention::contract::placement::Role;
     use heedful_attention::contract::probe::Probe;
-    use heedful_attention::description::AnyAttention;
-    use heedful_attention::description::AnyMechanism;
+    use heedful_attention::description::{AnyAttention, AnyMechanism};
     use rand::RngExt;
 
     use crate::block::BlockConfig;

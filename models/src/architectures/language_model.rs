@@ -294,12 +294,11 @@ pub(crate) mod tests {
     use super::*;
     use burn::tensor::TensorData;
     use heedful_attention::contract::abilities::{Abilities, Causality};
-    use heedful_attention::contract::init;
     use heedful_attention::contract::placement::Placement;
     use heedful_attention::contract::probe::Observation;
     use heedful_attention::contract::progress::{DecodingStart, Progress};
     use heedful_attention::contract::visibility::Span;
-    use heedful_attention::contract::{AttentionInput, AttentionOutput};
+    use heedful_attention::contract::{AttentionInput, AttentionOutput, init};
     use heedful_attention::description::AnyMechanism;
     use heedful_attention::mechanisms::lsh::LshConfig;
 
@@ -733,15 +732,7 @@ pub(crate) mod tests {
         type State = MeanState;
 
         fn abilities(&self) -> Abilities {
-            Abilities {
-                cross_attention: false,
-                causality: Causality::Masked,
-                steps: true,
-                weights: false,
-                max_length: None,
-                auxiliary_losses: true,
-                randomness: false,
-            }
+            Abilities { auxiliary_losses: true, ..Abilities::new(Causality::Masked) }
         }
 
         fn forward(&self, input: AttentionInput, _probe: &mut Probe) -> AttentionOutput {

@@ -8,9 +8,8 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
-use heedful_attention::contract::Losses;
-use heedful_attention::contract::init;
 use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::{Losses, init};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

@@ -18,8 +18,7 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::contract::Losses;
-use heedful_attention::contract::init;
+use heedful_attention::contract::{Losses, init};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 

@@ -200,8 +200,7 @@ impl Backwards {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::module::ModuleVisitor;
-    use burn::module::Param;
+    use burn::module::{ModuleVisitor, Param};
     use burn::tensor::{Device, Int, TensorData};
     use heedful_attention::contract::init::Init;
     use heedful_attention::contract::placement::Role;

@@ -192,8 +192,7 @@ mod tests {
     use heedful_attention::contract::init::Init;
     use heedful_attention::contract::placement::Role;
     use heedful_attention::contract::progress::DecodingStart;
-    use heedful_attention::description::AnyAttention;
-    use heedful_attention::description::AnyMechanism;
+    use heedful_attention::description::{AnyAttention, AnyMechanism};
 
     use super::*;
     use crate::block::{BlockConfig, Parallel};

@@ -253,10 +253,9 @@ pub(crate) mod tests {
     use burn::tensor::Device;
     use heedful_random::RandomKey;
 
-    use crate::block::FeedForwardIn;
-    use crate::block::Parallel;
     use crate::block::halting::HaltingConfig;
     use crate::block::layout::{AttentionLayout, LayerAttention};
+    use crate::block::{FeedForwardIn, Parallel};
     use crate::parts::feed_forward::Activation;
     use crate::parts::norm::NormKind;
     use crate::parts::position::{GridConfig, Join};

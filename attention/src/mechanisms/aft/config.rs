@@ -9,10 +9,9 @@ use super::Aft;
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
 use crate::contract::placement::{Placement, Role};
-use crate::description::AnyAttention;
 use crate::description::formula::{self, Formula, Query, dot, softmax};
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Idle, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Idle, Kind, Mechanism};
 use crate::mechanisms::default_sizes::quarter;
 
 /// Names of the forms that are not the default.

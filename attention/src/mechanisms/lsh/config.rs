@@ -6,17 +6,14 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use super::Lsh;
 use super::buckets::{Directions, Hash};
 use super::chunks::Chunking;
-use super::formula;
+use super::{Lsh, formula};
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
 use crate::contract::placement::{Placement, Role};
-use crate::description::AnyAttention;
-use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{Card, Idle, Kind, Mechanism};
+use crate::description::{AnyAttention, Card, Formula, Idle, Kind, Mechanism};
 use crate::mechanisms::default_sizes::quarter;
 
 /// Number of buckets of a round.

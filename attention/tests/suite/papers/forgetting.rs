@@ -2,8 +2,7 @@
 
 use burn::nn::Linear;
 use heedful_attention::contract::placement::Role;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::alibi::{Alibi, AlibiConfig};
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::forgetting::{ForgetGate, Forgetting, ForgettingConfig};

@@ -3,8 +3,7 @@
 use burn::module::Module;
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
 
 use super::{assert_same, context, cross_attention, init, self_attention, weights};

@@ -4,8 +4,7 @@ use heedful_attention::conformance::Property;
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::placement::Role;
 use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::gmlp::{Gmlp, GmlpConfig};
 
 use super::{assert_same, context, init, parameter, self_attention};

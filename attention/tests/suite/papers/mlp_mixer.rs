@@ -3,8 +3,7 @@
 use heedful_attention::conformance::Property;
 use heedful_attention::contract::placement::Role;
 use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::mlp_mixer::{MlpMixer, MlpMixerConfig};
 
 use super::{assert_same, context, init, parameter, self_attention};

@@ -42,8 +42,7 @@ use burn::tensor::Tensor;
 use heedful_attention::contract::placement::Placement;
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::{AnyAttention, AnyLogits};
+use heedful_attention::description::{AnyAttention, AnyLogits, AnyMechanism};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_random::RandomKey;
 

@@ -4,8 +4,7 @@ use burn::nn::Linear;
 use heedful_attention::conformance::Subject;
 use heedful_attention::contract::placement::Role;
 use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::output_gate::{GateForm, OutputGate, OutputGateConfig};
 
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};

@@ -2,8 +2,7 @@
 
 use burn::module::Module;
 use heedful_attention::contract::placement::{Placement, Role};
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::shaw::{Shaw, ShawConfig};
 

@@ -2,9 +2,8 @@
 
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::case::parameters;
+use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
 use heedful_random::RandomKey;
 

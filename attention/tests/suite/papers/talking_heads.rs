@@ -1,8 +1,7 @@
 //! Talking-heads attention: Shazeer et al. 2020.
 
 use heedful_attention::contract::placement::Role;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::talking_heads::{MixingInit, TalkingHeads, TalkingHeadsConfig};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_random::RandomKey;

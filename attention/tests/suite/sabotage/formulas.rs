@@ -3,11 +3,8 @@
 use burn::tensor::Device;
 use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::placement::{Placement, Role};
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::formula::{distribution, dot, softmax};
-use heedful_attention::description::{AnyAttention, AnyLogits};
-use heedful_attention::description::{Card, Mechanism};
-use heedful_attention::description::{Formula, Query};
+use heedful_attention::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Formula, Mechanism, Query};
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::mixture::MixtureConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;

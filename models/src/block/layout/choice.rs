@@ -3,9 +3,7 @@
 use burn::tensor::Device;
 use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::placement::Placement;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::{Card, Kind, Mechanism};
+use heedful_attention::description::{AnyAttention, AnyMechanism, Card, Kind, Mechanism};
 use heedful_attention::layer::Choice;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
