@@ -27,69 +27,33 @@ macro_rules! layer {
     ($prefix:literal) => {
         &[
             (
-                "encoder.layers.{}.self_attention.Softmax.logits.query.weight",
-                concat!($prefix, "encoder.layer.{}.attention.self.query.weight"),
+                "encoder.layers.{}.self_attention.Softmax.logits.query.*",
+                concat!($prefix, "encoder.layer.{}.attention.self.query.*"),
                 Place::Transposed,
             ),
             (
-                "encoder.layers.{}.self_attention.Softmax.logits.query.bias",
-                concat!($prefix, "encoder.layer.{}.attention.self.query.bias"),
-                Place::Same,
-            ),
-            (
-                "encoder.layers.{}.self_attention.Softmax.logits.key.weight",
-                concat!($prefix, "encoder.layer.{}.attention.self.key.weight"),
+                "encoder.layers.{}.self_attention.Softmax.logits.key.*",
+                concat!($prefix, "encoder.layer.{}.attention.self.key.*"),
                 Place::Transposed,
             ),
             (
-                "encoder.layers.{}.self_attention.Softmax.logits.key.bias",
-                concat!($prefix, "encoder.layer.{}.attention.self.key.bias"),
-                Place::Same,
-            ),
-            (
-                "encoder.layers.{}.self_attention.Softmax.value.weight",
-                concat!($prefix, "encoder.layer.{}.attention.self.value.weight"),
+                "encoder.layers.{}.self_attention.Softmax.value.*",
+                concat!($prefix, "encoder.layer.{}.attention.self.value.*"),
                 Place::Transposed,
             ),
             (
-                "encoder.layers.{}.self_attention.Softmax.value.bias",
-                concat!($prefix, "encoder.layer.{}.attention.self.value.bias"),
-                Place::Same,
-            ),
-            (
-                "encoder.layers.{}.self_attention.Softmax.output.weight",
-                concat!($prefix, "encoder.layer.{}.attention.output.dense.weight"),
+                "encoder.layers.{}.self_attention.Softmax.output.*",
+                concat!($prefix, "encoder.layer.{}.attention.output.dense.*"),
                 Place::Transposed,
             ),
             (
-                "encoder.layers.{}.self_attention.Softmax.output.bias",
-                concat!($prefix, "encoder.layer.{}.attention.output.dense.bias"),
+                "encoder.layers.{}.self_attention_residual.norm.*",
+                concat!($prefix, "encoder.layer.{}.attention.output.LayerNorm.*"),
                 Place::Same,
             ),
-            (
-                "encoder.layers.{}.self_attention_residual.norm.gamma",
-                concat!($prefix, "encoder.layer.{}.attention.output.LayerNorm.weight"),
-                Place::Same,
-            ),
-            (
-                "encoder.layers.{}.self_attention_residual.norm.beta",
-                concat!($prefix, "encoder.layer.{}.attention.output.LayerNorm.bias"),
-                Place::Same,
-            ),
-            (
-                "encoder.layers.{}.feed_forward.input.weight",
-                concat!($prefix, "encoder.layer.{}.intermediate.dense.weight"),
-                Place::Transposed,
-            ),
-            ("encoder.layers.{}.feed_forward.input.bias", concat!($prefix, "encoder.layer.{}.intermediate.dense.bias"), Place::Same),
-            ("encoder.layers.{}.feed_forward.output.weight", concat!($prefix, "encoder.layer.{}.output.dense.weight"), Place::Transposed),
-            ("encoder.layers.{}.feed_forward.output.bias", concat!($prefix, "encoder.layer.{}.output.dense.bias"), Place::Same),
-            (
-                "encoder.layers.{}.feed_forward_residual.norm.gamma",
-                concat!($prefix, "encoder.layer.{}.output.LayerNorm.weight"),
-                Place::Same,
-            ),
-            ("encoder.layers.{}.feed_forward_residual.norm.beta", concat!($prefix, "encoder.layer.{}.output.LayerNorm.bias"), Place::Same),
+            ("encoder.layers.{}.feed_forward.input.*", concat!($prefix, "encoder.layer.{}.intermediate.dense.*"), Place::Transposed),
+            ("encoder.layers.{}.feed_forward.output.*", concat!($prefix, "encoder.layer.{}.output.dense.*"), Place::Transposed),
+            ("encoder.layers.{}.feed_forward_residual.norm.*", concat!($prefix, "encoder.layer.{}.output.LayerNorm.*"), Place::Same),
         ]
     };
 }

@@ -19,22 +19,14 @@ pub(super) const NAMES: Names =
     Names { prefix: "transformer.", others: &[], is_skipped: |name| name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") };
 
 pub(super) const LAYER: &[Row] = &[
-    ("decoder.layers.{}.self_attention_residual.norm.gamma", "transformer.h.{}.ln_1.weight", Place::Same),
-    ("decoder.layers.{}.self_attention_residual.norm.beta", "transformer.h.{}.ln_1.bias", Place::Same),
-    ("decoder.layers.{}.self_attention.Softmax.logits.query.weight", "transformer.h.{}.attn.c_attn.weight", Place::Third(0)),
-    ("decoder.layers.{}.self_attention.Softmax.logits.query.bias", "transformer.h.{}.attn.c_attn.bias", Place::Third(0)),
-    ("decoder.layers.{}.self_attention.Softmax.logits.key.weight", "transformer.h.{}.attn.c_attn.weight", Place::Third(1)),
-    ("decoder.layers.{}.self_attention.Softmax.logits.key.bias", "transformer.h.{}.attn.c_attn.bias", Place::Third(1)),
-    ("decoder.layers.{}.self_attention.Softmax.value.weight", "transformer.h.{}.attn.c_attn.weight", Place::Third(2)),
-    ("decoder.layers.{}.self_attention.Softmax.value.bias", "transformer.h.{}.attn.c_attn.bias", Place::Third(2)),
-    ("decoder.layers.{}.self_attention.Softmax.output.weight", "transformer.h.{}.attn.c_proj.weight", Place::Same),
-    ("decoder.layers.{}.self_attention.Softmax.output.bias", "transformer.h.{}.attn.c_proj.bias", Place::Same),
-    ("decoder.layers.{}.feed_forward_residual.norm.gamma", "transformer.h.{}.ln_2.weight", Place::Same),
-    ("decoder.layers.{}.feed_forward_residual.norm.beta", "transformer.h.{}.ln_2.bias", Place::Same),
-    ("decoder.layers.{}.feed_forward.input.weight", "transformer.h.{}.mlp.c_fc.weight", Place::Same),
-    ("decoder.layers.{}.feed_forward.input.bias", "transformer.h.{}.mlp.c_fc.bias", Place::Same),
-    ("decoder.layers.{}.feed_forward.output.weight", "transformer.h.{}.mlp.c_proj.weight", Place::Same),
-    ("decoder.layers.{}.feed_forward.output.bias", "transformer.h.{}.mlp.c_proj.bias", Place::Same),
+    ("decoder.layers.{}.self_attention_residual.norm.*", "transformer.h.{}.ln_1.*", Place::Same),
+    ("decoder.layers.{}.self_attention.Softmax.logits.query.*", "transformer.h.{}.attn.c_attn.*", Place::Third(0)),
+    ("decoder.layers.{}.self_attention.Softmax.logits.key.*", "transformer.h.{}.attn.c_attn.*", Place::Third(1)),
+    ("decoder.layers.{}.self_attention.Softmax.value.*", "transformer.h.{}.attn.c_attn.*", Place::Third(2)),
+    ("decoder.layers.{}.self_attention.Softmax.output.*", "transformer.h.{}.attn.c_proj.*", Place::Same),
+    ("decoder.layers.{}.feed_forward_residual.norm.*", "transformer.h.{}.ln_2.*", Place::Same),
+    ("decoder.layers.{}.feed_forward.input.*", "transformer.h.{}.mlp.c_fc.*", Place::Same),
+    ("decoder.layers.{}.feed_forward.output.*", "transformer.h.{}.mlp.c_proj.*", Place::Same),
 ];
 
 pub(super) const REST: &[Row] = &[

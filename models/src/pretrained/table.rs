@@ -143,8 +143,19 @@ pub(super) struct Entry {
 }
 
 /// A row of an architecture's list: the path of a parameter in the model, the name of its tensor, and how the numbers lie there. In a layer's rows `{}` is the
-/// number of the layer.
+/// number of the layer, and a last `*` stands for weight and bias of a map or for both parameters of a norm. A bias is not transposed.
 pub(super) type Row = (&'static str, &'static str, Place);
+
+/// The rows that a row of a layer stands for.
+fn spelt_out(&(parameter, tensor, place): &Row) -> Vec<(String, String, Place)> {
+    let Some((parameter, tensor)) = parameter.strip_suffix('*').zip(tensor.strip_suffix('*')) else {
+        return vec![(parameter.to_owned(), tensor.to_owned(), place)];
+    };
+    let names = if parameter.ends_with("norm.") { ["gamma", "beta"] } else { ["weight", "bias"] };
+    let of_bias = if place == Place::Transposed { Place::Same } else { place };
+    let row = |(name, of_file, place)| (format!("{parameter}{name}"), format!("{tensor}{of_file}"), place);
+    [(names[0], "weight", place), (names[1], "bias", of_bias)].map(row).into()
+}
 
 /// A tensor that must equal another one where a file has both.
 #[derive(Clone, Copy, Debug)]
@@ -197,10 +208,10 @@ impl Names {
 
     /// Adds the rows of a layer. What computes its scores stands in the paths where rows have `logits`.
     pub(super) fn add_layer(&self, table: &mut Table, rows: &[Row], layer: usize, scores: &str, files: &Shards) {
-        for (parameter, tensor, place) in rows {
-            let number = layer.to_string();
+        let number = layer.to_string();
+        for (parameter, tensor, place) in rows.iter().flat_map(spelt_out) {
             let parameter = parameter.replace("{}", &number).replace("logits", scores);
-            table.entries.insert(parameter, Entry { tensor: self.of(&tensor.replace("{}", &number), files), place: *place });
+            table.entries.insert(parameter, Entry { tensor: self.of(&tensor.replace("{}", &number), files), place });
         }
     }
 }

@@ -29,8 +29,7 @@ pub(super) const NAMES: Names = Names {
 };
 
 pub(super) const LAYER: &[Row] = &[
-    ("encoder.layers.{}.self_attention_residual.norm.gamma", "vit.encoder.layer.{}.layernorm_before.weight", Place::Same),
-    ("encoder.layers.{}.self_attention_residual.norm.beta", "vit.encoder.layer.{}.layernorm_before.bias", Place::Same),
+    ("encoder.layers.{}.self_attention_residual.norm.*", "vit.encoder.layer.{}.layernorm_before.*", Place::Same),
     (
         "encoder.layers.{}.self_attention.Softmax.logits.query.weight",
         "vit.encoder.layer.{}.attention.attention.query.weight",
@@ -42,14 +41,10 @@ pub(super) const LAYER: &[Row] = &[
         Place::Transposed,
     ),
     ("encoder.layers.{}.self_attention.Softmax.value.weight", "vit.encoder.layer.{}.attention.attention.value.weight", Place::Transposed),
-    ("encoder.layers.{}.self_attention.Softmax.output.weight", "vit.encoder.layer.{}.attention.output.dense.weight", Place::Transposed),
-    ("encoder.layers.{}.self_attention.Softmax.output.bias", "vit.encoder.layer.{}.attention.output.dense.bias", Place::Same),
-    ("encoder.layers.{}.feed_forward_residual.norm.gamma", "vit.encoder.layer.{}.layernorm_after.weight", Place::Same),
-    ("encoder.layers.{}.feed_forward_residual.norm.beta", "vit.encoder.layer.{}.layernorm_after.bias", Place::Same),
-    ("encoder.layers.{}.feed_forward.input.weight", "vit.encoder.layer.{}.intermediate.dense.weight", Place::Transposed),
-    ("encoder.layers.{}.feed_forward.input.bias", "vit.encoder.layer.{}.intermediate.dense.bias", Place::Same),
-    ("encoder.layers.{}.feed_forward.output.weight", "vit.encoder.layer.{}.output.dense.weight", Place::Transposed),
-    ("encoder.layers.{}.feed_forward.output.bias", "vit.encoder.layer.{}.output.dense.bias", Place::Same),
+    ("encoder.layers.{}.self_attention.Softmax.output.*", "vit.encoder.layer.{}.attention.output.dense.*", Place::Transposed),
+    ("encoder.layers.{}.feed_forward_residual.norm.*", "vit.encoder.layer.{}.layernorm_after.*", Place::Same),
+    ("encoder.layers.{}.feed_forward.input.*", "vit.encoder.layer.{}.intermediate.dense.*", Place::Transposed),
+    ("encoder.layers.{}.feed_forward.output.*", "vit.encoder.layer.{}.output.dense.*", Place::Transposed),
 ];
 
 /// With `qkv_bias`.
