@@ -61,7 +61,7 @@ impl Experiment for Series {
     fn check(settings: &Settings<Config<Series>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let Config { own: Series { length, .. }, model, .. } = &settings.value;
         settings.require("length", (1..=model.max_length).contains(length), "give 1 to model.max_length")?;
-        attentions.iter().try_for_each(|own| Ok(model.language_model(1, &own.layout.decoder, true).validate()?))
+        attentions.iter().try_for_each(|own| Ok(model.language_model(1, &own.layout.decoder).validate()?))
     }
 
     fn open(config: &Config<Series>) -> Result<Vec<Self::Data>, ExperimentError> {

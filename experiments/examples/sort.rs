@@ -26,7 +26,7 @@ impl Default for Sort {
 }
 
 fn model(config: &Config<Sort>, attention: &Attention) -> LanguageModelConfig {
-    config.model.language_model(ALPHABET as usize, &attention.layout.decoder, true)
+    config.model.language_model(ALPHABET as usize, &attention.layout.decoder)
 }
 
 impl Experiment for Sort {

@@ -5,7 +5,7 @@ pub mod mechanisms;
 
 use burn::tensor::Device;
 use heedful_attention::contract::placement::{Placement, Role};
-use heedful_models::architectures::classifier::{ClassifierConfig, Pooling};
+use heedful_models::architectures::classifier::ClassifierConfig;
 use heedful_models::architectures::language_model::LanguageModelConfig;
 use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use heedful_models::architectures::vision::VisionConfig;
@@ -22,8 +22,6 @@ use heedful_models::parts::position::PositionConfig;
 use heedful_models::parts::residual::NormOrder;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
-
-use crate::model::attention::Attention;
 
 /// Sizes and options of the Transformer under comparison; which attention it has is what is compared. The defaults suit the built-in data and are
 /// small: the base model of Vaswani et al. 2017 has 6 layers, `d_model` 512, 8 heads, `d_ff` 2048 and dropout 0.1.
@@ -267,19 +265,12 @@ impl ModelSettings {
     }
 
     /// An encoder with this attention in all layers.
-    pub fn classifier(
-        &self,
-        vocabulary: usize,
-        outputs: usize,
-        segments: bool,
-        pooling: Pooling,
-        attention: &Attention,
-    ) -> ClassifierConfig {
+    pub fn classifier(&self, vocabulary: usize, outputs: usize, attention: &LayerAttention) -> ClassifierConfig {
         let Self { layers, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *self;
         ClassifierConfig {
             vocabulary,
             outputs,
-            attention: attention.layout.encoder.clone(),
+            attention: attention.clone(),
             layers,
             block: self.block(),
             positions,
@@ -287,8 +278,6 @@ impl ModelSettings {
             embedding_norm,
             depth,
             initialisation,
-            pooling,
-            segments,
             ..ClassifierConfig::default()
         }
     }
@@ -362,8 +351,8 @@ impl ModelSettings {
         }
     }
 
-    /// A decoder with this attention in all layers; `tied` as in [`LanguageModelConfig::tied`].
-    pub fn language_model(&self, vocabulary: usize, attention: &LayerAttention, tied: bool) -> LanguageModelConfig {
+    /// A decoder with this attention in all layers.
+    pub fn language_model(&self, vocabulary: usize, attention: &LayerAttention) -> LanguageModelConfig {
         let Self { layers, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *self;
         LanguageModelConfig {
             vocabulary,
@@ -375,7 +364,6 @@ impl ModelSettings {
             embedding_norm,
             depth,
             initialisation,
-            tied,
             ..LanguageModelConfig::default()
         }
     }
@@ -383,18 +371,15 @@ impl ModelSettings {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::description::AnyMechanism;
-
     use super::*;
 
     #[test]
     fn models_leave_out_padding_where_the_settings_say_it() {
         for unpadded in [false, true] {
             let settings = ModelSettings { unpadded, ..ModelSettings::default() };
-            let language_model = settings.language_model(5, &LayerAttention::default(), true);
+            let language_model = settings.language_model(5, &LayerAttention::default());
             let encoder_decoder = settings.encoder_decoder(5, AttentionLayout::default(), Tying::ThreeWay);
-            let attention = Attention::new(AnyMechanism::default());
-            let classifier = settings.classifier(5, 2, false, Pooling::Mean, &attention);
+            let classifier = settings.classifier(5, 2, &LayerAttention::default());
             for block in [language_model.block, encoder_decoder.block, classifier.block] {
                 assert_eq!(block.unpadded, unpadded);
             }

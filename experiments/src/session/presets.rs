@@ -145,7 +145,7 @@ mod tests {
             let PresetModel::LanguageModel(expected) = &preset.model else { panic!("{name} is no language model") };
             let (config, attention) = of::<ImageModelling>(&name, &[]).unwrap();
             assert!(matches!(config.model.positions, PositionConfig::Grid(_)), "{name}");
-            let found = config.model.language_model(expected.vocabulary, &attention.layout.decoder, config.own.0.tied);
+            let found = config.model.language_model(expected.vocabulary, &attention.layout.decoder).with_tied(config.own.0.tied);
             assert_eq!(found, *expected, "{name}");
         }
     }

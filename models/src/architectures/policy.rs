@@ -77,12 +77,7 @@ impl PolicyConfig {
         if self.core == Core::Lstm {
             return Ok(());
         }
-        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.attention.validate_length(&check, "attention", self.layers)?;
-        for placement in self.stack().placements() {
-            self.attention.at(placement.layer).validate(&placement)?;
-        }
-        Ok(())
+        self.stack().validate(&check, &self.attention)
     }
 
     fn heads(&self) -> ActorCriticHeadsConfig {

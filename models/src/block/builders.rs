@@ -1,6 +1,6 @@
 //! What the configurations of models have in common: setters in the manner of Burn's configurations, and building.
 
-/// Writes the setters of what all models have, and `build`.
+/// Writes the setters of the block's sizes and options, and `build`.
 macro_rules! model_builders {
     ($config:ident, $model:ident) => {
         impl burn::config::Config for $config {}
@@ -72,36 +72,6 @@ macro_rules! model_builders {
                 self
             }
 
-            /// Sets all sizes and options of the layers at once, those of the setters above too.
-            pub fn with_block(mut self, block: crate::block::BlockConfig) -> Self {
-                self.block = block;
-                self
-            }
-
-            /// Sets the position vectors (default: sinusoidal, which need an even width).
-            pub fn with_positions(mut self, positions: crate::parts::position::PositionConfig) -> Self {
-                self.positions = positions;
-                self
-            }
-
-            /// Sets whether each layer has weights of its own (default: each has).
-            pub fn with_depth(mut self, depth: crate::block::depth::DepthConfig) -> Self {
-                self.depth = depth;
-                self
-            }
-
-            /// Sets how initial weights are drawn (default: Xavier-uniform).
-            pub fn with_initialisation(mut self, initialisation: crate::block::initialisation::Initialisation) -> Self {
-                self.initialisation = initialisation;
-                self
-            }
-
-            /// Sets the seed of initial weights and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
-            pub fn with_seed(mut self, seed: u64) -> Self {
-                self.seed = Some(seed);
-                self
-            }
-
             /// Checks the configuration and builds the model. With a seed the weights are those of [`init`](Self::init) with
             /// [`RandomKey::from_seed`](heedful_random::RandomKey::from_seed).
             ///
@@ -134,25 +104,6 @@ macro_rules! model_builders {
     };
 }
 
-/// Writes the setters of what models of tokens have besides.
-macro_rules! token_builders {
-    ($config:ident) => {
-        impl $config {
-            /// Sets by what embedded tokens are multiplied (default: the root of the width).
-            pub fn with_embedding_scale(mut self, scale: crate::parts::embedding::EmbeddingScale) -> Self {
-                self.embedding_scale = scale;
-                self
-            }
-
-            /// Sets whether the sum of embedded tokens, positions and segments is normalised (default: no).
-            pub fn with_embedding_norm(mut self, norm: bool) -> Self {
-                self.embedding_norm = norm;
-                self
-            }
-        }
-    };
-}
-
 /// Writes what configurations of models with one stack of layers have besides.
 macro_rules! one_stack_builders {
     ($config:ident, $model:ident) => {
@@ -161,12 +112,6 @@ macro_rules! one_stack_builders {
             /// default: dot-product).
             pub fn with_attention<Form>(mut self, attention: impl crate::block::layout::IntoLayers<Form>) -> Self {
                 self.attention = attention.into_layers();
-                self
-            }
-
-            /// Sets the number of layers, at least 1 (default 6).
-            pub fn with_layers(mut self, layers: usize) -> Self {
-                self.layers = layers;
                 self
             }
 
@@ -181,7 +126,7 @@ macro_rules! one_stack_builders {
     };
 }
 
-pub(crate) use {model_builders, one_stack_builders, token_builders};
+pub(crate) use {model_builders, one_stack_builders};
 
 #[cfg(test)]
 mod tests {
@@ -191,8 +136,7 @@ mod tests {
     use heedful_attention::contract::Attention;
     use heedful_attention::contract::mask::Mask;
     use heedful_attention::contract::probe::Probe;
-    use heedful_attention::description::AnyAttention;
-    use heedful_attention::description::AnyMechanism;
+    use heedful_attention::description::{AnyAttention, AnyMechanism};
     use heedful_random::RandomKey;
 
     use crate::architectures::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Block, Parallel};
 use crate::error::{Check, ConfigError};
+use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::feed_forward::{Activation, FeedForwardConfig};
 use crate::parts::gate::GateConfig;
 use crate::parts::norm::NormConfig;
+use crate::parts::position::PositionConfig;
 use crate::parts::residual::{NormOrder, ResidualConfig};
 
 /// The stacks whose blocks have a feed-forward network.
@@ -200,6 +202,12 @@ impl BlockConfig {
     /// Whether the output of a stack of such blocks is normalised.
     pub fn has_final_norm(&self) -> bool {
         self.final_norm.unwrap_or(self.norm_order != NormOrder::Post)
+    }
+
+    /// Embedded tokens of a model of such blocks, neither normalised nor in segments.
+    pub(crate) fn embedding(&self, vocabulary: usize, positions: PositionConfig, scale: EmbeddingScale) -> TokenEmbeddingConfig {
+        let Self { d_model, max_length, position_offset, dropout, .. } = *self;
+        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments: 0, scale, norm: None, dropout }
     }
 
     /// Where an attention of the block `layer` of `layers` stands. If it has another number of heads than the block, each of them has keys and values of its

@@ -81,8 +81,8 @@ impl LayerAttention {
     /// Which of so many layers have a mechanism without an ability that the mechanism of another layer has. Where none has it, a model that asks for it is
     /// refused, and the list is empty.
     pub(crate) fn without(&self, layers: usize, ability: fn(&AnyMechanism) -> bool) -> Vec<usize> {
-        let is_able = |layer: &usize| ability(self.at(*layer));
-        if (0..layers).any(|layer| is_able(&layer)) { (0..layers).filter(|layer| !is_able(layer)).collect() } else { Vec::new() }
+        let able: Vec<bool> = self.mechanisms().iter().map(ability).collect();
+        if able.contains(&true) { (0..layers).filter(|layer| !able[layer % able.len()]).collect() } else { Vec::new() }
     }
 
     /// `block` without what no layer's mechanism can have: biases of the attention, heads that share keys and values, and a width of heads.

@@ -10,8 +10,7 @@ use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, Losses, Positions};
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_random::RandomKey;
 
 use crate::block::auxiliary::LayerLosses;
@@ -19,9 +18,9 @@ use crate::block::depth::{Coordinates, DepthConfig, SharedConfig};
 use crate::block::halting::{Halting, HaltingConfig};
 use crate::block::layout::LayerAttention;
 use crate::block::recomputation::checkpointed;
-use crate::block::reversible;
 use crate::block::segment::SegmentMemory;
-use crate::block::{Block, BlockConfig, BlockState, Context, Hidden, Running};
+use crate::block::{Block, BlockConfig, BlockState, Context, Hidden, Running, reversible};
+use crate::error::{Check, ConfigError};
 use crate::parts::feed_forward::FeedForward;
 use crate::parts::norm::Norm;
 use crate::parts::position::{PositionConfig, PositionEncoding};
@@ -63,6 +62,16 @@ impl StackConfig {
             with_usual_heads: without(AnyMechanism::has_free_heads),
             ..self
         }
+    }
+
+    /// Checks it with the self-attentions of its layers, which it was [fitted to](Self::fitted_to).
+    pub(crate) fn validate(&self, check: &Check, attention: &LayerAttention) -> Result<(), ConfigError> {
+        let Self { block, depth, positions, .. } = self;
+        block.validate(check)?;
+        positions.validate(check, block.d_model, block.max_length)?;
+        depth.validate(check, block, *positions)?;
+        attention.validate_length(check, "attention", self.cross_heads.len())?;
+        self.placements().try_for_each(|placement| Ok(attention.at(placement.layer).validate(&placement)?))
     }
 
     /// Where the self-attention of a layer stands.

@@ -9,6 +9,7 @@
 use burn::module::{Module, Param};
 use burn::nn::{LayerNormConfig, RmsNorm};
 use burn::tensor::{DType, Device, Tensor};
+use derive_setters::Setters;
 use heedful_attention::contract::init::Init;
 use heedful_attention::tensors::read::is_queued;
 use heedful_random::RandomKey;
@@ -31,8 +32,9 @@ pub enum NormKind {
 }
 
 /// Configuration of [`Norm`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_", strip_option)]
 pub struct NormConfig {
     /// Which one (default: layer normalisation).
     pub kind: NormKind,
@@ -52,18 +54,6 @@ impl NormConfig {
     /// Of this kind with ε = [`NORM_EPSILON`].
     pub fn new(kind: NormKind) -> Self {
         Self { kind, ..Self::default() }
-    }
-
-    /// Sets `ε`, greater than 0.
-    pub fn with_epsilon(mut self, epsilon: f64) -> Self {
-        self.epsilon = epsilon;
-        self
-    }
-
-    /// Sets whether layer normalisation has a shift.
-    pub fn with_bias(mut self, bias: bool) -> Self {
-        self.bias = Some(bias);
-        self
     }
 
     pub(crate) fn validate(&self, check: &Check) -> Result<(), ConfigError> {

@@ -83,6 +83,6 @@ impl AlgorithmicData {
 
 impl AlgorithmicConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
-        self.model.language_model(vocabulary, &attention.layout.decoder, self.own.tied)
+        self.model.language_model(vocabulary, &attention.layout.decoder).with_tied(self.own.tied)
     }
 }

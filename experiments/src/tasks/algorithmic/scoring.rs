@@ -84,8 +84,7 @@ mod tests {
     fn the_rounds_of_all_layers_are_changed() {
         let settings = ModelSettings { d_model: 16, heads: 2, d_ff: 16, ..ModelSettings::default() };
         let hashing = LshConfig::default().with_chunk(2).with_rounds(2).with_full_attention_below(0);
-        let init =
-            |attention: AnyMechanism| settings.language_model(16, &attention.into(), true).init(&RandomKey::from_seed(1), &Device::flex());
+        let init = |attention: AnyMechanism| settings.language_model(16, &attention.into()).init(&RandomKey::from_seed(1), &Device::flex());
         let model = init(AnyMechanism::from(hashing.clone()));
         let with = |rounds| states(&with_rounds(&model, rounds).unwrap());
         assert_eq!(with(2), states(&model));

@@ -134,12 +134,14 @@ impl ClassificationConfig {
     }
 
     pub(crate) fn model(&self, vocabulary: usize, outputs: usize, segments: bool, attention: &Attention) -> ClassifierConfig {
-        let Classification { pooler, causal, .. } = self.own;
+        let Classification { pooler, causal, pooling, .. } = self.own;
         let config = ClassifierConfig {
+            segments,
+            pooling,
             pooler,
             causal,
             output_bias: !causal,
-            ..self.model.classifier(vocabulary, outputs, segments, self.own.pooling, attention)
+            ..self.model.classifier(vocabulary, outputs, &attention.layout.encoder)
         };
         if self.own.pretrained.is_none() {
             return config;

@@ -111,12 +111,12 @@ impl ImageOptions {
     /// A decoder over the values of an image, after a token that begins it.
     pub(super) fn model(&self, settings: &ModelSettings, images: &Images, attention: &Attention) -> LanguageModelConfig {
         let attention = &attention.layout.decoder;
-        let config = fitted(settings, images, attention).language_model(images.levels + 1, &for_rows(attention, dims(images)), self.tied);
+        let config = fitted(settings, images, attention).language_model(images.levels + 1, &for_rows(attention, dims(images)));
         let classes = match self.conditions {
             Conditions::None => 0,
             Conditions::Class => images.classes,
         };
-        config.with_classes(classes)
+        config.with_tied(self.tied).with_classes(classes)
     }
 
     /// An encoder of the small image, in which every value may see every other, and a decoder (Image Transformer, section 3.2 and 5.3). A grid of positions is

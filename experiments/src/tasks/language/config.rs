@@ -114,7 +114,8 @@ impl LanguageConfig {
             output_bias: *output_bias,
             logit_softcap: *logit_softcap,
             auxiliary: *auxiliary,
-            ..settings.language_model(vocabulary, &attention.layout.decoder, *tied)
+            tied: *tied,
+            ..settings.language_model(vocabulary, &attention.layout.decoder)
         }
     }
 }

@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn losses_are_those_of_the_cross_entropy_and_stand_at_their_positions() {
         let settings = ModelSettings { layers: 1, d_model: 8, heads: 2, d_ff: 8, max_length: 8, ..ModelSettings::default() };
-        let model = settings.language_model(7, &AnyMechanism::default().into(), true).init(&RandomKey::from_seed(1), &Device::flex());
+        let model = settings.language_model(7, &AnyMechanism::default().into()).init(&RandomKey::from_seed(1), &Device::flex());
         // More than a chunk, of which every third token stands at index 0, and the others at 2.
         let count = CHUNK + 88;
         let hidden = Init::Normal(1.0).tensor::<2>([count, 8], &RandomKey::from_seed(2), &Device::flex());

@@ -124,7 +124,7 @@ mod tests {
 
     fn scores(attention: AnyMechanism) -> Scores {
         let settings = ModelSettings { layers: 3, d_model: 16, heads: 2, d_ff: 16, max_length: 16, ..ModelSettings::default() };
-        let model = settings.language_model(8, &attention.into(), true).init(&RandomKey::from_seed(1), &Device::flex());
+        let model = settings.language_model(8, &attention.into()).init(&RandomKey::from_seed(1), &Device::flex());
         let tokens: Vec<u32> = (0..40).map(|index| index % 8).collect();
         let mut scores = Scores::default();
         add(&mut scores, &model, &tokens, 16);

@@ -27,10 +27,10 @@ pub struct MaskedModelling(pub PreTrainingOptions);
 impl PreTrainingConfig {
     /// An encoder that can tell two texts from each other, as it may have to when it is fine-tuned.
     fn encoder(&self, vocabulary: usize, attention: &Attention) -> ClassifierConfig {
-        let classifier = |pooling| self.model.classifier(vocabulary, 1, true, pooling, attention);
+        let classifier = self.model.classifier(vocabulary, 1, &attention.layout.encoder).with_segments(true);
         match self.own.0.pretrained {
-            Some(_) => ClassifierConfig { pooler: true, masked_head: true, ..classifier(Pooling::ClassToken) },
-            None => classifier(Pooling::Mean),
+            Some(_) => classifier.with_pooler(true).with_masked_head(true),
+            None => classifier.with_pooling(Pooling::Mean),
         }
     }
 }

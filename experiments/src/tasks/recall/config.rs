@@ -194,6 +194,6 @@ impl<F: Family> Config<Sequences<F>> {
             }
             None => own.clone(),
         };
-        settings.language_model(task.vocabulary(), &layers, self.own.tied)
+        settings.language_model(task.vocabulary(), &layers).with_tied(self.own.tied)
     }
 }

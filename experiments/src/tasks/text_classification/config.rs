@@ -57,7 +57,7 @@ impl Default for TextClassificationData {
 
 impl TextClassificationConfig {
     pub(crate) fn model(&self, vocabulary: usize, outputs: usize, attention: &Attention) -> ClassifierConfig {
-        let pooler = self.own.pooler;
-        ClassifierConfig { pooler, ..self.model.classifier(vocabulary, outputs, false, self.own.pooling, attention) }
+        let TextClassification { pooler, pooling, .. } = self.own;
+        self.model.classifier(vocabulary, outputs, &attention.layout.encoder).with_pooler(pooler).with_pooling(pooling)
     }
 }

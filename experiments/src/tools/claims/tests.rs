@@ -641,7 +641,7 @@ fn the_two_models_of_x5_do_the_same_number_of_multiplications() {
         let config = list.contender(name).unwrap();
         let settings: ModelSettings = set(config["model"].clone()).try_into().unwrap();
         // The text has 65 characters.
-        let model = settings.language_model(65, &LayerAttention::default(), false);
+        let model = settings.language_model(65, &LayerAttention::default()).with_tied(false);
         let of_sequence = model.multiplications(&model.init(&RandomKey::from_seed(0), &Device::flex()), 128).training();
         of_sequence * config["training"]["steps"].as_integer().unwrap() as f64
     };

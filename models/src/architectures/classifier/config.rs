@@ -2,17 +2,17 @@
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::init;
+use derive_setters::Setters;
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::training::Training;
+use heedful_attention::contract::{Attention, init};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::Classifier;
 use crate::architectures::masked::MaskedHead;
 use crate::block::BlockConfig;
-use crate::block::builders::{model_builders, one_stack_builders, token_builders};
+use crate::block::builders::{model_builders, one_stack_builders};
 use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
 use crate::block::layout::LayerAttention;
@@ -50,14 +50,16 @@ pub enum Pooling {
 /// # assert_eq!(logits.dims(), [2, 3]);
 /// # Ok::<(), ConfigError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_", strip_option)]
 pub struct ClassifierConfig {
     /// Number of tokens.
     pub vocabulary: usize,
     /// Number of classes, or 1 for regression.
     pub outputs: usize,
     /// Self-attention of the layers (default: dot-product).
+    #[setters(skip)]
     pub attention: LayerAttention,
     /// Number of layers (default 6).
     pub layers: usize,
@@ -117,49 +119,11 @@ impl Default for ClassifierConfig {
 
 model_builders!(ClassifierConfig, Classifier);
 one_stack_builders!(ClassifierConfig, Classifier);
-token_builders!(ClassifierConfig);
 
 impl ClassifierConfig {
     /// Of a model with so many tokens and classes, at least 1 each. One class is regression.
     pub fn new(vocabulary: usize, classes: usize) -> Self {
         Self { vocabulary, outputs: classes, ..Self::default() }
-    }
-
-    /// Sets how hidden states become one vector (default: the state of the first token).
-    pub fn with_pooling(mut self, pooling: Pooling) -> Self {
-        self.pooling = pooling;
-        self
-    }
-
-    /// Sets whether the pooled vector passes a linear map and a hyperbolic tangent before the output (default: no).
-    pub fn with_pooler(mut self, pooler: bool) -> Self {
-        self.pooler = pooler;
-        self
-    }
-
-    /// Sets whether the outputs have biases (default: yes).
-    pub fn with_output_bias(mut self, bias: bool) -> Self {
-        self.output_bias = bias;
-        self
-    }
-
-    /// Sets whether tokens see those before them alone (default: no).
-    pub fn with_causal(mut self, causal: bool) -> Self {
-        self.causal = causal;
-        self
-    }
-
-    /// Sets whether there are vectors that tell the first sentence of a pair from the second (default: no).
-    pub fn with_segments(mut self, segments: bool) -> Self {
-        self.segments = segments;
-        self
-    }
-
-    /// Sets whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::architectures::masked) are
-    /// found from them (default: no).
-    pub fn with_masked_head(mut self, masked_head: bool) -> Self {
-        self.masked_head = masked_head;
-        self
     }
 
     /// Checks the configuration.
@@ -177,29 +141,16 @@ impl ClassifierConfig {
             let remedy = "give last-token or mean: the first token of a causal model sees no other";
             return Err(check.wrong("pooling", "class-token", remedy));
         }
-        self.block.validate(&check)?;
-        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block, self.positions)?;
         self.initialisation.validate(&check, false)?;
-        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
-        for placement in self.stack().placements() {
-            self.attention.at(placement.layer).validate(&placement)?;
-        }
-        Ok(())
+        self.stack().validate(&check, &self.attention)
     }
 
     pub(crate) fn embedding(&self) -> TokenEmbeddingConfig {
-        let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
+        let positions = self.depth.embedded_positions(self.positions);
         TokenEmbeddingConfig {
-            vocabulary: self.vocabulary,
-            d_model,
-            max_length,
-            positions: self.depth.embedded_positions(self.positions),
-            position_offset,
             segments: if self.segments { 2 } else { 0 },
-            scale: self.embedding_scale,
-            norm: self.embedding_norm.then_some(norm),
-            dropout,
+            norm: self.embedding_norm.then_some(self.block.norm),
+            ..self.block.embedding(self.vocabulary, positions, self.embedding_scale)
         }
     }
 

@@ -1,6 +1,7 @@
 //! Configuration of the language model.
 
 use burn::tensor::Device;
+use derive_setters::Setters;
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::init::{self, Init};
 use heedful_attention::contract::placement::{Placement, Role};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::LanguageModel;
 use crate::block::BlockConfig;
 use crate::block::auxiliary::AuxiliaryLossesConfig;
-use crate::block::builders::{model_builders, one_stack_builders, token_builders};
+use crate::block::builders::{model_builders, one_stack_builders};
 use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
 use crate::block::layout::LayerAttention;
@@ -34,12 +35,14 @@ use crate::parts::position::PositionConfig;
 /// # assert_eq!(logits.dims(), [1, 3, 11]);
 /// # Ok::<(), ConfigError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_", strip_option)]
 pub struct LanguageModelConfig {
     /// Number of tokens.
     pub vocabulary: usize,
     /// Self-attention of the layers (default: dot-product).
+    #[setters(skip)]
     pub attention: LayerAttention,
     /// Number of layers (default 6).
     pub layers: usize,
@@ -99,54 +102,11 @@ impl Default for LanguageModelConfig {
 
 model_builders!(LanguageModelConfig, LanguageModel);
 one_stack_builders!(LanguageModelConfig, LanguageModel);
-token_builders!(LanguageModelConfig);
 
 impl LanguageModelConfig {
     /// Of a model with so many tokens, at least 1, in the sizes of the base model of Vaswani et al. 2017.
     pub fn new(vocabulary: usize) -> Self {
         Self { vocabulary, ..Self::default() }
-    }
-
-    /// Sets the number of tokens, at least 1.
-    pub fn with_vocabulary(mut self, vocabulary: usize) -> Self {
-        self.vocabulary = vocabulary;
-        self
-    }
-
-    /// Sets adaptive input vectors and an adaptive softmax, for tokens that are ordered by frequency (default: none).
-    pub fn with_adaptive(mut self, adaptive: AdaptiveConfig) -> Self {
-        self.adaptive = Some(adaptive);
-        self
-    }
-
-    /// Sets whether the embedding's matrix is the output projection too (default: yes).
-    pub fn with_tied(mut self, tied: bool) -> Self {
-        self.tied = tied;
-        self
-    }
-
-    /// Sets whether the logits have biases (default: no).
-    pub fn with_output_bias(mut self, bias: bool) -> Self {
-        self.output_bias = bias;
-        self
-    }
-
-    /// Sets the bound of the logits, greater than 0 (default: none).
-    pub fn with_logit_softcap(mut self, cap: f64) -> Self {
-        self.logit_softcap = Some(cap);
-        self
-    }
-
-    /// Sets losses that are added in training (default: none).
-    pub fn with_auxiliary(mut self, auxiliary: AuxiliaryLossesConfig) -> Self {
-        self.auxiliary = Some(auxiliary);
-        self
-    }
-
-    /// Sets the number of classes that sequences may be of (default: 0, there are none).
-    pub fn with_classes(mut self, classes: usize) -> Self {
-        self.classes = classes;
-        self
     }
 
     /// Checks the configuration.
@@ -157,9 +117,6 @@ impl LanguageModelConfig {
         let check = Check("language model");
         check.vocabulary("vocabulary", self.vocabulary)?;
         check.at_least_one("layers", self.layers)?;
-        self.block.validate(&check)?;
-        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block, self.positions)?;
         self.initialisation.validate(&check, self.tied)?;
         if let Some(cap) = self.logit_softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
             return Err(check.wrong("logit_softcap", cap, "give a number greater than 0, or leave it out"));
@@ -171,11 +128,7 @@ impl LanguageModelConfig {
         if let Some(auxiliary) = &self.auxiliary {
             auxiliary.validate()?;
         }
-        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
-        for placement in self.stack().placements() {
-            self.attention.at(placement.layer).validate(&placement)?;
-        }
-        Ok(())
+        self.stack().validate(&check, &self.attention)
     }
 
     /// Checks options of the output that an adaptive softmax does not have.
@@ -195,17 +148,12 @@ impl LanguageModelConfig {
 
     /// That of the head, where vectors are adaptive.
     pub(crate) fn embedding(&self) -> TokenEmbeddingConfig {
-        let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
+        let vocabulary = self.adaptive.as_ref().map_or(self.vocabulary, |adaptive| adaptive.head(self.vocabulary));
+        let positions = self.depth.embedded_positions(self.positions);
         TokenEmbeddingConfig {
-            vocabulary: self.adaptive.as_ref().map_or(self.vocabulary, |adaptive| adaptive.head(self.vocabulary)),
-            d_model,
-            max_length,
-            positions: self.depth.embedded_positions(self.positions),
-            position_offset,
             segments: self.classes,
-            scale: self.embedding_scale,
-            norm: self.embedding_norm.then_some(norm),
-            dropout,
+            norm: self.embedding_norm.then_some(self.block.norm),
+            ..self.block.embedding(vocabulary, positions, self.embedding_scale)
         }
     }
 

@@ -1,17 +1,17 @@
 //! Configuration of the encoder-decoder Transformer.
 
 use burn::tensor::Device;
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::init;
+use derive_setters::Setters;
 use heedful_attention::contract::placement::{Placement, Role};
 use heedful_attention::contract::training::Training;
+use heedful_attention::contract::{Attention, init};
 use heedful_attention::layer::Choice;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::Seq2SeqTransformer;
 use crate::block::BlockConfig;
-use crate::block::builders::{model_builders, token_builders};
+use crate::block::builders::model_builders;
 use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
 use crate::block::layout::{AttentionLayout, CrossLayout, IntoLayers, IntoLayout, resolved};
@@ -47,14 +47,16 @@ pub enum Tying {
 /// # assert_eq!(logits.dims(), [1, 3, 11]);
 /// # Ok::<(), ConfigError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_", strip_option)]
 pub struct Seq2SeqConfig {
     /// Number of source tokens.
     pub source_vocabulary: usize,
     /// Number of target tokens.
     pub target_vocabulary: usize,
     /// The attention of encoder, decoder and cross-attention (default: dot-product everywhere).
+    #[setters(skip)]
     pub attention: AttentionLayout,
     /// Layers of the encoder (default 6).
     pub encoder_layers: usize,
@@ -104,7 +106,6 @@ impl Default for Seq2SeqConfig {
 }
 
 model_builders!(Seq2SeqConfig, Seq2SeqTransformer);
-token_builders!(Seq2SeqConfig);
 
 impl Seq2SeqConfig {
     /// Of a model with so many source and target tokens, at least 1 each. Vocabularies of one size are taken for one vocabulary and share their matrices; others
@@ -143,30 +144,6 @@ impl Seq2SeqConfig {
     /// Sets the number of layers of the encoder and of the decoder, at least 1 (default 6).
     pub fn with_layers(mut self, layers: usize) -> Self {
         (self.encoder_layers, self.decoder_layers) = (layers, layers);
-        self
-    }
-
-    /// Sets the number of layers of the encoder, at least 1 (default 6).
-    pub fn with_encoder_layers(mut self, layers: usize) -> Self {
-        self.encoder_layers = layers;
-        self
-    }
-
-    /// Sets the number of layers of the decoder, at least 1 (default 6).
-    pub fn with_decoder_layers(mut self, layers: usize) -> Self {
-        self.decoder_layers = layers;
-        self
-    }
-
-    /// Sets the position vectors of the source (default: those of the target).
-    pub fn with_source_positions(mut self, positions: PositionConfig) -> Self {
-        self.source_positions = Some(positions);
-        self
-    }
-
-    /// Sets which matrices are one.
-    pub fn with_tying(mut self, tying: Tying) -> Self {
-        self.tying = tying;
         self
     }
 
@@ -232,18 +209,8 @@ impl Seq2SeqConfig {
     }
 
     fn embedding(&self, vocabulary: usize, positions: PositionConfig) -> TokenEmbeddingConfig {
-        let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
-        TokenEmbeddingConfig {
-            vocabulary,
-            d_model,
-            max_length,
-            positions: self.depth.embedded_positions(positions),
-            position_offset,
-            segments: 0,
-            scale: self.embedding_scale,
-            norm: self.embedding_norm.then_some(norm),
-            dropout,
-        }
+        let embedding = self.block.embedding(vocabulary, self.depth.embedded_positions(positions), self.embedding_scale);
+        TokenEmbeddingConfig { norm: self.embedding_norm.then_some(self.block.norm), ..embedding }
     }
 
     /// Initialises the model.

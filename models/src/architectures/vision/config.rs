@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Device;
+use derive_setters::Setters;
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::init::{self, Init};
 use heedful_attention::contract::placement::{Placement, Role};
@@ -34,20 +35,25 @@ use crate::parts::position::PositionConfig;
 /// # assert_eq!(logits.dims(), [2, 10]);
 /// # Ok::<(), ConfigError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_", strip_option)]
 pub struct VisionConfig {
     /// Rows of pixels, a multiple of `patch` (default 224).
+    #[setters(skip)]
     pub height: usize,
     /// Columns of pixels, a multiple of `patch` (default 224).
+    #[setters(skip)]
     pub width: usize,
     /// Numbers of a pixel (default 3).
+    #[setters(skip)]
     pub channels: usize,
     /// Rows and columns of a patch (default 16).
     pub patch: usize,
     /// Number of classes.
     pub classes: usize,
     /// Self-attention of the layers (default: dot-product).
+    #[setters(skip)]
     pub attention: LayerAttention,
     /// Number of layers (default 6).
     pub layers: usize,
@@ -101,18 +107,6 @@ impl VisionConfig {
         self
     }
 
-    /// Sets rows and columns of a patch (default 16).
-    pub fn with_patch(mut self, patch: usize) -> Self {
-        self.patch = patch;
-        self
-    }
-
-    /// Sets how hidden states become one vector (default: the state of a class token).
-    pub fn with_pooling(mut self, pooling: Pooling) -> Self {
-        self.pooling = pooling;
-        self
-    }
-
     /// Elements of the sequence: the patches, and the class token if there is one.
     pub fn length(&self) -> usize {
         let patches = (self.height / self.patch.max(1)).saturating_mul(self.width / self.patch.max(1));
@@ -147,14 +141,8 @@ impl VisionConfig {
             let remedy = format!("give at least {}: the patches and the class token are so many elements", self.length());
             return Err(check.wrong("max_length", self.block.max_length, remedy));
         }
-        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block, self.positions)?;
         self.initialisation.validate(&check, false)?;
-        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
-        for placement in self.stack().placements() {
-            self.attention.at(placement.layer).validate(&placement)?;
-        }
-        Ok(())
+        self.stack().validate(&check, &self.attention)
     }
 
     pub(crate) fn stack(&self) -> StackConfig {

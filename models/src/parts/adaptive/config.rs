@@ -1,6 +1,7 @@
 //! Configuration of adaptive input vectors and the adaptive softmax.
 
 use burn::tensor::Device;
+use derive_setters::Setters;
 use heedful_attention::contract::init;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
@@ -9,10 +10,12 @@ use super::{AdaptiveEmbedding, AdaptiveSoftmax, AdaptiveTables, Tail};
 use crate::error::{Check, ConfigError};
 
 /// Configuration of [`AdaptiveEmbedding`] and [`AdaptiveSoftmax`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
 pub struct AdaptiveConfig {
     /// The first token of each tail: at least one, greater than 0, ascending, and below the number of tokens. They must be given.
+    #[setters(skip)]
     pub cutoffs: Vec<usize>,
     /// By what the width of vectors is divided from cluster to cluster, at least 1 (default 4, as in Baevski and Auli 2019 and in PyTorch). The vectors of the
     /// last tail have a width of at least 1.
@@ -38,12 +41,6 @@ impl AdaptiveConfig {
     /// With tails that begin at these tokens, ascending and greater than 0.
     pub fn new(cutoffs: impl Into<Vec<usize>>) -> Self {
         Self { cutoffs: cutoffs.into(), ..Self::default() }
-    }
-
-    /// Sets by what the width of vectors is divided from cluster to cluster, at least 1 (default 4).
-    pub fn with_div(mut self, div: f64) -> Self {
-        self.div = div;
-        self
     }
 
     /// Checks the configuration for a vocabulary and a width of the model.

@@ -1,9 +1,9 @@
 //! Configuration of the decoder of pixels.
 
 use burn::tensor::Device;
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::init;
+use derive_setters::Setters;
 use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::{Attention, init};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -20,12 +20,14 @@ use crate::parts::embedding::EmbeddingScale;
 use crate::parts::position::PositionConfig;
 
 /// Configuration of [`PixelDecoder`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_", strip_option)]
 pub struct PixelDecoderConfig {
     /// Components of the mixture of a pixel, at least 1 (default 10, as in the paper).
     pub components: usize,
     /// Self-attention of the layers (default: dot-product).
+    #[setters(skip)]
     pub attention: LayerAttention,
     /// Number of layers (default 6).
     pub layers: usize,
@@ -66,12 +68,6 @@ impl PixelDecoderConfig {
         Self::default()
     }
 
-    /// Sets the components of the mixture of a pixel, at least 1 (default 10).
-    pub fn with_components(mut self, components: usize) -> Self {
-        self.components = components;
-        self
-    }
-
     /// Checks the configuration.
     ///
     /// # Errors
@@ -80,15 +76,8 @@ impl PixelDecoderConfig {
         let check = Check("pixel decoder");
         check.at_least_one("components", self.components)?;
         check.at_least_one("layers", self.layers)?;
-        self.block.validate(&check)?;
-        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block, self.positions)?;
         self.initialisation.validate(&check, false)?;
-        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
-        for placement in self.stack().placements() {
-            self.attention.at(placement.layer).validate(&placement)?;
-        }
-        Ok(())
+        self.stack().validate(&check, &self.attention)
     }
 
     fn stack(&self) -> StackConfig {
