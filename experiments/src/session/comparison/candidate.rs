@@ -74,7 +74,7 @@ pub(crate) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>, memo
 fn defined<E: Experiment>(settings: &Settings<Config<E>>) -> Result<Vec<ModelRun>, ExperimentError> {
     const MODELS: [&str; 2] = ["run", "models"];
     let models = settings.value.run.models.clone();
-    if !settings.assigned().any(|path| path == MODELS) {
+    if models.is_empty() || !settings.assigned().any(|path| path == MODELS) {
         return Ok(models);
     }
     let of_file = settings.without(&MODELS)?.value.run.models;
