@@ -119,13 +119,16 @@ pub enum RegistryError {
     /// The name cannot stand in `a+b@c`.
     #[error("`{0}` is no name of a mechanism: use lower-case letters, digits and `-`")]
     Malformed(&'static str),
+    /// Its card says no variant.
+    #[error("the card of `{0}` has no `variant`: give the part of parameters' paths that says the mechanism")]
+    NoVariant(&'static str),
 }
 
 /// Makes a mechanism known by its name: in configurations, in mixtures and patterns if it has logits, in every experiment, report and test that asks for
 /// mechanisms by name. To be called before any of these.
 ///
 /// # Errors
-/// If a name or another spelling is taken, or is none.
+/// If a name or another spelling is taken, or is none, or the card has no variant.
 pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
     let entry = Entry::of::<M>();
     let (named, aliases) = ((entry.named)(), (entry.aliases)());
@@ -136,6 +139,9 @@ pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
         // What a mechanism says of itself is code of its own, which may parse names: it does not run while the list is locked.
         let known = entries();
         check_names(&answers, &known)?;
+        if M::card().variant.is_empty() {
+            return Err(RegistryError::NoVariant(M::NAME));
+        }
         let mut own = OWN.write().unwrap_or_else(PoisonError::into_inner);
         if BUILT_IN.len() + own.len() != known.len() {
             // Another thread has registered one meanwhile.

@@ -39,6 +39,7 @@ fn an_own_mechanism_conforms_and_is_known_by_its_name_once_it_is_registered() {
     assert_eq!(register::<Usurper<1>>(), Err(RegistryError::Taken("random")));
     assert_eq!(register::<Usurper<2>>(), Err(RegistryError::Taken("recency")));
     assert_eq!(register::<Usurper<3>>(), Err(RegistryError::Malformed("a b")));
+    assert_eq!(register::<Unnamed>(), Err(RegistryError::NoVariant("unnamed")));
     assert_eq!("dot-product".parse::<AnyMechanism>().unwrap().family(), "dot-product");
     register::<Borrowing>().unwrap();
     assert_eq!("borrowing".parse::<AnyMechanism>().unwrap().family(), "borrowing");
@@ -90,6 +91,18 @@ impl Mechanism for Loud {
 
     fn card() -> Card {
         Card { variant: "Loud", ..Card::default() }
+    }
+}
+
+/// A mechanism whose parameters would have no part of their paths that says which it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Unnamed {}
+
+impl Mechanism for Unnamed {
+    const NAME: &'static str = "unnamed";
+
+    fn card() -> Card {
+        Card::default()
     }
 }
 

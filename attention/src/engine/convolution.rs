@@ -96,7 +96,7 @@ mod tests {
         let bias = bias.then(|| drawn("bias", [channels], &device, dtype).require_grad());
         let before = (before && taps > 1).then(|| drawn("before", [batch, taps - 1, channels], &device, dtype).require_grad());
         let output = execute(Convolution { x: x.clone(), weight: weight.clone(), bias: bias.clone(), before: before.clone() });
-        let gradients = random_gradients(&output);
+        let gradients = random_gradients(&output, dtype);
         let parts = [numbers(output), gradient(&x, &gradients), gradient(&weight, &gradients)];
         parts
             .into_iter()

@@ -97,7 +97,7 @@ mod tests {
         let device = device.clone().autodiff();
         let x = drawn("x", [batch, length, heads, width], &device, dtype).require_grad();
         let output = map(x.clone().swap_dims(1, 2));
-        let gradients = random_gradients(&output);
+        let gradients = random_gradients(&output, dtype);
         vec![numbers(output), gradient(&x, &gradients)]
     }
 

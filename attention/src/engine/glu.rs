@@ -66,7 +66,7 @@ mod tests {
         let device = device.clone().autodiff();
         let x = drawn("x", shape, &device, dtype).require_grad();
         let output = unit(x.clone());
-        let gradients = random_gradients(&output);
+        let gradients = random_gradients(&output, dtype);
         vec![numbers(output), gradient(&x, &gradients)]
     }
 

@@ -144,8 +144,8 @@ pub(super) mod tests {
     }
 
     /// The gradients for a random gradient of an output.
-    pub(in crate::engine) fn random_gradients<const D: usize>(output: &Tensor<D>) -> Gradients {
-        (output.clone() * drawn("of outputs", output.dims(), &output.device(), output.dtype())).sum().backward()
+    pub(in crate::engine) fn random_gradients<const D: usize>(output: &Tensor<D>, dtype: DType) -> Gradients {
+        (output.clone() * drawn("of outputs", output.dims(), &output.device(), dtype)).sum().backward()
     }
 
     /// The largest difference of two results, in the largest number of each part.

@@ -116,7 +116,7 @@ mod tests {
         let (x, gates) = (leaf("x"), gate.then(|| leaf("gates")));
         let gain = gain.then(|| drawn("gain", [width], &device, dtype).require_grad());
         let output = execute(RowNorm { x: by_head(&x), scale, gain: gain.clone(), gate: gates.as_ref().map(by_head) });
-        let gradients = random_gradients(&output);
+        let gradients = random_gradients(&output, dtype);
         let parts = [numbers(output), gradient(&x, &gradients)];
         parts
             .into_iter()

@@ -113,7 +113,7 @@ mod tests {
         let (rows, positions) = (if by[0] { batch } else { 1 }, if by[1] { outputs } else { 1 });
         let (x, weights) = (leaf("x", case.shape), leaf("weights", [rows, heads, positions, taps]));
         let output = execute(Sliding { x: by_head(&x), weights: by_head(&weights), outputs, first });
-        let gradients = random_gradients(&output);
+        let gradients = random_gradients(&output, dtype);
         vec![numbers(output), gradient(&x, &gradients), gradient(&weights, &gradients)]
     }
 

@@ -68,16 +68,16 @@ pub struct AttentionConfig {
     pub layers: usize,
     /// Seed of initial weights and dropout: the same numbers on every backend (default: drawn from the device's generator, which [`Device::seed`] seeds).
     #[serde(default)]
-    #[setters(into)]
+    #[setters(strip_option)]
     pub seed: Option<u64>,
     /// Number of heads of keys and values, a divisor of the number of heads, which share them in groups: 1 is multi-query attention, more are grouped-query
     /// attention (default: as many).
     #[serde(default)]
-    #[setters(into)]
+    #[setters(strip_option)]
     pub n_kv_heads: Option<usize>,
     /// Width of a head, so that `d_model` need not be a multiple of the number of heads (default: `d_model / n_heads`).
     #[serde(default)]
-    #[setters(into)]
+    #[setters(strip_option)]
     pub head_width: Option<usize>,
     /// Whether the projections of queries, keys and values have biases (default: no).
     #[serde(default)]

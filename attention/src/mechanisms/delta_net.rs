@@ -112,7 +112,7 @@ impl Mechanism for DeltaNetConfig {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         let maps = if self.gate { 5 } else { 4 };
-        Some(ParameterFormula::trained(&[(maps, "d^2"), (3, "w d"), (1, "d H")]).plus(self.norm.parameters("D")))
+        Some(ParameterFormula::trained(&[(maps, "d^2"), (3, "w d"), (1, "d H")]).plus(self.norm.parameters(1, "D")))
     }
 
     fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {

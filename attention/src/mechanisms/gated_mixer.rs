@@ -98,18 +98,12 @@ pub(super) fn shrunk(inputs: usize, outputs: usize, shrink: usize, key: &RandomK
 
 impl HeadOptions {
     /// Puts projections without biases, convolutions, normalisation and gate around a rule.
-    pub(super) fn around<R: Rule>(
-        &self,
-        rule: R,
-        placement: &Placement,
-        key: &RandomKey,
-        device: &Device,
-    ) -> RecurrentAttention<GatedMixer<R>> {
-        self.shrunk_around(1, rule, placement, key, device)
+    pub fn around<R: Rule>(&self, rule: R, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<R>> {
+        self.around_with_gain(1, rule, placement, key, device)
     }
 
     /// The same with projections to heads and gate whose first weights have the gain `1 / sqrt(shrink)`.
-    pub(super) fn shrunk_around<R: Rule>(
+    pub fn around_with_gain<R: Rule>(
         &self,
         shrink: usize,
         rule: R,
@@ -145,7 +139,7 @@ impl HeadOptions {
 pub(super) fn parameters(norm: HeadNorm, gate: bool, others: &[(usize, &'static str)]) -> ParameterFormula {
     let of_values = if gate { 3 } else { 2 };
     let maps = ParameterFormula::trained(&[(2, "d K"), (of_values, "d H v")]);
-    maps.plus(ParameterFormula::trained(others)).plus(norm.parameters("v"))
+    maps.plus(ParameterFormula::trained(others)).plus(norm.parameters(1, "v"))
 }
 
 /// What heads write, keep and read by a rule, pair by pair, normalised and gated. The rule is given the heads as they are projected, without decay and strengths.

@@ -46,9 +46,9 @@ impl HeadNorm {
         if is_possible { Ok(()) } else { Err(check.wrong("norm_epsilon", epsilon, "give a number greater than 0")) }
     }
 
-    /// The gain of each channel of a head's values, of which `width` is the letter, where there is one.
-    pub(super) fn parameters(self, width: &'static str) -> ParameterFormula {
-        if self == Self::RmsWithGain { ParameterFormula::trained(&[(1, width)]) } else { ParameterFormula::none() }
+    /// The gain of each channel of a head's values, which are `count` times as many as the letter `width` says, where there is one.
+    pub(super) fn parameters(self, count: usize, width: &'static str) -> ParameterFormula {
+        if self == Self::RmsWithGain { ParameterFormula::trained(&[(count, width)]) } else { ParameterFormula::none() }
     }
 
     /// Why an option of the norm changes nothing.

@@ -74,7 +74,7 @@ impl RetnetConfig {
         let heads = self.heads(placement);
         // The authors' gains: 2^-2.5 of projections into the layer, 2^-1 of that out of it.
         let output = shrunk(placement.heads * heads.value_width, placement.d_model, 4, &key.named("output"), device);
-        heads.shrunk_around(32, Retention { rotation: self.rotation }, placement, key, device).with_output(output)
+        heads.around_with_gain(32, Retention { rotation: self.rotation }, placement, key, device).with_output(output)
     }
 }
 
@@ -189,12 +189,13 @@ impl Mechanism for RetnetConfig {
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[gated_mixer::GATE]
+        &[gated_mixer::GAIN, gated_mixer::GATE]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
         let of_values = self.value_expansion.saturating_mul(2 + usize::from(self.gate));
-        Some(ParameterFormula::trained(&[(of_values.saturating_add(2), "d^2")]))
+        let maps = ParameterFormula::trained(&[(of_values.saturating_add(2), "d^2")]);
+        Some(maps.plus(self.norm.parameters(self.value_expansion, "D")))
     }
 }
 

@@ -231,7 +231,8 @@ impl Logits for T5Bias {
         let queries = split_heads(linear_at(query, &self.query, positions), self.heads);
         let (device, dtype) = (queries.device(), queries.dtype());
         let biases = by_distance(&self.relative_attention_bias, span, |distance| self.buckets.of(distance) as i32);
-        let biases = biases.swap_dims(0, 1).reshape([1, self.heads, span.queries + span.keys - 1, 1]);
+        let distances = biases.dims()[0];
+        let biases = biases.swap_dims(0, 1).reshape([1, self.heads, distances, 1]);
         let relative = Content { queries: Tensor::ones([1, self.heads, span.queries, 1], (&device, dtype)), keys: biases };
         LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) }
     }

@@ -328,7 +328,9 @@ fn recurrences(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("retnet", retnet.clone().into(), one, false);
     let bare = retnet.clone().with_norm(HeadNorm::None).with_gate(false).with_rotation(false).with_value_expansion(1);
     add("retnet, bare", bare.into(), one, false);
-    add("retnet, root mean square", retnet.with_norm(HeadNorm::Rms).with_value_expansion(3).into(), one, false);
+    let wide = retnet.with_value_expansion(3);
+    add("retnet, root mean square", wide.clone().with_norm(HeadNorm::Rms).into(), one, false);
+    add("retnet, root mean square with gain", wide.with_norm(HeadNorm::RmsWithGain).into(), one, false);
     let gla = GlaConfig::default();
     add("gla", gla.clone().into(), one, false);
     let wide = gla.clone().with_key_expansion(1.0).with_value_expansion(1.5).with_gate_rank(2).with_gate_normaliser(1.0);

@@ -54,18 +54,18 @@ pub enum Pooling {
 #[serde(default, deny_unknown_fields)]
 #[setters(prefix = "with_", strip_option)]
 pub struct ClassifierConfig {
-    /// Number of tokens.
+    /// Number of tokens, at least 1.
     pub vocabulary: usize,
     /// Number of classes, or 1 for regression.
     pub outputs: usize,
     /// Self-attention of the layers (default: dot-product).
     #[setters(skip)]
     pub attention: LayerAttention,
-    /// Number of layers (default 6).
+    /// Number of layers, at least 1 (default 6).
     pub layers: usize,
     /// Sizes and options of all layers.
     pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal).
+    /// Position vectors (default: sinusoidal, which need an even width).
     pub positions: PositionConfig,
     /// By what embedded tokens are multiplied (default: the root of the width).
     pub embedding_scale: EmbeddingScale,
@@ -88,7 +88,7 @@ pub struct ClassifierConfig {
     /// Whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::architectures::masked) are found
     /// from them, whose logits have biases (Devlin et al. 2019, default: no).
     pub masked_head: bool,
-    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    /// Seed of [`build`](Self::build) and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -137,6 +137,7 @@ impl ClassifierConfig {
             return Err(check.wrong("outputs", 0, "give the number of classes, or 1 for regression"));
         }
         check.at_least_one("layers", self.layers)?;
+        self.block.validate(&check)?;
         if self.causal && self.pooling == Pooling::ClassToken {
             let remedy = "give last-token or mean: the first token of a causal model sees no other";
             return Err(check.wrong("pooling", "class-token", remedy));

@@ -39,16 +39,16 @@ use crate::parts::position::PositionConfig;
 #[serde(default, deny_unknown_fields)]
 #[setters(prefix = "with_", strip_option)]
 pub struct LanguageModelConfig {
-    /// Number of tokens.
+    /// Number of tokens, at least 1.
     pub vocabulary: usize,
     /// Self-attention of the layers (default: dot-product).
     #[setters(skip)]
     pub attention: LayerAttention,
-    /// Number of layers (default 6).
+    /// Number of layers, at least 1 (default 6).
     pub layers: usize,
     /// Sizes and options of all layers.
     pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal).
+    /// Position vectors (default: sinusoidal, which need an even width).
     pub positions: PositionConfig,
     /// By what embedded tokens are multiplied (default: the root of the width).
     pub embedding_scale: EmbeddingScale,
@@ -72,7 +72,7 @@ pub struct LanguageModelConfig {
     /// Number of classes that sequences may be of, each with a vector that is added to every element of its sequences (Parmar et al. 2018, section 5.2;
     /// default: 0, there are none).
     pub classes: usize,
-    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    /// Seed of [`build`](Self::build) and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -117,6 +117,7 @@ impl LanguageModelConfig {
         let check = Check("language model");
         check.vocabulary("vocabulary", self.vocabulary)?;
         check.at_least_one("layers", self.layers)?;
+        self.block.validate(&check)?;
         self.initialisation.validate(&check, self.tied)?;
         if let Some(cap) = self.logit_softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
             return Err(check.wrong("logit_softcap", cap, "give a number greater than 0, or leave it out"));

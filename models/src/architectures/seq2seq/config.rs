@@ -51,20 +51,22 @@ pub enum Tying {
 #[serde(default, deny_unknown_fields)]
 #[setters(prefix = "with_", strip_option)]
 pub struct Seq2SeqConfig {
-    /// Number of source tokens.
+    /// Number of source tokens, at least 1.
+    #[setters(skip)]
     pub source_vocabulary: usize,
-    /// Number of target tokens.
+    /// Number of target tokens, at least 1.
+    #[setters(skip)]
     pub target_vocabulary: usize,
     /// The attention of encoder, decoder and cross-attention (default: dot-product everywhere).
     #[setters(skip)]
     pub attention: AttentionLayout,
-    /// Layers of the encoder (default 6).
+    /// Layers of the encoder, at least 1 (default 6).
     pub encoder_layers: usize,
-    /// Layers of the decoder (default 6).
+    /// Layers of the decoder, at least 1 (default 6).
     pub decoder_layers: usize,
     /// Sizes and options of all layers.
     pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal).
+    /// Position vectors (default: sinusoidal, which need an even width).
     pub positions: PositionConfig,
     /// Position vectors of the source, where it needs others than the target: a small image that becomes a large one has a grid of its own (default: the same).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +81,7 @@ pub struct Seq2SeqConfig {
     pub initialisation: Initialisation,
     /// Which matrices are one (default: source embedding, target embedding and output projection).
     pub tying: Tying,
-    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    /// Seed of [`build`](Self::build) and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }

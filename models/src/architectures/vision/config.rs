@@ -55,7 +55,7 @@ pub struct VisionConfig {
     /// Self-attention of the layers (default: dot-product).
     #[setters(skip)]
     pub attention: LayerAttention,
-    /// Number of layers (default 6).
+    /// Number of layers, at least 1 (default 6).
     pub layers: usize,
     /// Sizes and options of all layers. `max_length` must suffice for the patches and the class token.
     pub block: BlockConfig,
@@ -67,7 +67,7 @@ pub struct VisionConfig {
     pub initialisation: Initialisation,
     /// How hidden states become one vector (default: the state of a class token, which stands before the patches; of a mean there is none).
     pub pooling: Pooling,
-    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    /// Seed of [`build`](Self::build) and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }

@@ -29,17 +29,17 @@ pub struct PixelDecoderConfig {
     /// Self-attention of the layers (default: dot-product).
     #[setters(skip)]
     pub attention: LayerAttention,
-    /// Number of layers (default 6).
+    /// Number of layers, at least 1 (default 6).
     pub layers: usize,
     /// Sizes and options of all layers. `max_length` is in pixels.
     pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal).
+    /// Position vectors (default: sinusoidal, which need an even width).
     pub positions: PositionConfig,
     /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
     pub depth: DepthConfig,
     /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
     pub initialisation: Initialisation,
-    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    /// Seed of [`build`](Self::build) and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -76,6 +76,7 @@ impl PixelDecoderConfig {
         let check = Check("pixel decoder");
         check.at_least_one("components", self.components)?;
         check.at_least_one("layers", self.layers)?;
+        self.block.validate(&check)?;
         self.initialisation.validate(&check, false)?;
         self.stack().validate(&check, &self.attention)
     }
