@@ -86,7 +86,7 @@ pub fn listed_if_there(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
             paths.sort();
             Ok(paths)
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
         Err(source) => Err(FileError::read(folder, source)),
     }
 }

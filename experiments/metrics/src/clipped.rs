@@ -14,5 +14,11 @@ pub(super) fn counts<'t, T: Eq + Hash + ?Sized + 't>(items: impl IntoIterator<It
 
 /// Uses up one of the available items, if there is one.
 pub(super) fn take<T: Eq + Hash + ?Sized>(available: &mut HashMap<&T, u64>, item: &T) -> bool {
-    available.get_mut(item).is_some_and(|left| left.checked_sub(1).map(|less| *left = less).is_some())
+    match available.get_mut(item) {
+        Some(left) if *left > 0 => {
+            *left -= 1;
+            true
+        }
+        _ => false,
+    }
 }

@@ -32,6 +32,8 @@ pub struct Results {
     derived: Option<(String, Vec<ResultRecord>)>,
     /// The runs' own records that were read, by the folders of the runs. A finished run is not repeated, so none is read twice.
     own: BTreeMap<PathBuf, (String, ResultRecord)>,
+    /// Whether something was read that the records lack, since what was to be read after it is damaged.
+    is_unmerged: bool,
 }
 
 impl Results {
@@ -41,26 +43,30 @@ impl Results {
     /// # Errors
     /// [`RecordError`] when a file cannot be read or holds no record.
     pub fn read(folder: &RunFolder) -> Result<Self, RecordError> {
-        let mut results = Self { folder: folder.clone(), records: Vec::new(), texts: Vec::new(), derived: None, own: BTreeMap::new() };
+        let mut results = Self {
+            folder: folder.clone(),
+            records: Vec::new(),
+            texts: Vec::new(),
+            derived: None,
+            own: BTreeMap::new(),
+            is_unmerged: false,
+        };
         results.look_again()?;
         Ok(results)
     }
 
-    /// Takes over what other processes have finished or written since the folder was read. Says whether there is something new.
-    fn look_again(&mut self) -> Result<bool, RecordError> {
+    /// Takes over what other processes have finished or written since the folder was read.
+    fn look_again(&mut self) -> Result<(), RecordError> {
         let path = self.folder.results();
         let there = read_if_there(&path)?;
-        let mut is_new = there.as_ref() != self.derived.as_ref().map(|(text, _)| text);
-        if is_new {
+        if there.as_ref() != self.derived.as_ref().map(|(text, _)| text) {
             self.derived = there.map(|text| parsed(&path, &text).map(|records| (text, records))).transpose()?;
+            self.is_unmerged = true;
         }
         for run in self.folder.runs()? {
-            is_new |= self.read_own(&run)?;
+            self.read_own(&run)?;
         }
-        if is_new {
-            self.merge()?;
-        }
-        Ok(is_new)
+        self.merge()
     }
 
     /// Takes over the record of a run, if another process has finished it since the folder was read.
@@ -68,22 +74,27 @@ impl Results {
     /// # Errors
     /// [`RecordError`] when its file cannot be read or holds no record.
     pub fn look_at(&mut self, run: &RunPaths) -> Result<(), RecordError> {
-        if self.read_own(run)? { self.merge() } else { Ok(()) }
+        self.read_own(run)?;
+        self.merge()
     }
 
-    fn read_own(&mut self, run: &RunPaths) -> Result<bool, RecordError> {
+    fn read_own(&mut self, run: &RunPaths) -> Result<(), RecordError> {
         let path = run.result();
         if self.own.contains_key(run.root()) {
-            return Ok(false);
+            return Ok(());
         }
-        let Some(text) = read_if_there(&path)? else { return Ok(false) };
+        let Some(text) = read_if_there(&path)? else { return Ok(()) };
         let record = parsed(&path, &text)?;
         self.own.insert(run.root().to_owned(), (text, record));
-        Ok(true)
+        self.is_unmerged = true;
+        Ok(())
     }
 
     /// Puts together what was read.
     fn merge(&mut self) -> Result<(), RecordError> {
+        if !self.is_unmerged {
+            return Ok(());
+        }
         let path = self.folder.results();
         let mut own: BTreeMap<RunKey, &(String, ResultRecord)> = self.own.values().map(|entry| (entry.1.key(), entry)).collect();
         let of_file = self.derived.iter().flat_map(|(_, records)| records).map(|record| match own.remove(&record.key()) {
@@ -96,6 +107,7 @@ impl Results {
         later.sort_by_key(|(_, record)| (record.finished_ms, record.key()));
         entries.extend(later);
         (self.texts, self.records) = entries.into_iter().unzip();
+        self.is_unmerged = false;
         Ok(())
     }
 
@@ -136,13 +148,17 @@ impl Results {
     /// [`RecordError`], or the error of `report`.
     pub fn derive<E: From<RecordError>>(&mut self, order: &RunOrder, report: impl Fn(&Self) -> Result<(), E>) -> Result<(), E> {
         self.look_again()?;
+        self.arrange(order);
         loop {
-            self.arrange(order);
             self.write()?;
             report(self)?;
-            if !self.look_again()? {
+            let known = self.records.len();
+            self.look_again()?;
+            // The same records in the order of another command are nothing new: the two would write in turn for ever.
+            if self.records.len() == known {
                 return Ok(());
             }
+            self.arrange(order);
         }
     }
 
@@ -335,6 +351,40 @@ mod tests {
         };
         results.derive(&RunOrder::default(), report).unwrap();
         assert_eq!((results.records().len(), seen.into_inner()), (2, vec![1, 2]));
+    }
+
+    #[test]
+    fn the_same_runs_in_the_order_of_another_command_are_nothing_new() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(place.path());
+        for (name, end) in [("a", 1), ("b", 2)] {
+            finish(&folder, &record(name, 1, 1.0, Some(end)));
+        }
+        let order = |candidates: [&str; 2]| RunOrder { datasets: Vec::new(), candidates: candidates.map(str::to_owned).into() };
+        let drawn = std::cell::Cell::new(0);
+        let report = |_: &Results| {
+            drawn.set(drawn.get() + 1);
+            assert!(drawn.get() < 9, "it is drawn again and again");
+            derive(&folder, &order(["b", "a"]));
+            Ok::<(), RecordError>(())
+        };
+        Results::read(&folder).unwrap().derive(&order(["a", "b"]), report).unwrap();
+        assert_eq!(drawn.get(), 1);
+    }
+
+    #[test]
+    fn what_was_read_before_a_damaged_file_is_not_lost() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(place.path());
+        let mut results = Results::read(&folder).unwrap();
+        finish(&folder, &record("a", 1, 1.0, Some(1)));
+        let damaged = folder.run("b", 1).unwrap().result();
+        fs::write(&damaged, "{").unwrap();
+        let mut derive = || results.derive(&RunOrder::default(), |_| Ok::<(), RecordError>(()));
+        derive().unwrap_err();
+        fs::remove_file(&damaged).unwrap();
+        derive().unwrap();
+        assert_eq!(results.records().len(), 1);
     }
 
     #[test]

@@ -152,11 +152,11 @@ impl Experiment for Translation {
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
         let Self { data, label_smoothing, decoding, bleu, .. } = &config.own;
+        decoding.check(settings, *label_smoothing)?;
         let remedy =
             "synonyms are for METEOR, which is computed of translations into English; leave it out, or give --data and --target en";
         let is_english = config.run.data.is_some() && data.target == ENGLISH;
         settings.require("data.synonyms", data.synonyms.is_none() || is_english, remedy)?;
-        decoding.check(settings, *label_smoothing)?;
         bleu.validate().map_err(|problem| settings.refuse("bleu.smoothing", problem))?;
         pretrained::check(settings, attentions)?;
         for attention in attentions {

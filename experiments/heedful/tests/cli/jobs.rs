@@ -104,13 +104,12 @@ fn an_error_of_one_run_stops_those_beside_it() {
 #[cfg(unix)]
 #[test]
 fn the_report_has_what_was_finished_before_a_run_failed_or_the_command_was_stopped() {
-    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
-    let out = folder.path().join("out");
+    let (data, (_folder, [out])) = (text_folder(), places(["out"]));
     let reported = || {
         let report = fs::read_to_string(out.join("report.md")).unwrap();
         NAMES.map(|name| report.contains(&format!("| {name} | 1 |")))
     };
-    succeeded(&train(data.path(), &out, "400", &["--shard", "7/7"]).output().unwrap());
+    train(data.path(), &out, "400", &["--shard", "7/7"]).succeeds();
     fs::create_dir_all(out.join("gaussian-seed1/log.jsonl")).unwrap();
     refused(&train(data.path(), &out, "400", &[]).output().unwrap(), 1, &["gaussian-seed1", "log.jsonl"]);
     assert_eq!((records(&out).len(), reported()), (1, [true, false, false]));
@@ -119,7 +118,7 @@ fn the_report_has_what_was_finished_before_a_run_failed_or_the_command_was_stopp
     wait_until(&mut child, || out.join("synthesizer-dense-seed1/checkpoint").exists());
     // It is complete before a report is drawn.
     assert_eq!(records(&out).len(), 2);
-    succeeded(&Command::new("kill").args(["-TERM", &child.id().to_string()]).output().unwrap());
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).succeeds();
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
     assert_eq!((records(&out).len(), reported()), (2, [true, true, false]));
 }

@@ -124,9 +124,14 @@ impl<'a, E: Experiment> Runs<'a, E> {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The records that are known.
-    pub(super) fn records(&self) -> Vec<ResultRecord> {
-        self.finished().results.records().to_vec()
+    /// The known record of a run.
+    pub(super) fn record(&self, is_of_run: impl Fn(&ResultRecord) -> bool) -> Option<ResultRecord> {
+        self.finished().results.records().iter().find(|record| is_of_run(record)).cloned()
+    }
+
+    /// Whether the reports lack a run that is known.
+    pub(super) fn is_behind(&self) -> bool {
+        self.finished().is_behind
     }
 
     /// Whether a run is among the results that are known.
@@ -240,18 +245,6 @@ impl<'a, E: Experiment> Runs<'a, E> {
             "{count} of the {all} runs are missing: {}; do them by the same command with --resume or --slurm in place of --merge",
             missing.join("; ")
         )))
-    }
-}
-
-/// Draws the reports of what a command has finished, however it ends: also when it is interrupted, or a run fails.
-pub(super) struct ReportAtEnd<'a, E: Experiment>(pub(super) &'a Runs<'a, E>);
-
-impl<E: Experiment> Drop for ReportAtEnd<'_, E> {
-    fn drop(&mut self) {
-        let is_behind = self.0.finished().is_behind;
-        if is_behind && let Err(error) = self.0.derive(true) {
-            tracing::warn!("the report lacks runs: {error}");
-        }
     }
 }
 

@@ -25,7 +25,7 @@ use super::idle::Remark;
 use super::overview::Overview;
 use super::preparation::Preparation;
 use super::ranks::Word;
-use super::runs::{ReportAtEnd, Run, Runs, columns};
+use super::runs::{Run, Runs, columns};
 use super::sweep::{Attempt, Sweep, attempts, keep};
 use super::tuning::TuningEnd;
 use crate::session::error::{Completion, ExperimentError};
@@ -71,7 +71,26 @@ impl<'a, E: Experiment> Session<'a, E> {
         Preparation { config, datasets, backend, device, watcher, interrupt, shard, out, is_dry: false }
     }
 
+    /// Does the runs, and draws the reports of what is finished, also when the command is interrupted or a run fails.
     pub(super) fn run(mut self) -> Result<Completion, ExperimentError> {
+        let end = self.do_runs();
+        let can_draw = match end {
+            // Other ranks wait for the message of this one.
+            Err(_) => self.ranks.size() == 1,
+            // A task of an array has seconds until it is killed; the task that ends last draws the reports.
+            Ok(Completion::Interrupted) => self.shard.is_none(),
+            Ok(_) => true,
+        };
+        if can_draw
+            && self.runs.is_behind()
+            && let Err(error) = self.runs.derive(true)
+        {
+            tracing::warn!("the report lacks runs: {error}");
+        }
+        end
+    }
+
+    fn do_runs(&mut self) -> Result<Completion, ExperimentError> {
         let runs = self.own()?;
         // What all runs are compared with is computed by one of the commands that share them.
         if self.shard.is_none_or(|shard| shard.has(0)) && !self.runs.complete_trivial_baselines(&self.interrupt)? {
@@ -84,7 +103,6 @@ impl<'a, E: Experiment> Session<'a, E> {
         // What has the weights of others comes after all that are trained.
         let (trained, scored): (Vec<&Run<'_, E>>, Vec<_>) = runs.iter().partition(|run| run.candidate.weights_of.is_none());
         let runs: Vec<&Run<'_, E>> = trained.iter().chain(&scored).copied().collect();
-        let _report = ReportAtEnd(&self.runs);
         let overview = Overview::new(&self.watcher, &runs.iter().map(|run| run.steps()).collect::<Vec<_>>());
         let mut ends = self.work(&trained, &overview)?;
         if !is_interrupted(&ends) {
@@ -153,6 +171,8 @@ impl<'a, E: Experiment> Session<'a, E> {
 
     /// Does a run, unless it is finished or another process works on it. Why it fails stands in its folder until it is begun again.
     pub(super) fn one_run(&self, run: &Run<'_, E>, overview: &Overview) -> Result<RunEnd, ExperimentError> {
+        // Another command may have finished it, and have been killed before it took its lock away.
+        self.runs.look_at(&run.folder.run_at(&run.candidate.attention.name, run.seed))?;
         if self.runs.is_finished(run)? {
             return Ok(RunEnd::FinishedBefore);
         }
@@ -233,7 +253,7 @@ impl<'a, E: Experiment> Session<'a, E> {
         let of_source = |other: &ResultRecord| {
             (&other.attention, other.seed, &other.dataset, &other.backend) == (&source.to_owned(), *seed, &record.dataset, &record.backend)
         };
-        let trained = self.runs.records().into_iter().find(of_source).ok_or_else(|| {
+        let trained = self.runs.record(of_source).ok_or_else(|| {
             failed(format!("it has the weights of {source}, which is not trained yet; when that run is finished, go on with --resume"))
         })?;
         let folder = self.runs.folder.existing_run(&record.dataset, source, *seed);

@@ -8,6 +8,7 @@ use std::path::Path;
 use heedful_backends::Backend;
 use heedful_host::interrupt::Interrupt;
 use heedful_runs::record::{ResultRecord, STEPS_PER_SECOND};
+use heedful_runs::results::Results;
 use heedful_runs::settings::Settings;
 
 use super::super::overview::Overview;
@@ -121,7 +122,7 @@ fn attempt<E: Experiment>(options: &CommonOptions) -> End {
             }
         }
         session.runs.derive(true)?;
-        Ok(session.runs.records())
+        Ok(Results::read(&session.runs.folder)?.records().to_vec())
     };
     match done() {
         Ok(records) => End::Done(found(&records, options.out.as_deref().unwrap())),
