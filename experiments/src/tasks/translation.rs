@@ -9,7 +9,7 @@ use heedful_data::generate::{self, Sizes};
 use heedful_data::parallel::{Pair, ParallelCorpus};
 use heedful_data::synonyms;
 use heedful_data::tokenise::Tokeniser;
-use heedful_metrics::{Bleu, ChrF, CorpusMetric, Meteor, Synonyms, Tokeniser as WordsOfBleu};
+use heedful_metrics::{Bleu, ChrF, CorpusMetric, Meteor, Synonyms, TextMetric, Tokeniser as WordsOfBleu};
 use heedful_models::architectures::seq2seq::Seq2SeqTransformer;
 use heedful_models::pretrained::presets::Preset;
 
