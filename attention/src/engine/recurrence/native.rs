@@ -11,6 +11,7 @@ mod forward;
 mod logarithms;
 mod operation;
 mod products;
+mod sizes;
 mod solve;
 mod step;
 
@@ -19,52 +20,8 @@ use burn::tensor::{DType, Tensor};
 
 use self::operation::{InChunks, Step};
 use super::{Recurrence, RecurrentOutput};
-use crate::engine::fused::slices::Rows;
 use crate::engine::native::{computed, results};
 use crate::tensors::main_memory;
-
-/// Positions of a chunk.
-const CHUNK: usize = 64;
-
-/// Sizes of one recurrence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sizes {
-    batch: usize,
-    heads: usize,
-    length: usize,
-    /// Width of queries and keys.
-    width: usize,
-    /// Width of values.
-    value: usize,
-    /// Numbers that decay at a position: none, one for the head, or one for each channel of the keys.
-    channels: usize,
-    /// Whether what is read is divided by the sum of its weights.
-    normalised: bool,
-}
-
-impl Sizes {
-    /// Numbers of a state.
-    fn of_state(self) -> usize {
-        self.width * (self.value + usize::from(self.normalised))
-    }
-
-    /// Rows of what a recurrence gives: contexts, the state, and the sums of the keys.
-    fn rows(self) -> usize {
-        self.length + self.width + if self.normalised { self.width.div_ceil(self.value) } else { 0 }
-    }
-}
-
-/// What a recurrence is computed from, in the shapes of the operands of [`InChunks`].
-#[derive(Clone, Copy)]
-struct Inputs<'a> {
-    sizes: Sizes,
-    queries: Rows<'a>,
-    keys: Rows<'a>,
-    values: Rows<'a>,
-    log_decay: Option<Rows<'a>>,
-    strengths: Option<Rows<'a>>,
-    state: Option<&'a [f32]>,
-}
 
 impl Recurrence {
     /// Whether it can be executed so: 32-bit floats in main memory.

@@ -11,8 +11,8 @@ use rayon::prelude::*;
 use super::chunk::{Chunk, Delta, Plane, State, take};
 use super::logarithms::{HeadSums, channel_sums};
 use super::products::{add_multiplied, add_products, add_times, dot, matrix, multiply, times, transpose};
+use super::sizes::{CHUNK, Inputs, Sizes};
 use super::solve::solve_transposed;
-use super::{CHUNK, Inputs, Sizes};
 use crate::engine::fused::slices::kernel::{Aligned, Matrix, Sparsity, Transposed, padded};
 use crate::engine::fused::slices::{Rows, rows_of_planes};
 

@@ -4,8 +4,8 @@ use pulp::Simd;
 
 use super::decays::Decays;
 use super::products::{add_times, dot, matrix, multiply, times, transpose};
+use super::sizes::{CHUNK, Inputs, Sizes};
 use super::solve::solve;
-use super::{CHUNK, Inputs, Sizes};
 use crate::engine::fused::slices::kernel::{Aligned, Matrix, Sparsity, padded};
 
 /// What one batch row and head is computed from.

@@ -10,7 +10,7 @@
 use pulp::Simd;
 
 use super::products::{add_multiplied, add_products, dot, dot_of_three, matrix, multiply, times, transpose};
-use super::{CHUNK, Sizes};
+use super::sizes::{CHUNK, Sizes};
 use crate::engine::exponential::exp;
 use crate::engine::fused::slices::kernel::{Aligned, Matrix, Sparsity, Transposed, padded};
 

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::chunk::{Chunk, Plane, State};
 use super::products::{add_multiplied, matrix, multiply};
-use super::{CHUNK, Inputs, Sizes};
+use super::sizes::{CHUNK, Inputs, Sizes};
 use crate::engine::fused::slices::kernel::{Aligned, Sparsity, Transposed, padded};
 use crate::engine::fused::slices::rows_of_planes;
 

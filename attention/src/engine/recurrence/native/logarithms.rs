@@ -4,8 +4,8 @@
 //! (Yang et al. 2024, appendix C): no decay is divided by. What two sums give and take for one pair is one number, in double precision: decays are
 //! differentiated by sums of these over many positions, in which it has to cancel.
 
-use super::CHUNK;
 use super::products::dot;
+use super::sizes::CHUNK;
 
 /// Numbers that are summed side by side.
 const LANES: usize = 8;

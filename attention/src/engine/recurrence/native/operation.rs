@@ -6,8 +6,8 @@ use burn::backend::ops::FloatTensorOps;
 
 use super::backward::{Given, backward};
 use super::forward::forward;
+use super::sizes::{CHUNK, Inputs, Sizes};
 use super::step::step;
-use super::{CHUNK, Inputs, Sizes};
 use crate::engine::fused::flex::{self, by_heads, shape, with_whole_rows};
 use crate::engine::fused::slices::Rows;
 use crate::engine::native::{KeepingOperation, Operands, padded};

@@ -4,8 +4,8 @@
 
 use pulp::Simd;
 
-use super::CHUNK;
 use super::products::{add_multiplied, add_times, matrix};
+use super::sizes::CHUNK;
 use crate::engine::fused::slices::kernel::{Sparsity, Transposed};
 
 /// Rows that are solved one by one, before their part in all others is a product of matrices: as many as a block of that has.

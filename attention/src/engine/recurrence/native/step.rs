@@ -4,7 +4,7 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::chunk::Plane;
-use super::{Inputs, Sizes};
+use super::sizes::{Inputs, Sizes};
 
 /// Numbers of states that a thread takes at least: fewer take less time than to wake another.
 const FEWEST: usize = 16_384;
