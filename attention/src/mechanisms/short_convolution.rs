@@ -119,13 +119,13 @@ fn formula(query: &Query, path: &str, biased: bool, first: usize, inputs: &[Vec<
         .collect()
 }
 
-/// These channels of what a map of the mixer gives at each element, `[N, width]`.
+/// The channels `own` of a projection of the mixer, at each element, `[N, width]`.
 pub(super) fn inputs(query: &Query, map: &str, own: Range<usize>) -> Vec<Vec<f64>> {
     let map = format!("mixer.{map}");
     (0..query.keys()).map(|index| query.mapped(&map, query.attended(index))[own.clone()].to_vec()).collect()
 }
 
-/// The same behind the mixer's convolution, where the map's channels begin at `first`.
+/// The same after the convolution of the mixer, in which the channels of the projection begin at `first`.
 pub(super) fn projection(query: &Query, map: &str, own: Range<usize>, biased: bool, first: usize, real: &[bool]) -> Vec<Vec<f64>> {
     let inputs = inputs(query, map, own.clone());
     (0..query.keys()).map(|index| formula(query, "mixer.convolution", biased, first + own.start, &inputs, real, index)).collect()

@@ -189,8 +189,8 @@ impl<'a, E: Experiment> Runs<'a, E> {
         Ok(true)
     }
 
-    /// Brings `results.json` up to date, also with the runs that other commands have finished. So are the reports at the end of a command, and before it unless they
-    /// were drawn not long ago.
+    /// Brings `results.json` up to date, also with the runs that other commands have finished. Draws the reports at the end of a command, and before it once in
+    /// [`BETWEEN_REPORTS`].
     pub(super) fn derive(&self, is_end: bool) -> Result<(), ExperimentError> {
         let order = RunOrder {
             datasets: self.datasets.iter().map(|data| E::card(data).name).collect(),
