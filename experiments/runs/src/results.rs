@@ -310,7 +310,7 @@ mod tests {
         assert!(results.records().is_empty());
         results.look_at(&folder.run_at("dense", 2)).unwrap();
         results.look_at(&folder.run_at("dense", 1)).unwrap();
-        assert_eq!(results.records(), [one.clone()]);
+        assert_eq!(results.records(), std::slice::from_ref(&one));
         finish(&folder, &other);
         let mut derive = || {
             results.derive(&RunOrder::default(), |_| Ok::<(), RecordError>(())).unwrap();
