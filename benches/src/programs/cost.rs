@@ -70,7 +70,7 @@ const EXAMPLES: &str = "Examples:
   heedful cost --attention 'dot-product,linformer{rank=128}' --bidirectional --lengths 512..16384
   heedful cost --baseline costs/cost.json      (is anything slower than it was?)
   heedful cost --peers --python venv/bin/python
-  heedful cost --baseline costs/cost.json --unit dot-product      (the same for one of another machine)
+  heedful cost --baseline costs/cost.json --unit dot-product      (the same for another machine with such a processor)
   heedful cost roofline --out costs            (how near are kernels to the peaks of this machine?)
   heedful cost depth --layers 2,32 --activations reversible,kept --out depth
   heedful cost halting --out halting           (does a model take less time where positions halt earlier?)
@@ -129,6 +129,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
     };
     if let Some(earlier) = &earlier {
         refuse_other_threads(&outcome, earlier, options)?;
+        warn_of_other_processors(&outcome, earlier);
     }
     let mut devices = Vec::new();
     for &backend in &options.backend {
@@ -273,6 +274,15 @@ fn refuse_other_threads(outcome: &Outcome, earlier: &Outcome, options: &CostOpti
             "--baseline: the earlier run has {before} threads and this one {now}, with which ratios differ; set RAYON_NUM_THREADS={before}"
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Ratios also depend on the processor: what reads large matrices takes two to four times as long beside dot-product attention on some as on others.
+fn warn_of_other_processors(outcome: &Outcome, earlier: &Outcome) {
+    if let (Some(now), Some(before)) = (&outcome.provenance, &earlier.provenance) {
+        for difference in before.other_numerics(now) {
+            eprintln!("warning: ratios to the baseline may differ by more than the code: {difference}");
+        }
     }
 }
 
