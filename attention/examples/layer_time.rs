@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::random::RandomKey;
 use heedful_attention::contract::visibility::Visibility;
@@ -32,7 +32,7 @@ pub fn time(lengths: &[usize]) -> Vec<(usize, f64)> {
     let device = Device::flex().autodiff();
     let config: AnyMechanism = "dot-product".parse().expect("there is such a mechanism");
     let median = |&length: &usize| {
-        let place = Placement::new(Role::Decoder, D_MODEL, HEADS).with_max_length(length);
+        let place = LayerSpec::new(Role::Decoder, D_MODEL, HEADS).with_max_length(length);
         let attention = config.init(&place, &RandomKey::from_seed(1), &device);
         let numbers = (0..length * D_MODEL).map(|index| (index as f32 * 0.37).sin()).collect::<Vec<_>>();
         let sequence = Tensor::<3>::from_data(TensorData::new(numbers, [1, length, D_MODEL]), &device);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::random::RandomKey;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::Kind;
@@ -183,9 +183,9 @@ fn options(source: &str) -> Vec<(String, String)> {
 }
 
 /// Where the mechanism stands: in a decoder if it can.
-fn place(mechanism: &AnyMechanism, d_model: usize, length: usize) -> Placement {
+fn place(mechanism: &AnyMechanism, d_model: usize, length: usize) -> LayerSpec {
     let role = if mechanism.can_be_causal() { Role::Decoder } else { Role::Encoder };
-    Placement::new(role, d_model, HEADS).with_max_length(length)
+    LayerSpec::new(role, d_model, HEADS).with_max_length(length)
 }
 
 /// What it can do at the places where it can stand.
@@ -318,7 +318,7 @@ pub fn letters_of_meaning(meaning: &str) -> Vec<String> {
 }
 
 /// Floating-point operations of a forward pass: a multiplication comes with an addition.
-fn operations(mechanism: &AnyMechanism, place: &Placement) -> f64 {
+fn operations(mechanism: &AnyMechanism, place: &LayerSpec) -> f64 {
     let attention = mechanism.init(place, &RandomKey::from_seed(0), &Device::flex());
     let length = place.max_length;
     2.0 * multiplications(&attention, place, 0..length, length).forward()

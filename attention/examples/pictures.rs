@@ -11,7 +11,7 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::abilities::Causality;
 use heedful_attention::contract::init::Init;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::random::RandomKey;
 use heedful_attention::contract::visibility::Visibility;
@@ -29,8 +29,8 @@ const GAP: usize = 12;
 /// Weights `[H][Q][K]`.
 type Weights = Vec<Vec<Vec<f32>>>;
 
-fn placement(config: &AnyMechanism) -> Placement {
-    let place = Placement::new(Role::Decoder, 32, HEADS).at_layer(0, 2).with_max_length(LENGTH);
+fn spec(config: &AnyMechanism) -> LayerSpec {
+    let place = LayerSpec::new(Role::Decoder, 32, HEADS).at_layer(0, 2).with_max_length(LENGTH);
     if config.validate(&place).is_ok() { place } else { place.with_role(Role::Encoder) }
 }
 
@@ -39,7 +39,7 @@ fn visibility(attention: &AnyAttention) -> Visibility {
 }
 
 fn weights(config: &AnyMechanism, device: &Device) -> Weights {
-    let place = placement(config);
+    let place = spec(config);
     let attention = config.init(&place, &RandomKey::from_seed(1), device);
     let sequence = Init::Normal(1.0).tensor([1, LENGTH, place.d_model], &RandomKey::from_seed(2), device);
     let mut shown = None;

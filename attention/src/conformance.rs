@@ -7,13 +7,13 @@
 //! use burn::tensor::Device;
 //! use heedful_attention::conformance::Subject;
 //! use heedful_attention::mechanisms::uniform::UniformConfig;
-//! use heedful_attention::contract::placement::{Placement, Role};
+//! use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 //! use heedful_attention::softmax_attention::SoftmaxAttention;
 //!
-//! let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
+//! let spec = LayerSpec::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
 //! let subject = Subject::new(
-//!     placement,
-//!     |placement, key, device| SoftmaxAttention::new(UniformConfig::default().init(placement, key, device), placement, key, device),
+//!     spec,
+//!     |spec, key, device| SoftmaxAttention::new(UniformConfig::default().init(spec, key, device), spec, key, device),
 //!     &Device::flex(),
 //! );
 //! let report = subject.check()?;
@@ -173,7 +173,7 @@ impl Presupposition {
             Self::Causality => subject.is_causal(),
             Self::Steps => subject.decodes(),
             Self::Weights => subject.attention.abilities().weights,
-            Self::Dropout => subject.placement.dropout > 0.0,
+            Self::Dropout => subject.spec.dropout > 0.0,
             Self::Border => subject.border.is_some(),
         }
     }

@@ -5,11 +5,11 @@ mod check;
 pub mod engine;
 pub mod error;
 pub mod init;
+pub mod layer_spec;
 pub mod mask;
-mod pairs;
-pub mod placement;
 pub mod probe;
 pub mod progress;
+mod query_key_pairs;
 pub mod random;
 mod sink_cache;
 pub mod training;
@@ -17,7 +17,7 @@ pub mod unit_variant;
 pub mod visibility;
 
 pub use self::check::Check;
-pub use self::pairs::Pairs;
+pub use self::query_key_pairs::QueryKeyPairs;
 pub use self::sink_cache::SinkCache;
 
 use std::fmt::Debug;
@@ -49,7 +49,7 @@ pub trait Attention: Module + ModuleDisplay + 'static {
     fn abilities(&self) -> Abilities;
 
     /// Attends from all queries of the input to all keys, `[B, Q, C]`. In the place of a decoder's self-attention
-    /// ([`Placement::limit`](crate::contract::placement::Placement::limit)) no query sees what comes after it, whatever the input's visibility.
+    /// ([`LayerSpec::limit`](crate::contract::layer_spec::LayerSpec::limit)) no query sees what comes after it, whatever the input's visibility.
     ///
     /// # Panics
     /// If shapes do not fit or the input is longer than [`Abilities::max_length`].
@@ -89,7 +89,7 @@ pub trait Attention: Module + ModuleDisplay + 'static {
 
     /// Multiplications of a forward pass for one sequence that depend on pairs of a query and a key: scores and weighted sums, but no linear maps.
     /// Default: a score and a weighted value for each pair.
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         pairs.dense() * 2.0 * pairs.d_head()
     }
 }

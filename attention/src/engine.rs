@@ -11,8 +11,10 @@
 
 pub mod blocked;
 pub(crate) mod convolution;
+mod cpu;
+#[doc(hidden)]
+pub mod custom_gradient;
 pub mod dropout;
-mod each;
 pub(crate) mod elu;
 mod entmax;
 #[doc(hidden)]
@@ -26,11 +28,9 @@ pub mod gelu;
 pub(crate) mod glu;
 pub mod heads;
 pub mod linear;
-mod native;
 mod normaliser;
+mod per_key;
 mod program;
-#[doc(hidden)]
-pub mod recomputed;
 pub mod recurrence;
 pub mod reference;
 pub(crate) mod rotation;

@@ -18,8 +18,8 @@ use heedful_random::RandomKey;
 pub use self::cache::Cache;
 pub use self::config::{AttentionConfig, Choice};
 use crate::contract::engine::Engine;
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::mask::{Mask, Sizes};
-use crate::contract::placement::{Placement, Role};
 use crate::contract::probe::{Observation, Probe};
 use crate::contract::training::Training;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
@@ -84,7 +84,7 @@ pub struct AttentionLayer<A: Attention = AnyAttention> {
     /// Whether to drop weights, and the keys for it.
     pub training: Training,
     #[module(skip)]
-    placement: Placement,
+    spec: LayerSpec,
     #[module(skip)]
     engine: Engine,
     /// The same in clones, moved and loaded ones too: whose caches it takes.
@@ -106,8 +106,8 @@ impl<L: Logits> AttentionLayer<SoftmaxAttention<L>> {
     /// struct Near;
     ///
     /// impl Logits for Near {
-    ///     fn facts(&self) -> LogitFacts {
-    ///         LogitFacts::default()
+    ///     fn abilities(&self) -> LogitAbilities {
+    ///         LogitAbilities::default()
     ///     }
     ///     fn terms(&self, query: Tensor<3>, _: Option<Tensor<4>>, span: Span, _: &Positions) -> LogitTerms {
     ///         let indices = |start: usize, n: usize| Tensor::arange(start as i64..(start + n) as i64, &query.device()).float();
@@ -116,20 +116,20 @@ impl<L: Logits> AttentionLayer<SoftmaxAttention<L>> {
     ///     }
     /// }
     ///
-    /// let (device, place) = (Device::flex(), Placement::new(Role::Decoder, 4, 2));
+    /// let (device, place) = (Device::flex(), LayerSpec::new(Role::Decoder, 4, 2));
     /// let layer = AttentionLayer::from_logits(Near, &place, &RandomKey::from_seed(1), &device);
     /// let y = layer.forward(Tensor::ones([1, 5, 4], &device), &Mask::none());
     /// # assert_eq!(y.dims(), [1, 5, 4]);
     /// ```
-    pub fn from_logits(logits: L, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        Self::from_attention(SoftmaxAttention::new(logits, placement, key, device), placement, &key.named("dropout"))
+    pub fn from_logits(logits: L, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
+        Self::from_attention(SoftmaxAttention::new(logits, spec, key, device), spec, &key.named("dropout"))
     }
 }
 
 impl<A: Attention> AttentionLayer<A> {
-    /// The layer around an attention that was made for `placement`. `key` begins the stream of its dropout.
-    pub fn from_attention(attention: A, placement: &Placement, key: &RandomKey) -> Self {
-        Self { attention, training: Training::new(key), placement: *placement, engine: Engine::default(), identity: Arc::new(()) }
+    /// The layer around an attention that was made for `spec`. `key` begins the stream of its dropout.
+    pub fn from_attention(attention: A, spec: &LayerSpec, key: &RandomKey) -> Self {
+        Self { attention, training: Training::new(key), spec: *spec, engine: Engine::default(), identity: Arc::new(()) }
     }
 
     /// How it is computed where there is a choice (default: what is fastest).
@@ -150,13 +150,13 @@ impl<A: Attention> AttentionLayer<A> {
     }
 
     /// Where the layer stands.
-    pub fn placement(&self) -> &Placement {
-        &self.placement
+    pub fn spec(&self) -> &LayerSpec {
+        &self.spec
     }
 
     /// Whether no query sees what comes after it, whatever the mask.
     pub fn is_causal(&self) -> bool {
-        self.placement.role == Role::Decoder
+        self.spec.role == Role::Decoder
     }
 
     /// The sequence `[B, N, C]` attends to itself, `[B, N, C]`.
@@ -235,9 +235,9 @@ impl<A: Attention> AttentionLayer<A> {
     }
 
     fn own(&self, x: Tensor<3>, mask: &Mask) -> AttentionInput {
-        assert!(self.placement.role != Role::Cross, "this layer attends to another sequence: call `cross`");
+        assert!(self.spec.role != Role::Cross, "this layer attends to another sequence: call `cross`");
         let [batch, length, _] = self.checked(&x);
-        mask.check(Sizes { batch, heads: self.placement.heads, queries: Some(length), keys: length });
+        mask.check(Sizes { batch, heads: self.spec.heads, queries: Some(length), keys: length });
         let positions = Positions { left_padding: mask.padding_before(), ..Positions::default() };
         let visibility = if self.is_causal() { mask.without_future() } else { mask.visibility() };
         let random = self.next_key(&x);
@@ -248,25 +248,25 @@ impl<A: Attention> AttentionLayer<A> {
         let [batch, queries, _] = self.checked(&x);
         let keys = self.checked_memory(&memory);
         assert!(keys[0] == batch, "{batch} rows of queries attend to {} rows of keys", keys[0]);
-        mask.check(Sizes { batch, heads: self.placement.heads, queries: Some(queries), keys: keys[1] });
+        mask.check(Sizes { batch, heads: self.spec.heads, queries: Some(queries), keys: keys[1] });
         let random = self.next_key(&x);
         AttentionInput::cross_attention(x, memory).visibility(mask.visibility().clone()).engine(self.engine).random(random)
     }
 
     fn checked(&self, x: &Tensor<3>) -> [usize; 3] {
-        let (dims, d_model) = (x.dims(), self.placement.d_model);
+        let (dims, d_model) = (x.dims(), self.spec.d_model);
         assert!(dims[2] == d_model, "the layer was made for width {d_model}: {dims:?}");
         dims
     }
 
     fn checked_memory(&self, memory: &Tensor<3>) -> [usize; 3] {
-        assert!(self.placement.role == Role::Cross, "this layer attends to its own sequence: make it with `with_cross(true)`");
+        assert!(self.spec.role == Role::Cross, "this layer attends to its own sequence: make it with `with_cross(true)`");
         self.checked(memory)
     }
 
     /// The next key of the stream, if numbers are to be drawn.
     fn next_key(&self, x: &Tensor<3>) -> Option<RandomKey> {
-        let draws = self.placement.dropout > 0.0 || self.attention.abilities().randomness;
+        let draws = self.spec.dropout > 0.0 || self.attention.abilities().randomness;
         if draws { self.training.next_key(&x.device()) } else { None }
     }
 

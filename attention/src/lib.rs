@@ -32,7 +32,7 @@
 //! [`AttentionConfig`] takes a mechanism by name or by its own configuration, [`Mask`] the masks of Burn and PyTorch.
 //! [`AttentionLayer`] is a module like any other of Burn.
 //!
-//! Beneath lies the full contract, [`Attention`], which models and experiments use: placement in a model, keys of random numbers, probes, the engine.
+//! Beneath lies the full contract, [`Attention`], which models and experiments use: the spec of a layer, keys of random numbers, probes, the engine.
 //! A mechanism runs on any backend. It lowers its input to a description ([`AttentionProgram`](engine::AttentionProgram)): how keys are scored, which are
 //! visible, how weights are normalised, which values are summed; the [`engine`] executes it.
 //!
@@ -48,8 +48,8 @@
 //! use heedful_attention::conformance::Subject;
 //! use heedful_attention::contract::Positions;
 //! use heedful_attention::engine::LogitTerms;
-//! use heedful_attention::softmax_attention::logits::{LogitFacts, Logits};
-//! use heedful_attention::contract::placement::{Placement, Role};
+//! use heedful_attention::softmax_attention::logits::{LogitAbilities, Logits};
+//! use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 //! use heedful_attention::softmax_attention::SoftmaxAttention;
 //! use heedful_attention::contract::visibility::Span;
 //!
@@ -58,8 +58,8 @@
 //! struct Selfish;
 //!
 //! impl Logits for Selfish {
-//!     fn facts(&self) -> LogitFacts {
-//!         LogitFacts::default()
+//!     fn abilities(&self) -> LogitAbilities {
+//!         LogitAbilities::default()
 //!     }
 //!
 //!     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
@@ -69,8 +69,8 @@
 //!     }
 //! }
 //!
-//! let placement = Placement::new(Role::Decoder, 4, 2).with_max_length(8).with_dropout(0.3);
-//! let subject = Subject::new(placement, |place, key, device| SoftmaxAttention::new(Selfish, place, key, device), &Device::flex());
+//! let spec = LayerSpec::new(Role::Decoder, 4, 2).with_max_length(8).with_dropout(0.3);
+//! let subject = Subject::new(spec, |place, key, device| SoftmaxAttention::new(Selfish, place, key, device), &Device::flex());
 //! println!("{}", subject.check()?);
 //! # Ok::<(), heedful_attention::conformance::Report>(())
 //! ```

@@ -2,8 +2,8 @@
 
 pub use crate::contract::error::ConfigError;
 pub use crate::contract::init::Init;
+pub use crate::contract::layer_spec::{LayerSpec, Role};
 pub use crate::contract::mask::Mask;
-pub use crate::contract::placement::{Placement, Role};
 pub use crate::contract::probe::Probe;
 pub use crate::contract::visibility::{Span, Visibility};
 pub use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
@@ -16,5 +16,5 @@ pub use crate::layer::{AttentionConfig, AttentionLayer, Cache};
 pub use crate::registry::configurations::*;
 pub use crate::registry::register;
 pub use crate::softmax_attention::SoftmaxAttention;
-pub use crate::softmax_attention::logits::{LogitFacts, Logits};
+pub use crate::softmax_attention::logits::{LogitAbilities, Logits};
 pub use heedful_random::RandomKey;

@@ -22,14 +22,14 @@ pub use self::heads::{HeadCall, Heads};
 pub(crate) use self::heads::{Latest, seen_pairs, tiled_or_dense};
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::Visibility;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Pairs, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions, QueryKeyPairs};
 use crate::engine::heads::{merge_heads, split_heads};
 use crate::engine::linear::linear_at;
-use crate::softmax_attention::logits::LogitFacts;
+use crate::softmax_attention::logits::LogitAbilities;
 use crate::softmax_attention::memory::KeyValueState;
 
 /// Multi-head softmax attention over the logits `L`, or over what else gives heads.
@@ -54,18 +54,18 @@ pub struct SoftmaxAttention<L: Heads> {
 
 impl<L: Heads> SoftmaxAttention<L> {
     /// Puts the shared projections around `logits`.
-    pub fn new(logits: L, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        let (d_model, bias) = (placement.d_model, logits.scores().iter().any(|scores| scores.projections_have_biases()));
-        let sink = logits.head_sink().map(|init| init.parameter([placement.heads], &key.named("sink"), device));
+    pub fn new(logits: L, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
+        let (d_model, bias) = (spec.d_model, logits.scores().iter().any(|scores| scores.projections_have_biases()));
+        let sink = logits.head_sink().map(|init| init.parameter([spec.heads], &key.named("sink"), device));
         Self {
             logits,
             sink,
-            value: init::linear(d_model, placement.key_width(), bias || placement.qkv_bias, &key.named("value"), device),
-            output: init::linear(placement.query_width(), d_model, bias || placement.output_bias, &key.named("output"), device),
-            heads: placement.heads,
-            kv_heads: placement.n_kv_heads(),
-            dropout: placement.dropout,
-            limit: placement.limit(),
+            value: init::linear(d_model, spec.key_width(), bias || spec.qkv_bias, &key.named("value"), device),
+            output: init::linear(spec.query_width(), d_model, bias || spec.output_bias, &key.named("output"), device),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
+            dropout: spec.dropout,
+            limit: spec.limit(),
             latest: Arc::default(),
         }
     }
@@ -108,15 +108,15 @@ impl<L: Heads> Attention for SoftmaxAttention<L> {
     type State = KeyValueState;
 
     fn abilities(&self) -> Abilities {
-        let facts = self.logits.scores().into_iter().map(|scores| scores.facts()).reduce(LogitFacts::joined);
-        let facts = facts.expect("heads come from logits");
+        let abilities = self.logits.scores().into_iter().map(|scores| scores.abilities()).reduce(LogitAbilities::joined);
+        let abilities = abilities.expect("heads come from logits");
         Abilities {
-            cross_attention: facts.cross_attention,
+            cross_attention: abilities.cross_attention,
             causality: Causality::Masked,
             steps: true,
             weights: self.logits.have_weights(),
-            max_length: facts.max_length,
-            auxiliary_losses: facts.auxiliary_losses,
+            max_length: abilities.max_length,
+            auxiliary_losses: abilities.auxiliary_losses,
             randomness: false,
         }
     }
@@ -183,7 +183,7 @@ impl<L: Heads> Attention for SoftmaxAttention<L> {
         self.logits.head_takes_any_queries().then(|| self.limit.clone())
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         self.logits.head_multiplications(pairs)
     }
 }

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::description::AnyMechanism;
@@ -41,9 +41,9 @@ impl DecodeStep {
         device: &Device,
     ) -> Result<Self, ConfigError> {
         let capacity = sizes.length + steps;
-        let placement = Sizes { length: capacity, ..sizes }.placement(Role::Decoder);
-        attention.validate(&placement)?;
-        let attention = cast(attention.init(&placement, &RandomKey::from_seed(0), device), precision.dtype());
+        let spec = Sizes { length: capacity, ..sizes }.spec(Role::Decoder);
+        attention.validate(&spec)?;
+        let attention = cast(attention.init(&spec, &RandomKey::from_seed(0), device), precision.dtype());
         let sequence = sizes.sequence(device).cast(precision.dtype());
         Ok(Self { attention, state: None, sequence, capacity, engine })
     }

@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::init::Init;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
@@ -38,8 +38,8 @@ impl Sizes {
     }
 
     /// Where an attention of these sizes stands: alone.
-    pub fn placement(&self, role: Role) -> Placement {
-        Placement::new(role, self.d_model, self.heads).with_kv_heads(self.kv_heads).with_max_length(self.length)
+    pub fn spec(&self, role: Role) -> LayerSpec {
+        LayerSpec::new(role, self.d_model, self.heads).with_kv_heads(self.kv_heads).with_max_length(self.length)
     }
 }
 
@@ -78,7 +78,7 @@ impl Workload {
         device: &Device,
     ) -> Result<Self, ConfigError> {
         let role = if attention.can_be_causal() { Role::Decoder } else { Role::Encoder };
-        Self::at(attention, sizes, &sizes.placement(role).with_dropout(dropout), engine, Precision::F32, device)
+        Self::at(attention, sizes, &sizes.spec(role).with_dropout(dropout), engine, Precision::F32, device)
     }
 
     /// The same with weights and a sequence of other numbers, causal in a decoder and bidirectional elsewhere.
@@ -93,23 +93,23 @@ impl Workload {
         precision: Precision,
         device: &Device,
     ) -> Result<Self, ConfigError> {
-        Self::at(attention, sizes, &sizes.placement(role), engine, precision, device)
+        Self::at(attention, sizes, &sizes.spec(role), engine, precision, device)
     }
 
     fn at(
         attention: &AnyMechanism,
         sizes: Sizes,
-        placement: &Placement,
+        spec: &LayerSpec,
         engine: Engine,
         precision: Precision,
         device: &Device,
     ) -> Result<Self, ConfigError> {
-        let visibility = if placement.role == Role::Decoder { Visibility::causal() } else { Visibility::all() };
-        attention.validate(placement)?;
+        let visibility = if spec.role == Role::Decoder { Visibility::causal() } else { Visibility::all() };
+        attention.validate(spec)?;
         let device = device.clone().autodiff();
-        let attention = cast(attention.init(placement, &RandomKey::from_seed(0), &device), precision.dtype());
+        let attention = cast(attention.init(spec, &RandomKey::from_seed(0), &device), precision.dtype());
         let sequence = sizes.sequence(&device).cast(precision.dtype());
-        let dropped = (placement.dropout > 0.0).then(|| RandomKey::from_seed(2));
+        let dropped = (spec.dropout > 0.0).then(|| RandomKey::from_seed(2));
         Ok(Self { without_autodiff: attention.valid(), attention, sequence, memory: None, visibility, dropped, engine })
     }
 

@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use burn::{module::Module, nn::Linear};
 use heedful_attention::contract::init;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Losses, Positions};
 use heedful_experiments::prelude::*;

@@ -4,7 +4,7 @@ pub(crate) mod attention;
 pub mod mechanisms;
 
 use burn::tensor::Device;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_models::architectures::classifier::ClassifierConfig;
 use heedful_models::architectures::language_model::LanguageModelConfig;
 use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Tying};
@@ -239,9 +239,7 @@ impl ModelSettings {
     pub fn stack(&self, role: Role, attention: &LayerAttention, key: &RandomKey, device: &Device) -> Stack {
         let Self { layers, positions, depth, .. } = *self;
         let stack = StackConfig::new(role, self.block(), layers, depth, positions);
-        stack.init_with(key, device, &|placement: &Placement, key: &RandomKey, device: &Device| {
-            attention.at(placement.layer).init(placement, key, device)
-        })
+        stack.init_with(key, device, &|spec: &LayerSpec, key: &RandomKey, device: &Device| attention.at(spec.layer).init(spec, key, device))
     }
 
     /// An encoder and a decoder with these attentions, and one vocabulary of this size.

@@ -40,15 +40,15 @@ impl Mechanism for RecencyConfig {
         }
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        let slope = Init::Normal(1.0).tensor([placement.heads], &key.named("slope"), device) + self.mean;
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let slope = Init::Normal(1.0).tensor([spec.heads], &key.named("slope"), device) + self.mean;
         Some(AnyLogits::new(Recency { slope: Param::from_tensor(slope) }))
     }
 }
 
 impl Logits for Recency {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts::default()
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities::default()
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
@@ -65,9 +65,9 @@ impl Logits for Recency {
 
 /// Asks every property of the mechanism.
 pub fn conforms() -> Result<Report, Report> {
-    let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
+    let spec = LayerSpec::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
     let recency = AnyMechanism::from(RecencyConfig::default());
-    Subject::new(placement, move |place, key, device| recency.init(place, key, device), &Device::flex()).check()
+    Subject::new(spec, move |place, key, device| recency.init(place, key, device), &Device::flex()).check()
 }
 
 /// Loss per token before each step of training on a sequence that repeats itself.

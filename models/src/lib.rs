@@ -102,8 +102,8 @@
 //! struct Near;
 //!
 //! impl Logits for Near {
-//!     fn facts(&self) -> LogitFacts {
-//!         LogitFacts::default()
+//!     fn abilities(&self) -> LogitAbilities {
+//!         LogitAbilities::default()
 //!     }
 //!     fn terms(&self, query: Tensor<3>, _: Option<Tensor<4>>, span: Span, _: &Positions) -> LogitTerms {
 //!         let indices = |start: usize, n: usize| Tensor::arange(start as i64..(start + n) as i64, &query.device()).float();
@@ -160,7 +160,6 @@
 
 pub mod architectures;
 pub mod block;
-pub mod error;
 pub mod generation;
 pub mod kernels;
 pub mod parts;

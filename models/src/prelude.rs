@@ -1,6 +1,6 @@
 //! What most programs need: `use heedful_models::prelude::*;`
 //!
-//! The [prelude of attention](heedful_attention::prelude) is part of it. [`ConfigError`] is that of models, which has attention's in it.
+//! The [prelude of attention](heedful_attention::prelude) is part of it.
 
 pub use heedful_attention::prelude::*;
 
@@ -11,7 +11,6 @@ pub use crate::architectures::vision::{VisionConfig, VisionTransformer};
 pub use crate::block::depth::DepthConfig;
 pub use crate::block::layout::{AttentionLayout, CrossAttention, CrossLayout, LayerAttention};
 pub use crate::block::{BlockConfig, FeedForwardIn};
-pub use crate::error::ConfigError;
 pub use crate::generation::{BeamSearch, GenerationConfig, Hypothesis, Sampling, SpecialTokens};
 pub use crate::parts::adaptive::AdaptiveConfig;
 pub use crate::parts::embedding::EmbeddingScale;

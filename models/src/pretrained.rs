@@ -85,8 +85,8 @@ use crate::architectures::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer};
 use crate::architectures::vision::{VisionConfig, VisionTransformer};
 use crate::block::initialisation::Initialisation;
 use crate::block::layout::LayerAttention;
-use crate::error::ConfigError;
 use crate::pretrained::presets::PresetModel;
+use heedful_attention::contract::error::ConfigError;
 
 const CONFIG: &str = "config.json";
 

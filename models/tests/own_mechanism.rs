@@ -5,7 +5,7 @@ mod own_mechanism;
 
 use burn::tensor::Device;
 use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::{AnyMechanism, Card, Mechanism};
 use heedful_attention::registry::{RegistryError, register};
 use heedful_random::RandomKey;
@@ -20,7 +20,7 @@ fn an_own_mechanism_conforms_and_is_known_by_its_name_once_it_is_registered() {
     for name in ["recency", "recency+dot-product", "recency@local-1d", "dot-product+recency@sparse-fixed"] {
         let parsed: AnyMechanism = name.parse().unwrap();
         assert_eq!(parsed.name(), name);
-        let place = Placement::new(Role::Decoder, 4, 2).with_max_length(8);
+        let place = LayerSpec::new(Role::Decoder, 4, 2).with_max_length(8);
         assert_eq!(parsed.validate(&place), Ok(()));
         parsed.init(&place, &RandomKey::from_seed(1), &Device::flex());
     }

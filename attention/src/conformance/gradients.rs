@@ -189,7 +189,7 @@ fn derivatives_agree<A: Attention>(subject: &Subject<A>, loss: Loss, dropout: Op
 pub(super) fn gradients_are_slopes<A: Attention>(subject: &Subject<A>) -> Outcome {
     derivatives_agree(subject, Loss::Context, None)?;
     // Along one direction the derivatives for two masks may happen to be alike.
-    let keys = (0..3).map(|key| RandomKey::from_seed(7).numbered(key)).filter(|_| subject.placement.dropout > 0.0);
+    let keys = (0..3).map(|key| RandomKey::from_seed(7).numbered(key)).filter(|_| subject.spec.dropout > 0.0);
     for key in keys {
         derivatives_agree(subject, Loss::Context, Some(key)).map_err(|error| format!("with dropout: {error}"))?;
     }

@@ -14,8 +14,8 @@ impl PlainAttention {
     /// The first number that differs.
     pub fn agrees<A: Attention>(&self, subject: &Subject<A>, batch: usize, length: usize, tolerance: f64) -> Outcome {
         let case = subject.case("formula", batch, length);
-        let heads = self.placement.heads;
-        for view in views(&case, self.placement.role).into_iter().filter(|view| view.suits(&subject.attention, &case, heads)) {
+        let heads = self.spec.heads;
+        for view in views(&case, self.spec.role).into_iter().filter(|view| view.suits(&subject.attention, &case, heads)) {
             let (context, shown) = subject.observed(view.apply(case.input(&subject.device)));
             let (expected, expected_weights) = self.forward(&case, &view);
             let what = format!("batch {batch}, {heads} heads, length {length}, {}", view.name);
@@ -43,6 +43,6 @@ impl PlainAttention {
 /// Contexts and weights are those of the paper's formula in double precision, under every view.
 pub(super) fn contexts_and_weights_are_those_of_the_formula<A: Attention>(subject: &Subject<A>) -> Outcome {
     let mechanism = subject.mechanism.as_ref().expect("a property that presupposes a formula is asked where there is one");
-    let plain = PlainAttention::read(mechanism, subject.placement, &subject.attention);
-    plain.agrees(subject, 2, subject.placement.max_length.min(5), subject.close(1e-5))
+    let plain = PlainAttention::read(mechanism, subject.spec, &subject.attention);
+    plain.agrees(subject, 2, subject.spec.max_length.min(5), subject.close(1e-5))
 }

@@ -11,7 +11,7 @@ use crate::conformance::expected::expected_panic;
 use crate::conformance::subject::Subject;
 use crate::contract::abilities::Causality;
 use crate::contract::engine::{Engine, Executed};
-use crate::contract::placement::Role;
+use crate::contract::layer_spec::Role;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::Visibility;
@@ -29,14 +29,14 @@ pub type Outcome = Result<(), String>;
 
 /// A change of one element moves no output before it.
 pub(super) fn the_future_is_not_seen<A: Attention>(subject: &Subject<A>) -> Outcome {
-    [2, 5, subject.placement.max_length].into_iter().try_for_each(|length| the_future_is_not_seen_in(subject, length, 1..length))
+    [2, 5, subject.spec.max_length].into_iter().try_for_each(|length| the_future_is_not_seen_in(subject, length, 1..length))
 }
 
 /// A change of any of the given elements moves no output before it.
 fn the_future_is_not_seen_in<A: Attention>(subject: &Subject<A>, length: usize, changing: impl IntoIterator<Item = usize>) -> Outcome {
     let case = subject.case("causality", 2, length);
     // What stands in a decoder is causal without being told.
-    let visibility = if subject.placement.role == Role::Decoder { Visibility::all() } else { Visibility::causal() };
+    let visibility = if subject.spec.role == Role::Decoder { Visibility::all() } else { Visibility::causal() };
     let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(visibility.clone()));
     let before = run(&case);
     for t in changing {
@@ -92,7 +92,7 @@ pub(super) fn a_row_without_a_key_has_weight_zero<A: Attention>(subject: &Subjec
         let (before, shown) = run(&case);
         finite(&format!("{name}: context"), &before.values)?;
         for &i in &blind {
-            for (h, weights) in (0..subject.placement.heads).flat_map(|h| shown.iter().map(move |weights| (h, weights))) {
+            for (h, weights) in (0..subject.spec.heads).flat_map(|h| shown.iter().map(move |weights| (h, weights))) {
                 same(&format!("{name}: weights of query {i}, head {h}"), weights.row(&[0, h, i]), &vec![0.0; keys], 0.0)?;
             }
         }
@@ -125,7 +125,7 @@ fn engine_runs<A: Attention>(subject: &Subject<A>, case: &Case, visibility: &Vis
 
 /// Forced to, the fused engine gives the context and all gradients of the reference engine, whatever each head sees, and both run where they are asked for.
 pub(super) fn engines_agree<A: Attention>(subject: &Subject<A>) -> Outcome {
-    let case = subject.case("engines", 2, subject.placement.max_length);
+    let case = subject.case("engines", 2, subject.spec.max_length);
     let padding = Visibility::padding(vec![case.keys() - 1, case.keys()]);
     let mut views = vec![subject.usual(), subject.usual().and(padding)];
     if subject.attention.abilities().causality != Causality::Impossible {
@@ -161,10 +161,10 @@ pub(super) fn engines_agree<A: Attention>(subject: &Subject<A>) -> Outcome {
 /// Every length from 1 to the maximum works; what is longer is refused with the limit in the message.
 pub(super) fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention>(subject: &Subject<A>) -> Outcome {
     let limit = subject.attention.abilities().max_length;
-    for length in 1..=limit.unwrap_or(subject.placement.max_length) {
+    for length in 1..=limit.unwrap_or(subject.spec.max_length) {
         let case = subject.case("lengths", 1, length);
         let context = subject.forward(case.input(&subject.device).visibility(subject.usual()));
-        if context.shape != [1, length, subject.placement.d_model] {
+        if context.shape != [1, length, subject.spec.d_model] {
             return Err(format!("length {length}: context of shape {:?}", context.shape));
         }
         finite(&format!("length {length}: context"), &context.values)?;
@@ -172,7 +172,7 @@ pub(super) fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention
     if let Some(limit) = limit {
         let mut case = subject.case("too long", 1, limit + 1);
         // In cross-attention it is the keys that are too many.
-        case.memory = case.memory.map(|_| Array::random("too long, memory", &[1, limit + 1, subject.placement.d_model]));
+        case.memory = case.memory.map(|_| Array::random("too long, memory", &[1, limit + 1, subject.spec.d_model]));
         let attempt = || subject.forward(case.input(&subject.device).visibility(subject.usual()));
         refuses(&format!("length {} with a limit of {limit}", limit + 1), &limit.to_string(), attempt)?;
     }
@@ -227,7 +227,7 @@ fn decode<A: Attention>(subject: &Subject<A>, case: &Case, state: &mut A::State,
         let context = Array::read(subject.attention.step(part.query.tensor(&subject.device), state, &mut Probe::off()).context);
         rows.iter_mut().enumerate().for_each(|(b, row)| row.extend_from_slice(context.row(&[b])));
     }
-    Array { shape: vec![batch, range.len(), subject.placement.d_model], values: rows.concat() }
+    Array { shape: vec![batch, range.len(), subject.spec.d_model], values: rows.concat() }
 }
 
 fn new_state<A: Attention>(subject: &Subject<A>, case: &Case, left_padding: &[usize]) -> A::State {
@@ -362,7 +362,7 @@ pub(super) fn dropout_is_a_function_of_its_key<A: Attention>(subject: &Subject<A
 /// Weights are shown once, are not negative, are 0 where hidden (head by head), and sum to 1 where something is seen.
 pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("weights", 2, 6);
-    let (heads, keys) = (subject.placement.heads, case.keys());
+    let (heads, keys) = (subject.spec.heads, case.keys());
     let views = [
         ("usual", subject.usual()),
         ("by head", Visibility::pattern(|h, i, j| (h + i + j) % 2 == 0)),
@@ -370,7 +370,7 @@ pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) 
         ("empty", Visibility::padding(vec![keys, 0])),
     ];
     for (name, visibility) in views {
-        let visibility = visibility.within(&subject.placement.limit());
+        let visibility = visibility.within(&subject.spec.limit());
         let (_, shown) = subject.observed(case.input(&subject.device).visibility(visibility.clone()));
         let [weights] = &shown[..] else { return Err(format!("{name}: weights were shown {} times", shown.len())) };
         if weights.shape[1..] != [heads, 6, keys] || ![1, 2].contains(&weights.shape[0]) {

@@ -9,7 +9,7 @@ use heedful_random::RandomKey;
 
 use crate::contract::abilities::Causality;
 use crate::contract::engine::Executed;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::probe::{Observation, Probe};
 use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput};
@@ -20,7 +20,7 @@ use crate::description::{AnyAttention, Case};
 use crate::engine::Normaliser;
 use crate::softmax_attention::logits::Logits;
 
-type Build<A> = dyn Fn(&Placement, &RandomKey, &Device) -> A;
+type Build<A> = dyn Fn(&LayerSpec, &RandomKey, &Device) -> A;
 
 /// An attention, twice with the same weights: on a device without and with autodiff.
 pub struct Subject<A> {
@@ -31,7 +31,7 @@ pub struct Subject<A> {
     /// The device without autodiff.
     pub device: Device,
     /// Where the attention stands.
-    pub placement: Placement,
+    pub spec: LayerSpec,
     /// Whether the weights of a row with a visible key sum to 1 (unless told otherwise: yes).
     pub normalised: bool,
     /// Whether outputs are linear in the weights that dropout drops, so that it keeps their mean (unless told otherwise: yes).
@@ -60,46 +60,46 @@ impl Subject<AnyAttention> {
     /// Sequences and dropout are as in [`Subject::new`].
     ///
     /// # Panics
-    /// If the configuration is not valid for the placement.
-    pub fn of(mechanism: &AnyMechanism, placement: Placement, device: &Device) -> Self {
+    /// If the configuration is not valid for the layer spec.
+    pub fn of(mechanism: &AnyMechanism, spec: LayerSpec, device: &Device) -> Self {
         let built = mechanism.clone();
-        let subject = Self::new(placement, move |placement, key, device| built.init(placement, key, device), device).computing(mechanism);
-        let heads = 1..=subject.placement.heads;
-        let fewest_heads = heads.clone().find(|&heads| mechanism.validate(&subject.placement_with(heads)).is_ok()).unwrap_or(*heads.end());
+        let subject = Self::new(spec, move |spec, key, device| built.init(spec, key, device), device).computing(mechanism);
+        let heads = 1..=subject.spec.heads;
+        let fewest_heads = heads.clone().find(|&heads| mechanism.validate(&subject.spec_with(heads)).is_ok()).unwrap_or(*heads.end());
         let Some(softmax) = subject.attention.as_softmax() else { return Self { fewest_heads, ..subject } };
         let logits = &softmax.logits;
         let sums_to_one = matches!(logits.normaliser(), Normaliser::Softmax | Normaliser::Entmax { .. });
-        let query = Tensor::zeros([1, 1, subject.placement.d_model], device);
+        let query = Tensor::zeros([1, 1, subject.spec.d_model], device);
         let normalised = sums_to_one && logits.sink().is_none() && logits.soft_span(&query, Span::whole(1, 1)).is_none();
-        let border = logits.visibility().and_then(|seen| border_of(&seen, &subject.placement));
+        let border = logits.visibility().and_then(|seen| border_of(&seen, &subject.spec));
         Self { fewest_heads, normalised, border, ..subject }
     }
 }
 
 /// The least distance at which a key behind a query is hidden from it in a head.
-fn border_of(seen: &Visibility, placement: &Placement) -> Option<usize> {
+fn border_of(seen: &Visibility, spec: &LayerSpec) -> Option<usize> {
     let is_hidden = |distance: usize| {
-        (distance..placement.max_length).any(|query| (0..placement.heads).any(|head| !seen.is_visible(0, head, query, query - distance)))
+        (distance..spec.max_length).any(|query| (0..spec.heads).any(|head| !seen.is_visible(0, head, query, query - distance)))
     };
-    (1..placement.max_length).find(|&distance| is_hidden(distance))
+    (1..spec.max_length).find(|&distance| is_hidden(distance))
 }
 
 impl<A: Attention> Subject<A> {
     /// The attention that `build` makes from a place, a key and a device: what models take in their `init_with`.
     ///
-    /// Sequences are as long as `placement.max_length`, so a small one (8) keeps the checks fast. Dropout is checked with `placement.dropout`, which has to be
+    /// Sequences are as long as `spec.max_length`, so a small one (8) keeps the checks fast. Dropout is checked with `spec.dropout`, which has to be
     /// greater than 0 for that.
-    pub fn new(placement: Placement, build: impl Fn(&Placement, &RandomKey, &Device) -> A + 'static, device: &Device) -> Self {
-        Self::from_shared(placement, Rc::new(build), device)
+    pub fn new(spec: LayerSpec, build: impl Fn(&LayerSpec, &RandomKey, &Device) -> A + 'static, device: &Device) -> Self {
+        Self::from_shared(spec, Rc::new(build), device)
     }
 
-    fn from_shared(placement: Placement, build: Rc<Build<A>>, device: &Device) -> Self {
+    fn from_shared(spec: LayerSpec, build: Rc<Build<A>>, device: &Device) -> Self {
         let key = RandomKey::from_seed(1);
         Self {
-            attention: build(&placement, &key, device),
-            tracked: build(&placement, &key, &device.clone().autodiff()),
+            attention: build(&spec, &key, device),
+            tracked: build(&spec, &key, &device.clone().autodiff()),
             device: device.clone(),
-            placement,
+            spec,
             normalised: true,
             linear: true,
             unmoved: 0.0,
@@ -162,27 +162,27 @@ impl<A: Attention> Subject<A> {
 
     /// The same mechanism on the device without autodiff, from another key.
     pub fn rebuilt(&self, key: &RandomKey) -> A {
-        (self.build)(&self.placement, key, &self.device)
+        (self.build)(&self.spec, key, &self.device)
     }
 
     /// Where it would stand with the given number of heads of the same width, which share at most as many heads of keys and values as there are.
-    fn placement_with(&self, heads: usize) -> Placement {
-        let Placement { d_model, heads: own, kv_heads, .. } = self.placement;
-        self.placement.with_d_model(d_model / own * heads).with_n_heads(heads).with_kv_heads(kv_heads.map(|shared| shared.min(heads)))
+    fn spec_with(&self, heads: usize) -> LayerSpec {
+        let LayerSpec { d_model, heads: own, kv_heads, .. } = self.spec;
+        self.spec.with_d_model(d_model / own * heads).with_n_heads(heads).with_kv_heads(kv_heads.map(|shared| shared.min(heads)))
     }
 
     /// The same mechanism there.
     pub fn with_heads(&self, heads: usize) -> Self {
-        let placement = self.placement_with(heads);
+        let spec = self.spec_with(heads);
         let &Self { normalised, linear, unmoved, rounding, border, fewest_heads, .. } = self;
         let mechanism = self.mechanism.clone();
-        let built = Self::from_shared(placement, self.build.clone(), &self.device);
+        let built = Self::from_shared(spec, self.build.clone(), &self.device);
         Self { normalised, linear, unmoved, rounding, border, fewest_heads, mechanism, ..built }
     }
 
     /// Whether it attends to another sequence.
     pub fn is_cross(&self) -> bool {
-        self.placement.role == Role::Cross
+        self.spec.role == Role::Cross
     }
 
     /// Whether it is a self-attention that can be kept from seeing the future.
@@ -202,8 +202,8 @@ impl<A: Attention> Subject<A> {
 
     /// A random case: `batch` rows of `length` queries, and for cross-attention a memory of six keys.
     pub fn case(&self, name: &str, batch: usize, length: usize) -> Case {
-        let memory = self.is_cross().then(|| Array::random(&format!("{name}, memory"), &[batch, 6, self.placement.d_model]));
-        Case { query: Array::random(name, &[batch, length, self.placement.d_model]), memory }
+        let memory = self.is_cross().then(|| Array::random(&format!("{name}, memory"), &[batch, 6, self.spec.d_model]));
+        Case { query: Array::random(name, &[batch, length, self.spec.d_model]), memory }
     }
 
     /// Context of an input.
@@ -267,7 +267,7 @@ impl<A: Attention> Subject<A> {
 /// Which attention it is and where it stands, as reports begin.
 impl<A: Attention> fmt::Display for Subject<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Placement { role, d_model, heads, kv_heads, max_length, dropout, .. } = self.placement;
+        let LayerSpec { role, d_model, heads, kv_heads, max_length, dropout, .. } = self.spec;
         match &self.mechanism {
             Some(mechanism) => write!(f, "{}", mechanism.name())?,
             None => write!(f, "{}", std::any::type_name::<A>())?,
@@ -301,8 +301,8 @@ mod tests {
     use super::*;
 
     fn of(name: &str) -> Subject<AnyAttention> {
-        let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
-        Subject::of(&name.parse().unwrap(), placement, &Device::flex())
+        let spec = LayerSpec::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
+        Subject::of(&name.parse().unwrap(), spec, &Device::flex())
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_mechanism_and_placement() {
+    fn a_report_names_mechanism_and_layer_spec() {
         let report = of("alibi@sigmoid").check().unwrap();
         assert_eq!(report.subject(), "alibi@sigmoid (Decoder, width 6, 2 heads, lengths up to 8, dropout 0.3)");
         assert!(report.to_string().starts_with(report.subject()), "{report}");

@@ -1,27 +1,32 @@
 //! Checks of options.
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 
-/// Checks options of one mechanism in its place. Errors name both.
+/// Checks options of a model, or of one mechanism in its place. Errors name whose they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
-    attention: &'a str,
-    placement: &'a Placement,
+    name: &'a str,
+    spec: Option<&'a LayerSpec>,
 }
 
-impl Placement {
+impl LayerSpec {
     /// Checks options of the mechanism called `attention` that is to stand here.
     pub fn check<'a>(&'a self, attention: &'a str) -> Check<'a> {
-        Check { attention, placement: self }
+        Check { name: attention, spec: Some(self) }
     }
 }
 
-impl Check<'_> {
+impl<'a> Check<'a> {
+    /// Checks options of the model, or the part of it, of this name.
+    pub const fn of(name: &'a str) -> Self {
+        Self { name, spec: None }
+    }
+
     /// The error of an option that is wrong, with what to write instead.
     pub fn wrong(&self, option: &'static str, value: impl ToString, remedy: impl Into<String>) -> ConfigError {
-        let (place, attention) = (self.placement.to_string(), self.attention.to_owned());
-        ConfigError::Option { place, attention, option, value: value.to_string(), remedy: remedy.into() }
+        let owner = self.spec.map_or_else(|| self.name.to_owned(), |spec| format!("{spec}: {}", self.name));
+        ConfigError::Option { owner, option, value: value.to_string(), remedy: remedy.into() }
     }
 
     /// Refuses 0.
@@ -56,5 +61,14 @@ impl Check<'_> {
     pub fn positive(&self, option: &'static str, value: f64) -> Result<(), ConfigError> {
         let is_possible = value.is_finite() && value > 0.0;
         if is_possible { Ok(()) } else { Err(self.wrong(option, value, "give a number greater than 0")) }
+    }
+
+    /// Refuses what is no probability, and 1.
+    ///
+    /// # Errors
+    /// The option with the remedy.
+    pub fn probability(&self, option: &'static str, value: f64) -> Result<(), ConfigError> {
+        let is_possible = (0.0..1.0).contains(&value);
+        if is_possible { Ok(()) } else { Err(self.wrong(option, value, "give a probability of at least 0 and less than 1")) }
     }
 }

@@ -15,12 +15,10 @@ pub enum ConfigError {
         known: String,
     },
     /// An option whose value is out of its range.
-    #[error("{place}: {attention}: `{option}` is {value}: {remedy}")]
+    #[error("{owner}: `{option}` is {value}: {remedy}")]
     Option {
-        /// Where in the model, e.g. `decoder layer 3, self-attention`.
-        place: String,
-        /// Name of the mechanism.
-        attention: String,
+        /// Whose option it is, e.g. `decoder layer 3, self-attention: linformer`, or `language model`.
+        owner: String,
         /// Name of the option.
         option: &'static str,
         /// The value that was given.

@@ -13,20 +13,20 @@ use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Bool, Tensor};
 
-pub use self::dense::Mask;
+pub use self::dense::DenseMask;
 use self::dense::{CachedMask, CachedTiles};
 pub(crate) use self::dense::{hidden_logit, least_visible_logit};
 pub use self::tile_map::{TILE, TileMap};
-pub(crate) use self::tile_map::{Tile, TileLevels, TileMapBuilder, VISIBLE, VisiblePairs};
+pub(crate) use self::tile_map::{Tile, TileLevels, TileMapBuilder, TileVisibility, VISIBLE};
 
-pub(crate) use self::given::selected;
-use self::given::{Derived, Given};
 pub(crate) use self::real::RowKeys;
+pub(crate) use self::tensor_mask::selected;
+use self::tensor_mask::{Derived, TensorMask};
 use crate::tensors::read::read;
 
 mod dense;
-mod given;
 mod real;
+mod tensor_mask;
 mod tile_map;
 
 /// The part of the (query, key) plane that one call covers.
@@ -70,7 +70,7 @@ enum Rule {
     Pattern(Arc<dyn Fn(usize, usize, usize) -> bool + Send + Sync>),
     Relation(Arc<dyn Fn(usize, usize) -> bool + Send + Sync>),
     Explicit { shape: [usize; 4], visible: Vec<bool> },
-    Given(Given),
+    Tensor(TensorMask),
     Additive { bias: Tensor<4>, visible: Visibility },
     And(Visibility, Visibility),
     Or(Visibility, Visibility),
@@ -117,7 +117,7 @@ impl fmt::Debug for Visibility {
             Rule::Pattern(_) => write!(f, "pattern(..)"),
             Rule::Relation(_) => write!(f, "relation(..)"),
             Rule::Explicit { shape, .. } => write!(f, "explicit({shape:?})"),
-            Rule::Given(given) => write!(f, "given({:?})", given.shape()),
+            Rule::Tensor(given) => write!(f, "given({:?})", given.shape()),
             Rule::Additive { bias, .. } => write!(f, "additive({:?})", bias.dims()),
             Rule::And(a, b) => write!(f, "({a:?} and {b:?})"),
             Rule::Or(a, b) => write!(f, "({a:?} or {b:?})"),
@@ -248,7 +248,7 @@ impl Visibility {
                 let visible = rows.iter().flat_map(|row| &visible[row * size..][..size]).copied().collect();
                 Rule::Explicit { shape: [rows.len(), *heads, *queries, *keys], visible }
             }
-            Rule::Given(given) => Rule::Given(given.select(rows)),
+            Rule::Tensor(given) => Rule::Tensor(given.select(rows)),
             Rule::Additive { bias, visible } => Rule::Additive { bias: selected(bias, rows), visible: visible.select(rows) },
             Rule::Shifted { inner, counts: shifts } => Rule::Shifted { inner: of(inner), counts: counts(shifts).into() },
             Rule::Queries { inner, queries } => {
@@ -286,8 +286,8 @@ impl Visibility {
                 let (row, head) = (if *rows == 1 { 0 } else { row }, if *heads == 1 { 0 } else { head });
                 visible[((row * heads + head) * queries + i) * keys + j]
             }
-            Rule::Given(given) => given.is_visible(row, head, i, j),
-            Rule::Additive { .. } => given::refuse_additive(),
+            Rule::Tensor(given) => given.is_visible(row, head, i, j),
+            Rule::Additive { .. } => tensor_mask::refuse_additive(),
             Rule::And(a, b) => a.is_visible(row, head, i, j) && b.is_visible(row, head, i, j),
             Rule::Or(a, b) => a.is_visible(row, head, i, j) || b.is_visible(row, head, i, j),
             Rule::Shifted { inner, counts } => {
@@ -315,7 +315,7 @@ impl Visibility {
             Rule::Window { back, ahead } => visible_band(&queries, &keys, *back, *ahead),
             Rule::Padding(lengths) => within(0, lengths[row]),
             Rule::LeftPadding(counts) => within(counts[row], usize::MAX),
-            Rule::Pattern(_) | Rule::Relation(_) | Rule::Explicit { .. } | Rule::Given(_) | Rule::Additive { .. } => Shown::Some,
+            Rule::Pattern(_) | Rule::Relation(_) | Rule::Explicit { .. } | Rule::Tensor(_) | Rule::Additive { .. } => Shown::Some,
             Rule::And(a, b) => match (a.shown(row, queries.clone(), keys.clone()), b.shown(row, queries, keys)) {
                 (Shown::Nothing, _) | (_, Shown::Nothing) => Shown::Nothing,
                 (Shown::Everything, Shown::Everything) => Shown::Everything,
@@ -353,7 +353,7 @@ impl Visibility {
             Rule::Padding(lengths) => lengths.len(),
             Rule::LeftPadding(counts) => counts.len(),
             Rule::Explicit { shape, .. } => shape[0],
-            Rule::Given(given) => given.shape()[0],
+            Rule::Tensor(given) => given.shape()[0],
             Rule::Additive { bias, .. } => bias.dims()[0],
             Rule::Shifted { counts, .. } => counts.len(),
             Rule::Queries { queries, .. } => queries.len(),
@@ -389,7 +389,7 @@ impl Visibility {
         match &*self.rule {
             Rule::Pattern(_) => true,
             Rule::Explicit { shape, .. } => shape[1] > 1,
-            Rule::Given(given) => given.shape()[1] > 1,
+            Rule::Tensor(given) => given.shape()[1] > 1,
             Rule::Additive { bias, .. } => bias.dims()[1] > 1,
             Rule::And(a, b) | Rule::Or(a, b) => a.depends_on_head() || b.depends_on_head(),
             Rule::Shifted { inner, .. } | Rule::Queries { inner, .. } => inner.depends_on_head(),
@@ -400,7 +400,7 @@ impl Visibility {
     fn depends_on_query(&self) -> bool {
         match &*self.rule {
             Rule::All | Rule::Padding(_) | Rule::LeftPadding(_) => false,
-            Rule::Given(given) => !given.is_for_every_query(),
+            Rule::Tensor(given) => !given.is_for_every_query(),
             Rule::And(a, b) | Rule::Or(a, b) => a.depends_on_query() || b.depends_on_query(),
             _ => true,
         }

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::{AnyAttention, AnyLogits, Card, Idle, Mechanism, Positioning};
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
 
@@ -39,9 +39,9 @@ trait ErasedMechanism: Told {
     fn drawn(&self) -> AnyMechanism;
     fn resolved(&self, max_length: usize) -> AnyMechanism;
     fn over(&self, logits: AnyMechanism) -> Option<AnyMechanism>;
-    fn validate_options(&self, placement: &Placement) -> Result<(), ConfigError>;
-    fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention;
-    fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits>;
+    fn validate_options(&self, spec: &LayerSpec) -> Result<(), ConfigError>;
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention;
+    fn init_logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits>;
     fn options(&self) -> &dyn erased_serde::Serialize;
 }
 
@@ -70,17 +70,17 @@ impl<M: Mechanism> ErasedMechanism for M {
         self.clone().over(logits).map(AnyMechanism::from)
     }
 
-    fn validate_options(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.validate(placement)
+    fn validate_options(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        self.validate(spec)
     }
 
-    fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        let attention = self.attention(placement, key, device);
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        let attention = self.attention(spec, key, device);
         if attention.as_softmax().is_some() { attention } else { attention.named(M::card().variant) }
     }
 
-    fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        let logits = self.logits(placement, key, device)?;
+    fn init_logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let logits = self.logits(spec, key, device)?;
         Some(if M::card().kind.has_module() { logits.named(M::card().variant) } else { logits })
     }
 
@@ -150,11 +150,11 @@ told! {
         /// As [`Mechanism::letters`].
         pub(crate) fn letters(max_length: usize) -> Vec<(&'static str, usize)>;
         /// As [`Mechanism::letters_at`].
-        pub(crate) fn letters_at(placement: &Placement) -> Vec<(&'static str, usize)>;
+        pub(crate) fn letters_at(spec: &LayerSpec) -> Vec<(&'static str, usize)>;
         /// Whether the reference engine and the fused engine can both compute it.
         pub fn has_engines() -> bool;
         /// As [`Mechanism::idle`].
-        pub fn idle(placement: &Placement, length: usize) -> Option<Idle>;
+        pub fn idle(spec: &LayerSpec, length: usize) -> Option<Idle>;
         /// Why an option changes nothing in this role with the other options as they are.
         pub fn without_effect(option: &str, role: Role) -> Option<&'static str>;
     }
@@ -215,22 +215,22 @@ impl AnyMechanism {
         self.0.over(logits)
     }
 
-    pub(crate) fn validate_options(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.0.validate_options(placement)
+    pub(crate) fn validate_options(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        self.0.validate_options(spec)
     }
 
     /// Initialises the mechanism.
     ///
     /// # Panics
-    /// If the configuration is not valid for the placement.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        tracing::debug!(attention = %self.name(), %placement, "initialising");
-        self.0.init(placement, key, device)
+    /// If the configuration is not valid for the layer spec.
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        tracing::debug!(attention = %self.name(), %spec, "initialising");
+        self.0.init(spec, key, device)
     }
 
     /// The logits alone, for mechanisms that have them.
-    pub fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        self.0.init_logits(placement, key, device)
+    pub fn init_logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        self.0.init_logits(spec, key, device)
     }
 
     /// Whether it gives its formula, and all its members do.
@@ -238,7 +238,7 @@ impl AnyMechanism {
         self.formula().is_some() && self.members().into_iter().all(Self::has_formula)
     }
 
-    /// Whether the projections of queries, keys, values and output have the biases that a placement asks for.
+    /// Whether the projections of queries, keys, values and output have the biases that a layer spec asks for.
     pub fn has_biases_on_demand(&self) -> bool {
         self.query_key_biases().is_some()
     }

@@ -11,9 +11,9 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
 use crate::contract::Attention;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 
-pub use crate::contract::Pairs;
+pub use crate::contract::QueryKeyPairs;
 
 /// Matrices that elements of the memory pass and not those that look at it.
 const OF_MEMORY: [&str; 2] = ["key", "value"];
@@ -55,11 +55,11 @@ impl Sum for Multiplications {
 
 /// Multiplications for one sequence of an attention at a place: of the given queries, over `keys` keys. A decoder's self-attention is causal. Of the memory
 /// of a cross-attention all elements are mapped, of a sequence itself those that are queries.
-pub fn multiplications<A: Attention>(attention: &A, place: &Placement, queries: Range<usize>, keys: usize) -> Multiplications {
+pub fn multiplications<A: Attention>(attention: &A, place: &LayerSpec, queries: Range<usize>, keys: usize) -> Multiplications {
     let mapped = if place.role == Role::Cross { keys } else { queries.len() } as f64;
     let Maps { of_queries, of_memory, .. } = Maps::of(attention);
     let maps = queries.len() as f64 * of_queries as f64 + mapped * of_memory as f64;
-    let pairs = Pairs { queries, keys, causal: place.role == Role::Decoder, heads: place.heads, d_head: place.d_head() };
+    let pairs = QueryKeyPairs { queries, keys, causal: place.role == Role::Decoder, heads: place.heads, d_head: place.d_head() };
     Multiplications { pairs: attention.multiplications(&pairs), maps }
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     fn of(name: &str, role: Role, queries: Range<usize>, keys: usize) -> Multiplications {
         let config: AnyMechanism = name.parse().unwrap();
-        let place = Placement::new(role, 16, 4).with_max_length(keys.max(LENGTH));
+        let place = LayerSpec::new(role, 16, 4).with_max_length(keys.max(LENGTH));
         let attention = config.init(&place, &RandomKey::from_seed(0), &Device::flex());
         multiplications(&attention, &place, queries, keys)
     }
@@ -152,7 +152,7 @@ mod tests {
     fn hashes_and_chunks_are_those_that_the_mechanism_has() {
         // 16 buckets of 64 positions in chunks of 8, by 8 directions; 4 rounds over a chunk and the one before it.
         let config = LshConfig { chunk: Some(8), rounds: 4, ..LshConfig::default() };
-        let place = Placement::new(Role::Decoder, 16, 4).with_max_length(64);
+        let place = LayerSpec::new(Role::Decoder, 16, 4).with_max_length(64);
         let lsh: Lsh = config.init(&place, &RandomKey::from_seed(0), &Device::flex());
         let directions = lsh.rotations.value().dims()[3];
         assert_eq!(directions, 8);

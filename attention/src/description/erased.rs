@@ -12,10 +12,10 @@ use crate::contract::init::Init;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
 use crate::engine::{LogitTerms, Normaliser};
 use crate::softmax_attention::SoftmaxAttention;
-use crate::softmax_attention::logits::{LogitFacts, Logits, LogitsRef};
+use crate::softmax_attention::logits::{LogitAbilities, Logits, LogitsRef};
 
 /// Writes [`Module`] for a type with a `variant`, which stands in the paths of its parameters, and an `inner` module.
 macro_rules! erased_module {
@@ -162,8 +162,8 @@ impl<L: Logits> ErasedLogits for Slot<L> {
 }
 
 impl Logits for AnyLogits {
-    fn facts(&self) -> LogitFacts {
-        self.inner.logits().facts()
+    fn abilities(&self) -> LogitAbilities {
+        self.inner.logits().abilities()
     }
 
     fn inner(&self) -> Option<LogitsRef<'_>> {
@@ -274,7 +274,7 @@ trait ErasedAttention: ErasedModule {
     fn state_bytes(&self, state: &AnyState) -> Option<usize>;
     fn share_with(&mut self, earlier: &dyn Any);
     fn any_queries(&self) -> Option<Visibility>;
-    fn multiplications(&self, pairs: &Pairs) -> f64;
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64;
 }
 
 impl<A: Attention> ErasedAttention for Slot<A> {
@@ -286,7 +286,7 @@ impl<A: Attention> ErasedAttention for Slot<A> {
         abilities() -> Abilities;
         forward(input: AttentionInput, probe: &mut Probe) -> AttentionOutput;
         any_queries() -> Option<Visibility>;
-        multiplications(pairs: &Pairs) -> f64;
+        multiplications(pairs: &QueryKeyPairs) -> f64;
     }
 
     fn state(&self, start: &DecodingStart) -> AnyState {
@@ -360,7 +360,7 @@ impl Attention for AnyAttention {
         select(state: &mut AnyState, rows: &[usize]) -> ();
         state_bytes(state: &AnyState) -> Option<usize>;
         any_queries() -> Option<Visibility>;
-        multiplications(pairs: &Pairs) -> f64;
+        multiplications(pairs: &QueryKeyPairs) -> f64;
     }
 
     fn sharing_with(mut self, earlier: &Self) -> Self {

@@ -18,7 +18,7 @@
 
 use std::fmt;
 
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::AnyMechanism;
 use crate::description::Case;
 use crate::description::PlainAttention;
@@ -108,7 +108,7 @@ pub struct Query<'a> {
     view: &'a View,
     /// Begins the paths of the mechanism's parameters; empty, or with a dot at the end.
     path: String,
-    placement: Placement,
+    spec: LayerSpec,
     /// Where the query stands, if that is not its place in the sequence.
     standing: Option<usize>,
     /// The batch row.
@@ -121,7 +121,7 @@ pub struct Query<'a> {
 
 impl<'a> Query<'a> {
     pub(super) fn new(attention: &'a PlainAttention, case: &'a Case, view: &'a View, [row, head, index]: [usize; 3]) -> Self {
-        Self { attention, case, view, path: String::new(), placement: attention.placement, standing: None, row, head, index }
+        Self { attention, case, view, path: String::new(), spec: attention.spec, standing: None, row, head, index }
     }
 
     /// The query of another index in the same row and head.
@@ -140,13 +140,13 @@ impl<'a> Query<'a> {
     }
 
     /// The query as a mechanism within the attention sees it that stands elsewhere: with heads of another width.
-    pub fn placed(&self, placement: Placement) -> Self {
-        Self { placement, ..self.clone() }
+    pub fn placed(&self, spec: LayerSpec) -> Self {
+        Self { spec, ..self.clone() }
     }
 
     /// Where the mechanism stands.
-    pub fn placement(&self) -> &Placement {
-        &self.placement
+    pub fn spec(&self) -> &LayerSpec {
+        &self.spec
     }
 
     /// How many keys there are, hidden ones included.
@@ -207,9 +207,9 @@ impl<'a> Query<'a> {
     /// # Panics
     /// If there is no such map.
     pub fn projected(&self, map: &str, x: &[f64]) -> Vec<f64> {
-        let width = self.placement().d_head();
+        let width = self.spec().d_head();
         let outputs = self.parameter(&format!("{map}.weight")).shape[1];
-        let head = self.head * (outputs / width) / self.placement().heads;
+        let head = self.head * (outputs / width) / self.spec().heads;
         self.outputs(map, x, head * width..(head + 1) * width)
     }
 
@@ -291,7 +291,7 @@ impl<'a> Query<'a> {
             return (head(self), None);
         }
         let weights = self.weights_by(mechanism).unwrap_or_else(|| softmax(&self.scores()));
-        let mut sum = vec![0.0; self.placement().d_head()];
+        let mut sum = vec![0.0; self.spec().d_head()];
         for (key, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
             let value = match &formula.value {
                 Some(value) => value(self, key),

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::{AnyAttention, AnyLogits, AnyMechanism};
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
 use crate::softmax_attention::SoftmaxAttention;
@@ -24,7 +24,7 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// Name in configurations, of lower-case letters, digits and `-`.
     const NAME: &'static str;
 
-    /// Whether its logits have projections `query` and `key` of the placement's widths and with the biases that it asks for. This is the default of
+    /// Whether its logits have projections `query` and `key` of the layer spec's widths and with the biases that it asks for. This is the default of
     /// [`has_free_heads`](Self::has_free_heads), [`parameters`](Self::parameters) and [`query_key_biases`](Self::query_key_biases). Default: they do not.
     const QUERY_KEY: bool = false;
 
@@ -106,8 +106,8 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         true
     }
 
-    /// Whether it takes the widths of heads, and the number of heads of keys and values, from the placement's [`d_head`](Placement::d_head),
-    /// [`query_width`](Placement::query_width) and [`key_width`](Placement::key_width). A mechanism that does not is refused where these sizes differ from the
+    /// Whether it takes the widths of heads, and the number of heads of keys and values, from the layer spec's [`d_head`](LayerSpec::d_head),
+    /// [`query_width`](LayerSpec::query_width) and [`key_width`](LayerSpec::key_width). A mechanism that does not is refused where these sizes differ from the
     /// usual ones.
     /// Default: if it has [`QUERY_KEY`](Self::QUERY_KEY), or if all members do and there are some.
     fn has_free_heads(&self) -> bool {
@@ -140,37 +140,37 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     ///
     /// # Errors
     /// An impossible option, naming the remedy. After `Ok`, building does not fail.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.validate_inner(placement)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        self.validate_inner(spec)
     }
 
     /// Checks what stands before the `@`: whether it goes with a mechanism of this [kind](Card::kind), and whether it is valid itself.
     ///
     /// # Errors
     /// Logits that it cannot be over, naming those that it can, or an impossible option of these.
-    fn validate_inner(&self, placement: &Placement) -> Result<(), ConfigError> {
+    fn validate_inner(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         match self.members().first() {
             Some(logits) if Self::card().kind.is_over_logits() => {
-                logits.check_under(Self::NAME, Self::card().kind, placement)?;
-                logits.validate(placement)
+                logits.check_under(Self::NAME, Self::card().kind, spec)?;
+                logits.validate(spec)
             }
             _ => Ok(()),
         }
     }
 
     /// The logits, of a mechanism that has them. Default: it has none.
-    fn logits(&self, _placement: &Placement, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
+    fn logits(&self, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
         None
     }
 
     /// The attention. Default: the softmax over the [`logits`](Self::logits).
     ///
     /// # Panics
-    /// If the configuration is not valid for the placement.
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        let logits = AnyMechanism::from(self.clone()).init_logits(placement, &key.named("logits"), device);
+    /// If the configuration is not valid for the layer spec.
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        let logits = AnyMechanism::from(self.clone()).init_logits(spec, &key.named("logits"), device);
         let logits = logits.unwrap_or_else(|| panic!("{} has neither logits nor an attention of its own", Self::NAME));
-        AnyAttention::softmax(SoftmaxAttention::new(logits, placement, key, device))
+        AnyAttention::softmax(SoftmaxAttention::new(logits, spec, key, device))
     }
 
     /// What it computes, as its paper says it: a plain computation in double precision, which the conformance suite compares outputs with. Default: none is
@@ -194,8 +194,8 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         self.members().into_iter().map(AnyMechanism::shared_parameters).fold(ParameterFormula::none(), ParameterFormula::plus)
     }
 
-    /// Parameters of the biases that [`Placement::qkv_bias`] gives the projections of queries and keys, of a mechanism that gives them; `None`: it does not, and is
-    /// refused where the placement asks for biases. Default: those of [`QUERY_KEY`](Self::QUERY_KEY), or of all members, if there are some and all of them give
+    /// Parameters of the biases that [`LayerSpec::qkv_bias`] gives the projections of queries and keys, of a mechanism that gives them; `None`: it does not, and is
+    /// refused where the layer spec asks for biases. Default: those of [`QUERY_KEY`](Self::QUERY_KEY), or of all members, if there are some and all of them give
     /// theirs.
     fn query_key_biases(&self) -> Option<ParameterFormula> {
         if Self::QUERY_KEY {
@@ -219,8 +219,8 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
 
     /// Values of the letters of [`parameters`](Self::parameters) that options decide together with a place in a model. Default: those of
     /// [`letters`](Self::letters).
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        self.letters(placement.max_length)
+    fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
+        self.letters(spec.max_length)
     }
 
     /// Parameters that are kept in `[0, 1]` after every step of an optimiser, by the container type of their module (`Struct:Mine`) and the name of the
@@ -248,7 +248,7 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
 
     /// What it does not do on sequences of at most this length, which is what it is for, and the options that then change nothing. What a [pattern](Kind::Pattern)
     /// hides is counted and need not be told. Default: it does all on sequences of any length.
-    fn idle(&self, _placement: &Placement, _length: usize) -> Option<Idle> {
+    fn idle(&self, _spec: &LayerSpec, _length: usize) -> Option<Idle> {
         None
     }
 
@@ -329,7 +329,7 @@ impl Default for Card {
 pub enum Positioning {
     /// Nothing.
     None,
-    /// Distances. Where the place of the mechanism has a [cache](Placement::cache), they are those inside it.
+    /// Distances. Where the place of the mechanism has a [cache](LayerSpec::cache), they are those inside it.
     Movable,
     /// Positions in the sequence.
     Sequence,

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::AnyMechanism;
 use crate::description::Kind;
 
@@ -169,32 +169,32 @@ impl AnyMechanism {
 
     /// How many parameters the attention has at a place, without building it; `None` as of [`parameter_formula`](Self::parameter_formula). The configuration
     /// need not be valid, and no size is too large.
-    pub fn parameters_at(&self, placement: &Placement) -> Option<ParameterCount> {
-        Some(self.count(&self.parameter_formula()?.plus(self.biases_at(placement)), placement))
+    pub fn parameters_at(&self, spec: &LayerSpec) -> Option<ParameterCount> {
+        Some(self.count(&self.parameter_formula()?.plus(self.biases_at(spec)), spec))
     }
 
     /// How many of [these](Self::parameters_at) a layer has in common with the other layers of a stack, so that a stack has them once. The projections of a layerwise
     /// `linformer` are not counted here.
-    pub fn shared_parameters_at(&self, placement: &Placement) -> ParameterCount {
-        self.count(&self.shared_parameters(), placement)
+    pub fn shared_parameters_at(&self, spec: &LayerSpec) -> ParameterCount {
+        self.count(&self.shared_parameters(), spec)
     }
 
-    fn count(&self, formula: &ParameterFormula, placement: &Placement) -> ParameterCount {
-        let Placement { d_model, heads, max_length, .. } = *placement;
-        let (q, g) = (placement.query_width(), placement.key_width());
-        let mut letters = vec![("d", d_model), ("H", heads), ("D", placement.d_head()), ("q", q), ("g", g), ("L", max_length)];
-        letters.extend(self.letters_at(placement));
+    fn count(&self, formula: &ParameterFormula, spec: &LayerSpec) -> ParameterCount {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let (q, g) = (spec.query_width(), spec.key_width());
+        let mut letters = vec![("d", d_model), ("H", heads), ("D", spec.d_head()), ("q", q), ("g", g), ("L", max_length)];
+        letters.extend(self.letters_at(spec));
         ParameterCount { trained: formula.trained.value(&letters), fixed: formula.fixed.value(&letters) }
     }
 
-    /// Parameters of the biases that the placement asks for and that the mechanism does not have anyway.
-    fn biases_at(&self, placement: &Placement) -> ParameterFormula {
+    /// Parameters of the biases that the layer spec asks for and that the mechanism does not have anyway.
+    fn biases_at(&self, spec: &LayerSpec) -> ParameterFormula {
         let mut biases = ParameterFormula::none();
-        if placement.qkv_bias {
+        if spec.qkv_bias {
             biases = biases.plus(self.query_key_biases().unwrap_or_default());
         }
         if !self.projections_have_biases() {
-            let terms = [(placement.qkv_bias, "g"), (placement.output_bias, "d")];
+            let terms = [(spec.qkv_bias, "g"), (spec.output_bias, "d")];
             let terms: Vec<_> = terms.into_iter().filter(|(asked, _)| *asked).map(|(_, product)| (1, product)).collect();
             biases = biases.plus(ParameterFormula::trained(&terms));
         }

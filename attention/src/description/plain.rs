@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::AnyMechanism;
 use crate::description::Query;
 use crate::description::array::Array;
@@ -17,7 +17,7 @@ use crate::description::view::View;
 #[derive(Clone, Debug)]
 pub struct PlainAttention {
     pub(super) mechanism: AnyMechanism,
-    pub(crate) placement: Placement,
+    pub(crate) spec: LayerSpec,
     /// By the path in the module that they were read from.
     pub parameters: BTreeMap<String, Array>,
     /// Begins the paths of the attention's parameters.
@@ -30,14 +30,14 @@ impl PlainAttention {
     ///
     /// # Panics
     /// If the mechanism gives no formula.
-    pub fn read<M: Module>(mechanism: &AnyMechanism, placement: Placement, module: &M) -> Self {
+    pub fn read<M: Module>(mechanism: &AnyMechanism, spec: LayerSpec, module: &M) -> Self {
         assert!(mechanism.has_formula(), "{mechanism} gives no formula");
         let parameters = parameters(module, None);
         let roots = parameters.keys().filter_map(|path| path.strip_suffix("output.weight"));
         let named = format!("{}.", mechanism.card().variant);
         let of_name = || parameters.keys().find_map(|path| Some(path[..path.find(&named)? + named.len()].to_owned()));
         let root = roots.min_by_key(|root| root.len()).map(str::to_owned).or_else(of_name).unwrap_or_default();
-        Self { mechanism: mechanism.clone(), placement, parameters, root }
+        Self { mechanism: mechanism.clone(), spec, parameters, root }
     }
 
     pub(super) fn find(&self, path: &str) -> Option<&Array> {
@@ -50,7 +50,7 @@ impl PlainAttention {
 
     /// Context `[B, Q, C]` and weights `[B, H, Q, K]`, if there are weights of keys.
     pub fn forward(&self, case: &Case, view: &View) -> (Array, Option<Array>) {
-        let Placement { heads, d_model, .. } = self.placement;
+        let LayerSpec { heads, d_model, .. } = self.spec;
         let (batch, queries) = (case.batch(), case.length());
         let mut context = Array { shape: vec![batch, queries, d_model], values: vec![0.0; batch * queries * d_model] };
         let shape = vec![batch, heads, queries, case.keys()];

@@ -10,20 +10,20 @@ use burn::tensor::{DType, Device, Tensor};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Positions, SinkCache};
 use crate::description::{AnyLogits, AnyMechanism};
 use crate::engine::LogitTerms;
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
-use crate::softmax_attention::logits::{LogitFacts, Logits, LogitsRef, shared_in_order};
+use crate::softmax_attention::logits::{LogitAbilities, Logits, LogitsRef, shared_in_order};
 use crate::softmax_attention::pattern::{Grouping, Pattern};
 
 /// How a pattern is executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Execution {
+pub enum PatternExecution {
     /// All weights are computed and most of them hidden: nothing is saved.
     Masked,
     /// Each block of queries meets the keys that it can see.
@@ -46,7 +46,7 @@ pub struct Restricted<L: Logits = AnyLogits> {
     #[module(skip)]
     parts: Vec<(Arc<dyn Pattern>, Visibility)>,
     #[module(skip)]
-    execution: Execution,
+    execution: PatternExecution,
     #[module(skip)]
     cache: Option<SinkCache>,
     #[module(skip)]
@@ -104,7 +104,7 @@ fn shown_by(pattern: &Arc<dyn Pattern>) -> Visibility {
 
 impl<L: Logits> Restricted<L> {
     /// Restricts logits by a pattern.
-    pub fn new(logits: L, pattern: Arc<dyn Pattern>, execution: Execution) -> Self {
+    pub fn new(logits: L, pattern: Arc<dyn Pattern>, execution: PatternExecution) -> Self {
         let shown = shown_by(&pattern);
         let parts = pattern.parts().into_iter().map(|part| {
             let shown = shown_by(&part);
@@ -152,19 +152,19 @@ impl Restricted {
     pub(crate) fn over(
         logits: &AnyMechanism,
         pattern: impl Pattern + 'static,
-        execution: Execution,
-        placement: &Placement,
+        execution: PatternExecution,
+        spec: &LayerSpec,
         key: &RandomKey,
         device: &Device,
     ) -> Self {
-        let logits = logits.init_logits(placement, key, device).expect("validated: what is restricted has logits");
+        let logits = logits.init_logits(spec, key, device).expect("validated: what is restricted has logits");
         Self::new(logits, Arc::new(pattern), execution)
     }
 }
 
 impl<L: Logits> Logits for Restricted<L> {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, ..self.logits[0].facts() }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: false, ..self.logits[0].abilities() }
     }
 
     fn inner(&self) -> Option<LogitsRef<'_>> {
@@ -197,13 +197,13 @@ impl<L: Logits> Logits for Restricted<L> {
         let asked = Asked { seen, span, positions, heads };
         let key = (dtype, device.clone(), device.is_autodiff());
         let make = || self.groupings(asked).into_iter().map(|grouping| grouping.blocks(dtype, &device)).collect();
-        (self.execution == Execution::Blocked).then(|| made_once(&self.latest_blocks, asked, key, make))
+        (self.execution == PatternExecution::Blocked).then(|| made_once(&self.latest_blocks, asked, key, make))
     }
 
     fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>> {
         let asked = Asked { seen, span, positions, heads };
         let make = || self.groupings(asked).iter().map(Grouping::part).collect();
-        (self.execution == Execution::Blocked).then(|| made_once(&self.latest_parts, asked, (), make))
+        (self.execution == PatternExecution::Blocked).then(|| made_once(&self.latest_parts, asked, (), make))
     }
 
     fn pattern(&self) -> Option<&dyn Pattern> {

@@ -1,7 +1,7 @@
 //! What is visible in a case, once as the crate's value and once as a plain function.
 
 use crate::contract::abilities::Causality;
-use crate::contract::placement::Role;
+use crate::contract::layer_spec::Role;
 use crate::contract::visibility::Visibility;
 use crate::contract::{Attention, AttentionInput, Positions};
 use crate::description::Case;

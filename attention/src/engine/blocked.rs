@@ -77,7 +77,7 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks, whole: Option<T
         Weighting::Scores(terms, normaliser) => {
             let logits = blocks.logits(terms, heads, keys);
             assert!(soft_span.is_none() || normaliser == Normaliser::Softmax, "soft spans are those of a softmax");
-            match normaliser.each() {
+            match normaliser.per_key() {
                 Some(each) => (each.weights(logits), None, false),
                 None => {
                     // The gradient of the largest logit cancels.
@@ -209,7 +209,7 @@ pub fn attend_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutpu
 fn joined_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
     let heads = heads_of(&program, parts);
     let program = AttentionProgram { weighting: program.weighting.dense(&program.values), ..program };
-    let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. }) && program.weighting.each().is_none();
+    let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. }) && program.weighting.per_key().is_none();
     let whole = (parts.len() > 1).then(|| log_sum_of_spans(&program, heads, parts)).flatten();
     let run_part = |(index, blocks): (usize, &Blocks)| {
         let dropout = program.dropout.map(|drop| Dropout { key: drop.key.numbered(index as u64), ..drop });

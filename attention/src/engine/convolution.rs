@@ -10,7 +10,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
 
 use self::operation::CausalConvolution;
-use super::native;
+use super::cpu;
 
 /// `silu( b + sum_(j < w) c_j x_(t - w + 1 + j) )`, ready to be executed: each channel mixes its latest `w` numbers with weights of its own.
 ///
@@ -37,13 +37,13 @@ impl Convolution {
     fn is_native(&self) -> bool {
         let Self { x, weight, bias, before } = self;
         let types = [Some(x.dtype()), Some(weight.dtype()), bias.as_ref().map(Tensor::dtype), before.as_ref().map(Tensor::dtype)];
-        native::can_compute(&x.device(), types)
+        cpu::can_compute(&x.device(), types)
     }
 
     fn natively(self) -> Tensor<3> {
         let Self { x, weight, bias, before } = self;
         let (bias, before) = (bias.map(|bias| bias.into_dispatch()), before.map(|before| before.into_dispatch()));
-        native::computed(CausalConvolution, [Some(x.into_dispatch()), Some(weight.into_dispatch()), bias, before])
+        cpu::computed(CausalConvolution, [Some(x.into_dispatch()), Some(weight.into_dispatch()), bias, before])
     }
 
     /// In terms of tensor operations.
@@ -71,7 +71,7 @@ mod tests {
     use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::engine::recomputed::tests::{
+    use crate::engine::custom_gradient::tests::{
         assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
     };
 

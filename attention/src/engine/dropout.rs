@@ -5,7 +5,7 @@
 //! tensor is. Dropout is on exactly where a key is given.
 
 #[cfg(feature = "cube")]
-pub(crate) mod cube;
+pub(crate) mod gpu;
 mod operator;
 
 use std::ops::Range;

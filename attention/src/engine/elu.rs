@@ -7,19 +7,19 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
+use super::cpu::blocks::{Block, Fill, filled};
+use super::cpu::{self, Operands, Operation, padded};
 use super::exponential::exp;
+use super::fused::cpu::Rows;
 use super::fused::flex::{by_heads, rows, shape, with_whole_rows};
-use super::fused::slices::Rows;
-use super::native::blocks::{Block, Fill, filled};
-use super::native::{self, Operands, Operation, padded};
 
 /// `x + 1` where `x > 0`, otherwise `e^x`, of each number of `[B, H, N, D]`.
 pub(crate) fn elu_plus_one(x: Tensor<4>) -> Tensor<4> {
-    if native::can_compute(&x.device(), [Some(x.dtype())]) { natively(x) } else { composed(x) }
+    if cpu::can_compute(&x.device(), [Some(x.dtype())]) { natively(x) } else { composed(x) }
 }
 
 fn natively(x: Tensor<4>) -> Tensor<4> {
-    native::computed(EluPlusOne, [Some(x.into_dispatch())])
+    cpu::computed(EluPlusOne, [Some(x.into_dispatch())])
 }
 
 fn composed(x: Tensor<4>) -> Tensor<4> {
@@ -88,7 +88,7 @@ mod tests {
     use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::engine::recomputed::tests::{
+    use crate::engine::custom_gradient::tests::{
         assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
     };
 

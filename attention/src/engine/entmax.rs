@@ -9,7 +9,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
-use super::each;
+use super::per_key;
 
 /// Steps where it is not known how many are needed: in rows of up to 10,000 scores, made to be difficult, 10 were.
 const STEPS: usize = 14;
@@ -41,7 +41,7 @@ pub(super) fn raised<B: Backend>(x: FloatTensor<B>, power: u32) -> FloatTensor<B
     if power == 0 {
         return B::float_clamp_min(B::float_sign(x), 0.0.into());
     }
-    each::raised::<B>(x, power)
+    per_key::raised::<B>(x, power)
 }
 
 /// Weights of scores `[.., .., Q, K]` that are divided by the power already, given the thresholds, with the gradients that they have if the scores move them.

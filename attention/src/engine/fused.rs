@@ -5,14 +5,14 @@
 //! ([`Positions::ends`](crate::contract::Positions::ends)). Pairs that lie scattered over the plane are brought together first: a [`Part`] says in which order
 //! queries and keys go.
 
-mod composed;
-#[cfg(feature = "cube")]
-mod cube;
+pub(super) mod cpu;
 pub(super) mod flex;
+#[cfg(feature = "cube")]
+mod gpu;
 mod operands;
 mod operator;
 mod plan;
-pub(super) mod slices;
+mod tensor_ops;
 #[cfg(test)]
 mod tests;
 
@@ -24,12 +24,12 @@ use burn::backend::DispatchDevice;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Device, Tensor};
 
+#[doc(hidden)]
+pub use self::cpu::GROUPS;
 pub(crate) use self::operands::{Operand, Operands};
 pub(crate) use self::operator::FusedAttention;
 pub(crate) use self::plan::{Cap, Plan};
 pub use self::plan::{Order, Part};
-#[doc(hidden)]
-pub use self::slices::GROUPS;
 
 use super::heads::repeat_heads;
 use super::normaliser::SINKS;
@@ -88,7 +88,7 @@ fn has_kernels_for(terms: &LogitTerms, has_spans: bool, values: &Tensor<4>) -> b
 #[cfg(feature = "cube")]
 fn has_kernels_on_device(device: &Device, dtype: DType, terms: &LogitTerms, has_spans: bool) -> bool {
     match device.clone().without_autodiff().as_dispatch() {
-        DispatchDevice::Cube(device) => cube::has_room(device, dtype, terms, has_spans),
+        DispatchDevice::Cube(device) => gpu::has_room(device, dtype, terms, has_spans),
         _ => false,
     }
 }
@@ -120,7 +120,7 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let pairs = terms.kronecker.as_ref().map(|kronecker| kronecker.starts.clone());
     let cap = terms.cap.as_ref().map(|SoftCap { limit, added }| Cap { limit: *limit, is_before_bias: added.is_some() });
     let least_visible = least_visible_logit(values.dtype());
-    let plan = Plan { normaliser, dropout, ramp, pairs, gaussians, cap, ..Plan::new(heads, parts, least_visible) };
+    let plan = Plan { normaliser, dropout, ramp, first_pairs: pairs, gaussians, cap, ..Plan::new(heads, parts, least_visible) };
     let [batch, shared, keys, width] = values.dims();
     if plan.gaussians.is_some() {
         assert!(soft_span.is_none(), "a closed form has no soft spans");

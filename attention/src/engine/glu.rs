@@ -9,8 +9,8 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::{Tensor, activation};
 
 use self::kernel::{OfInputs, Outputs};
-use super::native::blocks::filled;
-use super::native::{self, Operands, Operation, padded};
+use super::cpu::blocks::filled;
+use super::cpu::{self, Operands, Operation, padded};
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
 /// `a sigmoid(b)` of the halves `a` and `b` of the channels of `x`: `[B, N, 2 C]` to `[B, N, C]`.
@@ -18,13 +18,13 @@ use crate::tensors::main_memory::{contiguous, numbers, tensor};
 /// # Panics
 /// If the number of channels is odd.
 pub(crate) fn glu(x: Tensor<3>) -> Tensor<3> {
-    if native::can_compute(&x.device(), [Some(x.dtype())]) { natively(x) } else { activation::glu(x, 2) }
+    if cpu::can_compute(&x.device(), [Some(x.dtype())]) { natively(x) } else { activation::glu(x, 2) }
 }
 
 fn natively(x: Tensor<3>) -> Tensor<3> {
     let channels = x.dims()[2];
     assert!(channels.is_multiple_of(2), "{channels} channels are no values and as many gates");
-    native::computed(GatedLinearUnit, [Some(x.into_dispatch())])
+    cpu::computed(GatedLinearUnit, [Some(x.into_dispatch())])
 }
 
 /// Of `x` `[B, N, 2 C]`.
@@ -57,7 +57,7 @@ mod tests {
     use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::engine::recomputed::tests::{
+    use crate::engine::custom_gradient::tests::{
         assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
     };
 

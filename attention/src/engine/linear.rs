@@ -4,12 +4,12 @@
 //! once, in both directions of a map. With few rows, as in decoding, they read weights as main memory gives them fastest. On a GPU large products take a
 //! faster kernel than Burn chooses, and so do the sums that are gradients of biases.
 
-mod composed;
-#[cfg(feature = "cube")]
-mod cube;
 mod few_rows;
 mod flex;
+#[cfg(feature = "cube")]
+mod gpu;
 mod operator;
+mod tensor_ops;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::contract::Positions;
 #[doc(hidden)]
 pub use self::flex::SUMS;
 pub use self::operator::Products;
-use super::native::can_compute;
+use super::cpu::can_compute;
 use crate::tensors::read::is_queued;
 
 /// `x W` of `x` `[.., C]`, `[.., F]`: [`burn::tensor::module::linear`], with products of few rows that are faster where no gradient is tracked.
@@ -98,7 +98,7 @@ mod tests {
     use burn::tensor::{Device, TensorData};
 
     use super::*;
-    use crate::engine::recomputed::{
+    use crate::engine::custom_gradient::{
         self,
         tests::{difference, drawn},
     };
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn devices() -> impl Iterator<Item = Device> {
-        recomputed::tests::devices().into_iter().map(|device| device.autodiff())
+        custom_gradient::tests::devices().into_iter().map(|device| device.autodiff())
     }
 
     #[test]

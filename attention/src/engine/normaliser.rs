@@ -5,10 +5,10 @@ use burn::backend::{Backend, Dispatch, TensorMetadata};
 use burn::tensor::activation::{relu, softmax};
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use super::each::Each;
 use super::entmax;
+use super::per_key::PerKey;
 use super::softpick::differences;
-use crate::contract::visibility::{Mask, least_visible_logit};
+use crate::contract::visibility::{DenseMask, least_visible_logit};
 
 /// How the scores `s` of the keys that a query sees become weights. A query that sees no key has no weights in any of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -55,16 +55,16 @@ impl Normaliser {
     }
 
     /// How it weighs each key by itself, if it does.
-    pub(super) fn each(self) -> Option<Each> {
+    pub(super) fn per_key(self) -> Option<PerKey> {
         match self {
-            Self::Sigmoid { bias } => Some(Each::Logistic { bias }),
-            Self::Relu { power, scale } => Some(Each::Power { power, scale }),
+            Self::Sigmoid { bias } => Some(PerKey::Logistic { bias }),
+            Self::Relu { power, scale } => Some(PerKey::Power { power, scale }),
             Self::Softmax | Self::SoftmaxPlusOne | Self::Softpick { .. } | Self::Entmax { .. } => None,
         }
     }
 
     /// All weights of logits `[B|1, H|1, Q, K]`, with a [sink](super::LogitTerms::sink) if it is a softmax.
-    pub(super) fn weights(self, logits: Tensor<4>, mask: Option<Mask>, sink: Option<Tensor<4>>) -> Tensor<4> {
+    pub(super) fn weights(self, logits: Tensor<4>, mask: Option<DenseMask>, sink: Option<Tensor<4>>) -> Tensor<4> {
         let of_visible = |logits| match sink {
             Some(sink) => {
                 assert_eq!(self, Self::Softmax, "{SINKS}");
@@ -72,7 +72,7 @@ impl Normaliser {
             }
             None => self.of_visible(logits),
         };
-        let Some(Mask { bias, has_key }) = mask else { return of_visible(logits) };
+        let Some(DenseMask { bias, has_key }) = mask else { return of_visible(logits) };
         let weights = of_visible(logits + bias);
         match has_key {
             Some(has_key) => weights * has_key,
@@ -108,7 +108,7 @@ impl Normaliser {
                 let found = entmax::thresholds::<Dispatch>(scores.clone().detach().into_dispatch(), power);
                 entmax::weights(scores, Tensor::from_dispatch(found), power).cast(FloatDType::from(dtype))
             }
-            Self::Sigmoid { .. } | Self::Relu { .. } => self.each().expect("it weighs each key by itself").weights(logits),
+            Self::Sigmoid { .. } | Self::Relu { .. } => self.per_key().expect("it weighs each key by itself").weights(logits),
         }
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use heedful_random::RandomKey;
 
-use super::each::Each;
 use super::heads::repeat_heads;
+use super::per_key::PerKey;
 use super::{GaussianWeights, Normaliser, SoftCap};
-use crate::contract::visibility::Mask;
+use crate::contract::visibility::DenseMask;
 
 /// One attention, ready to be executed.
 ///
@@ -23,7 +23,7 @@ pub struct AttentionProgram {
     /// How much each key weighs.
     pub weighting: Weighting,
     /// What is hidden, if anything.
-    pub mask: Option<Mask>,
+    pub mask: Option<DenseMask>,
     /// Factors of the exponentials of the logits, inside the normaliser; of a density, factors of the weights.
     pub soft_span: Option<SoftSpan>,
     /// `[B, G, K, D]`.
@@ -194,9 +194,9 @@ impl Weighting {
     }
 
     /// How each key is weighed by itself, if that is how the weights are made.
-    pub(super) fn each(&self) -> Option<Each> {
+    pub(super) fn per_key(&self) -> Option<PerKey> {
         match self {
-            Self::Scores(_, normaliser) => normaliser.each(),
+            Self::Scores(_, normaliser) => normaliser.per_key(),
             Self::Density { .. } | Self::Gaussian(_) => None,
         }
     }

@@ -12,17 +12,17 @@
 //! and goes in chunks by kernels of its own where tensors are in main memory.
 
 mod chunks;
+mod cpu;
+mod delta_states;
+mod dense;
 mod inverse;
-mod native;
-mod pairs;
 mod state;
-mod sweep;
 
 use burn::tensor::{DType, Tensor, TensorData};
 
 use crate::engine::transposed;
 
-pub(crate) use self::pairs::weights_of_logits;
+pub(crate) use self::dense::weights_of_logits;
 pub use self::state::RecurrentState;
 
 /// One linear recurrence, ready to be executed.

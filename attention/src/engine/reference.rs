@@ -9,7 +9,7 @@ use super::{
     AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Normaliser, Weighting, greatest_log_ratio, least_sum, relative_shift,
 };
 use crate::contract::probe::{Observation, Probe};
-use crate::contract::visibility::{Mask, hidden_logit};
+use crate::contract::visibility::{DenseMask, hidden_logit};
 use crate::engine::dropout::WeightDropout;
 
 /// Executes a program and returns the context `[B, H, Q, D]`. The weights are shown to the probe before dropout.
@@ -57,7 +57,7 @@ fn dropped(weights: Tensor<4>, drop: Dropout) -> Tensor<4> {
 
 /// `m exp(s) / sum m exp(s)`: the softmax keeps the exponentials in range and cancels against the normaliser. A key with `m = 0` is hidden from it, lest
 /// its exponential make all others vanish.
-fn spanned_weights(logits: Tensor<4>, mask: Option<Mask>, span: Tensor<4>) -> Tensor<4> {
+fn spanned_weights(logits: Tensor<4>, mask: Option<DenseMask>, span: Tensor<4>) -> Tensor<4> {
     let span = visible(span, mask);
     let is_outside = span.clone().equal_elem(0.0).float().cast(span.dtype());
     let hidden = is_outside.clone() * hidden_logit(span.dtype());
@@ -118,13 +118,13 @@ fn product(Content { queries, keys }: Content) -> Tensor<4> {
     by_own_head(for_each_row(queries, own_rows).matmul(keys.swap_dims(2, 3)), heads)
 }
 
-fn density_weights(weights: Tensor<4>, mask: Option<Mask>, renormalise: bool) -> Tensor<4> {
+fn density_weights(weights: Tensor<4>, mask: Option<DenseMask>, renormalise: bool) -> Tensor<4> {
     let weights = visible(weights, mask);
     if renormalise { normalised(weights) } else { weights }
 }
 
 /// Weights that are 0 where hidden.
-fn visible(weights: Tensor<4>, mask: Option<Mask>) -> Tensor<4> {
+fn visible(weights: Tensor<4>, mask: Option<DenseMask>) -> Tensor<4> {
     match mask {
         // exp(0) = 1 where visible, exp(-large) = 0 where not.
         Some(mask) => weights * mask.bias.exp(),

@@ -3,9 +3,9 @@
 //! As separate tensor operations a rotation reads and writes its input about four times in each direction, on flex by one thread. Here it is one pass, in its
 //! place where nothing else holds the input, and the gradient is the rotation back.
 
-mod composed;
 mod flex;
 mod operator;
+mod tensor_ops;
 
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
@@ -57,7 +57,7 @@ mod tests {
 
     /// What was rotated in either way.
     fn both(shape: [usize; 4], pairs: usize, dtype: DType, layout: PairLayout) -> [TensorData; 2] {
-        [Flex::rotated, composed::rotated::<Flex>].map(|by| {
+        [Flex::rotated, tensor_ops::rotated::<Flex>].map(|by| {
             let [cos, sin] = [2, 3].map(|seed| drawn(seed, [shape[1], pairs], dtype));
             by(drawn(1, shape, dtype), cos, sin, layout).into_data()
         })

@@ -10,7 +10,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
 
 use self::operation::RowNormalisation;
-use super::native;
+use super::cpu;
 use super::recurrence::in_32_bits;
 
 /// What rows are divided by and multiplied with.
@@ -49,13 +49,13 @@ impl RowNorm {
     fn is_native(&self) -> bool {
         let Self { x, gain, gate, .. } = self;
         let types = [Some(x.dtype()), gain.as_ref().map(Tensor::dtype), gate.as_ref().map(Tensor::dtype)];
-        native::can_compute(&x.device(), types)
+        cpu::can_compute(&x.device(), types)
     }
 
     fn natively(self) -> Tensor<4> {
         let Self { x, scale, gain, gate } = self;
         let (gain, gate) = (gain.map(|gain| gain.into_dispatch()), gate.map(|gate| gate.into_dispatch()));
-        native::computed(RowNormalisation(scale), [Some(x.into_dispatch()), gain, gate])
+        cpu::computed(RowNormalisation(scale), [Some(x.into_dispatch()), gain, gate])
     }
 
     /// In terms of tensor operations.
@@ -82,7 +82,7 @@ mod tests {
     use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::engine::recomputed::tests::{
+    use crate::engine::custom_gradient::tests::{
         assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
     };
 

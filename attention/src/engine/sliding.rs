@@ -9,7 +9,7 @@ mod operation;
 use burn::tensor::Tensor;
 
 use self::operation::SlidingKernel;
-use super::native;
+use super::cpu;
 use super::transposed::part;
 
 /// `y_i = sum_(j < t) w_(i, j) x_(i + a + j)` in each head, ready to be executed. What lies outside of the sequence is nothing.
@@ -44,12 +44,12 @@ impl Sliding {
 
     /// Whether it can be executed by kernels: 32-bit floats in main memory.
     fn is_native(&self) -> bool {
-        native::can_compute(&self.x.device(), [Some(self.x.dtype()), Some(self.weights.dtype())])
+        cpu::can_compute(&self.x.device(), [Some(self.x.dtype()), Some(self.weights.dtype())])
     }
 
     fn natively(self) -> Tensor<4> {
         let Self { x, weights, outputs, first } = self;
-        native::computed(SlidingKernel { outputs, first }, [Some(x.into_dispatch()), Some(weights.into_dispatch())])
+        cpu::computed(SlidingKernel { outputs, first }, [Some(x.into_dispatch()), Some(weights.into_dispatch())])
     }
 
     /// In terms of tensor operations: the sum over shifted copies of the sequence, one for each tap.
@@ -81,7 +81,7 @@ mod tests {
     use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::engine::recomputed::tests::{
+    use crate::engine::custom_gradient::tests::{
         assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
     };
 

@@ -6,8 +6,8 @@ use burn::tensor::Tensor;
 
 use super::AttentionLayer;
 use crate::contract::Attention;
+use crate::contract::layer_spec::Role;
 use crate::contract::mask::{Mask, Sizes};
-use crate::contract::placement::Role;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::description::AnyAttention;
@@ -68,14 +68,14 @@ impl<A: Attention> AttentionLayer<A> {
     /// As [`cache`](Self::cache), and if the mask does not fit.
     pub fn cache_with(&self, batch: usize, capacity: usize, mask: &Mask) -> Cache<A> {
         let abilities = self.attention.abilities();
-        match self.placement.role {
+        match self.spec.role {
             Role::Decoder => assert!(abilities.steps, "this mechanism does not decode step by step"),
             Role::Encoder => panic!("only a causal layer decodes step by step: make it with `with_causal(true)`"),
             Role::Cross => panic!("this layer attends to another sequence: call `cache_cross`"),
         }
         let longest = abilities.max_length.unwrap_or(usize::MAX);
         assert!(capacity <= longest, "the capacity {capacity} exceeds the maximal length {longest} of this layer");
-        mask.check(Sizes { batch, heads: self.placement.heads, queries: Some(capacity), keys: capacity });
+        mask.check(Sizes { batch, heads: self.spec.heads, queries: Some(capacity), keys: capacity });
         let mut start = DecodingStart::self_attention(batch, capacity).with_engine(self.engine);
         if let Some(counts) = mask.padding_before() {
             start = start.with_left_padding(counts);
@@ -93,7 +93,7 @@ impl<A: Attention> AttentionLayer<A> {
     pub fn cache_cross(&self, memory: Tensor<3>, mask: &Mask) -> Cache<A> {
         let [batch, keys, _] = self.checked_memory(&memory);
         assert!(self.attention.abilities().steps, "this mechanism does not decode step by step");
-        mask.check(Sizes { batch, heads: self.placement.heads, queries: None, keys });
+        mask.check(Sizes { batch, heads: self.spec.heads, queries: None, keys });
         self.cache_from(&DecodingStart::cross_attention(memory, mask.visibility().clone()).with_engine(self.engine))
     }
 

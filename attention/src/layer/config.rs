@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::AttentionLayer;
 use crate::contract::engine::Engine;
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::AnyMechanism;
 
 /// Configuration of an [`AttentionLayer`].
@@ -93,7 +93,7 @@ pub struct AttentionConfig {
 impl Config for AttentionConfig {}
 
 fn longest() -> usize {
-    Placement::MAX_LENGTH
+    LayerSpec::MAX_LENGTH
 }
 
 fn one() -> usize {
@@ -185,14 +185,14 @@ impl AttentionConfig {
     ///
     /// # Errors
     /// If it is to be causal and to attend to another sequence, its layer is not one of the layers, or its greatest length is 0.
-    pub fn placement(&self) -> Result<Placement, ConfigError> {
+    pub fn spec(&self) -> Result<LayerSpec, ConfigError> {
         let &Self { d_model, n_heads: heads, n_kv_heads, head_width, causal, cross, dropout, max_length, layer, layers, .. } = self;
         let role = match (cross, causal) {
             (true, _) => Role::Cross,
             (false, true) => Role::Decoder,
             (false, false) => Role::Encoder,
         };
-        let placement = Placement::new(role, d_model, heads)
+        let spec = LayerSpec::new(role, d_model, heads)
             .with_kv_heads(n_kv_heads)
             .with_head_width(head_width)
             .at_layer(layer, layers)
@@ -200,7 +200,7 @@ impl AttentionConfig {
             .with_dropout(dropout)
             .with_qkv_bias(self.qkv_bias)
             .with_output_bias(self.output_bias);
-        let check = placement.check("attention");
+        let check = spec.check("attention");
         if cross && causal {
             return Err(check.wrong("causal", causal, "leave it out: positions of another sequence are neither past nor future"));
         }
@@ -208,7 +208,7 @@ impl AttentionConfig {
             return Err(check.wrong("layer", layer, format!("give an index less than the number of layers, {layers}")));
         }
         check.at_least_one("max_length", max_length)?;
-        Ok(placement)
+        Ok(spec)
     }
 
     /// Initialises the layer.
@@ -220,11 +220,11 @@ impl AttentionConfig {
             Choice::Named(name) => name.parse::<AnyMechanism>()?,
             Choice::Configured(mechanism) => mechanism.clone(),
         };
-        let placement = self.placement()?;
-        mechanism.validate(&placement)?;
+        let spec = self.spec()?;
+        mechanism.validate(&spec)?;
         let root = self.seed.map_or_else(|| crate::contract::random::drawn_key(device), RandomKey::from_seed);
         let key = root.named("layer").numbered(self.layer as u64);
-        let attention = mechanism.init(&placement, &key, device);
-        Ok(AttentionLayer::from_attention(attention, &placement, &key.named("dropout")).with_engine(self.engine))
+        let attention = mechanism.init(&spec, &key, device);
+        Ok(AttentionLayer::from_attention(attention, &spec, &key.named("dropout")).with_engine(self.engine))
     }
 }

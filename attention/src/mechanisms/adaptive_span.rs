@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::learned_relative::LearnedRelativeConfig;
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::Span;
 use crate::contract::{Losses, Positions};
 use crate::description::formula::{self, Formula, Query, distribution, softmax};
@@ -36,7 +36,7 @@ use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyLogits, AnyMechanism, Card, Idle, Kind, Mechanism};
 use crate::engine::{LogitTerms, Ramp, SoftSpan, transposed};
 use crate::mechanisms::default_sizes::quarter;
-use crate::softmax_attention::logits::{LogitFacts, Logits, LogitsRef, shared_in_order};
+use crate::softmax_attention::logits::{LogitAbilities, Logits, LogitsRef, shared_in_order};
 
 /// Where a span comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,9 +134,9 @@ pub struct AdaptiveSpan {
 }
 
 impl AdaptiveSpanConfig {
-    fn spanned(&self, placement: &Placement) -> AnyMechanism {
+    fn spanned(&self, spec: &LayerSpec) -> AnyMechanism {
         let base =
-            || LearnedRelativeConfig { max_distance: Some(self.longest_at(placement.max_length)), shared_table: self.shared_table }.into();
+            || LearnedRelativeConfig { max_distance: Some(self.longest_at(spec.max_length)), shared_table: self.shared_table }.into();
         self.logits.clone().unwrap_or_else(base)
     }
 
@@ -154,14 +154,14 @@ impl AdaptiveSpanConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AdaptiveSpan {
-        let heads = placement.heads;
-        let logits = self.spanned(placement).init_logits(placement, &key.named("logits"), device);
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AdaptiveSpan {
+        let heads = spec.heads;
+        let logits = self.spanned(spec).init_logits(spec, &key.named("logits"), device);
         let initial = self.initial.unwrap_or(0.0);
         let gate = || {
             let bias = self.initial.map_or(-4.0, |initial| (initial / (1.0 - initial)).ln());
             let bias = Some(Init::Constant(bias as f32).parameter([heads], key, device));
-            Linear { bias, ..init::linear(placement.d_model, heads, false, &key.named("gate"), device) }
+            Linear { bias, ..init::linear(spec.d_model, heads, false, &key.named("gate"), device) }
         };
         AdaptiveSpan {
             logits: vec![logits.expect("validated: there are logits")],
@@ -169,8 +169,8 @@ impl AdaptiveSpanConfig {
             gate: (self.kind == SpanKind::Dynamic).then(gate),
             fixed: initial,
             heads,
-            max_span: self.longest_at(placement.max_length),
-            ramp: self.ramp_at(placement.max_length),
+            max_span: self.longest_at(spec.max_length),
+            ramp: self.ramp_at(spec.max_length),
             origin: if self.origin == SpanOrigin::Code { 1.0 } else { 0.0 },
             penalty: self.penalty,
             own_position: self.own_position,
@@ -240,11 +240,11 @@ impl Mechanism for AdaptiveSpanConfig {
 
     /// # Errors
     /// If a number is out of its range, no key would be seen, or the logits are wrong or not to be had.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one_if_given("max_span", self.max_span)?;
         check.non_negative("penalty", self.penalty)?;
-        let ramp = self.ramp_at(placement.max_length);
+        let ramp = self.ramp_at(spec.max_length);
         check.positive("ramp", ramp)?;
         if !self.own_position && self.origin == SpanOrigin::Paper && ramp <= 1.0 {
             return Err(check.wrong("ramp", ramp, "a span of 0 would see no key: give more than 1, or origin = \"code\""));
@@ -261,21 +261,21 @@ impl Mechanism for AdaptiveSpanConfig {
                 "it is of the base model; leave it out, or give the option of the logits that are named",
             ));
         }
-        let logits = self.spanned(placement);
+        let logits = self.spanned(spec);
         if !logits.can_be_spanned() {
             let able = AnyMechanism::families_that(AnyMechanism::can_be_spanned);
             let remedy = format!("name an attention that has logits of its own, or a mixture of such: {able}");
             return Err(check.wrong("logits", logits.name(), remedy));
         }
-        logits.validate(placement)
+        logits.validate(spec)
     }
 
     fn sizes() -> &'static [&'static str] {
         &["initial", "max_span"]
     }
 
-    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
-        let span = self.max_span.unwrap_or(placement.max_length) as f64 * self.initial.unwrap_or(0.0);
+    fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
+        let span = self.max_span.unwrap_or(spec.max_length) as f64 * self.initial.unwrap_or(0.0);
         let is_whole = self.kind == SpanKind::Fixed && self.own_position && span >= length.saturating_sub(1) as f64;
         is_whole.then_some(Idle {
             what: "has a fixed span that covers all",
@@ -284,14 +284,14 @@ impl Mechanism for AdaptiveSpanConfig {
         })
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Sukhbaatar et al. 2019, section 2.2: weights in proportion to `min(max((R + z - x) / R, 0), 1) e^s`.
     fn formula(&self) -> Option<Formula<'_>> {
         let mask = |query: &Query, key| {
-            let max_length = query.placement().max_length;
+            let max_length = query.spec().max_length;
             let (longest, ramp, distance) = (self.longest_at(max_length), self.ramp_at(max_length), query.distance(key));
             if distance > longest || (distance == 0 && !self.own_position) {
                 return 0.0;
@@ -311,8 +311,8 @@ impl Mechanism for AdaptiveSpanConfig {
             let weights = softmax(&scores.collect::<Vec<_>>());
             distribution(weights.iter().zip(factors).map(|(weight, factor)| weight * factor).collect())
         };
-        let logit = |query: &Query, key| query.logit(&self.spanned(query.placement()), "logits.0", key);
-        let shows = |query: &Query, key| query.shows(&self.spanned(query.placement()), key);
+        let logit = |query: &Query, key| query.logit(&self.spanned(query.spec()), "logits.0", key);
+        let shows = |query: &Query, key| query.shows(&self.spanned(query.spec()), key);
         Some(Formula::default().logit(logit).shows(shows).weights(weights))
     }
 
@@ -364,10 +364,10 @@ impl AdaptiveSpan {
 }
 
 impl Logits for AdaptiveSpan {
-    fn facts(&self) -> LogitFacts {
-        let facts = self.logits[0].facts();
+    fn abilities(&self) -> LogitAbilities {
+        let abilities = self.logits[0].abilities();
         let is_trained = self.span.is_some() || self.gate.is_some();
-        LogitFacts { cross_attention: false, auxiliary_losses: facts.auxiliary_losses || is_trained, ..facts }
+        LogitAbilities { cross_attention: false, auxiliary_losses: abilities.auxiliary_losses || is_trained, ..abilities }
     }
 
     fn inner(&self) -> Option<LogitsRef<'_>> {

@@ -29,7 +29,7 @@ use crate::contract::engine::{Engine, Executed};
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
 use crate::engine::columns_from;
 use crate::engine::dropout::dropout;
 use crate::engine::heads::{merge_heads, split_heads};
@@ -228,7 +228,7 @@ impl Attention for Aft {
         })
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         // Of numerator and denominator; without biases each position adds to them once.
         let each = if self.max_length.is_some() { pairs.dense() } else { (pairs.queries.len() * pairs.heads) as f64 };
         2.0 * each * pairs.d_head()

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::relative::distances;
 use crate::contract::error::ConfigError;
 use crate::contract::init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::Span;
 use crate::contract::{Positions, SinkCache};
 use crate::description::formula::{Formula, dot};
@@ -29,7 +29,7 @@ use crate::description::{AnyLogits, Card, Mechanism, Positioning};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 use crate::softmax_attention::sink_columns::SinkColumns;
 
 /// Configuration of [`Alibi`].
@@ -68,15 +68,15 @@ pub fn slopes(heads: usize) -> Vec<f64> {
 
 impl AlibiConfig {
     /// Initialises the logits.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Alibi {
-        let linear = |name, width| init::linear(placement.d_model, width, placement.qkv_bias, &key.named(name), device);
-        let slopes = self.slopes.clone().unwrap_or_else(|| slopes(placement.heads));
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Alibi {
+        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
+        let slopes = self.slopes.clone().unwrap_or_else(|| slopes(spec.heads));
         Alibi {
-            query: linear("query", placement.query_width()),
-            key: linear("key", placement.key_width()),
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
             slopes,
-            cache: placement.cache(),
-            kv_heads: placement.n_kv_heads(),
+            cache: spec.cache(),
+            kv_heads: spec.n_kv_heads(),
         }
     }
 }
@@ -96,15 +96,11 @@ impl Mechanism for AlibiConfig {
 
     /// # Errors
     /// If there is not one slope for each head, or one is negative or not finite.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let Some(slopes) = &self.slopes else { return Ok(()) };
-        let check = placement.check(Self::NAME);
-        if slopes.len() != placement.heads {
-            return Err(check.wrong(
-                "slopes",
-                format!("a list of {}", slopes.len()),
-                format!("give {}, one for each head", placement.heads),
-            ));
+        let check = spec.check(Self::NAME);
+        if slopes.len() != spec.heads {
+            return Err(check.wrong("slopes", format!("a list of {}", slopes.len()), format!("give {}, one for each head", spec.heads)));
         }
         slopes.iter().try_for_each(|&slope| check.non_negative("slopes", slope))
     }
@@ -113,8 +109,8 @@ impl Mechanism for AlibiConfig {
         Positioning::Movable
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Press et al. 2022, section 3: slopes `2^(-8 h / H)`, and for other than powers of two every second one of twice as many heads after them.
@@ -122,7 +118,7 @@ impl Mechanism for AlibiConfig {
         Some(Formula::default().logit(|query, key| {
             let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
             let (head, mut power) = (query.head, 1);
-            while power * 2 <= query.placement().heads {
+            while power * 2 <= query.spec().heads {
                 power *= 2;
             }
             let share = if head < power { (head + 1) as f64 / power as f64 } else { (2 * (head - power) + 1) as f64 / (2 * power) as f64 };
@@ -152,8 +148,8 @@ impl Alibi {
 }
 
 impl Logits for Alibi {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
@@ -189,7 +185,7 @@ mod tests {
     use burn::module::Param;
 
     use super::*;
-    use crate::contract::placement::Role;
+    use crate::contract::layer_spec::Role;
     use crate::contract::probe::{Observation, Probe};
     use crate::contract::{Attention, AttentionInput};
     use crate::description::AnyMechanism;
@@ -208,7 +204,7 @@ mod tests {
 
     #[test]
     fn own_slopes_take_the_place_of_the_papers() {
-        let place = Placement::new(Role::Encoder, 4, 2).with_max_length(8);
+        let place = LayerSpec::new(Role::Encoder, 4, 2).with_max_length(8);
         let logits = AlibiConfig { slopes: Some(vec![1.5, 0.0]) }.init(&place, &RandomKey::from_seed(1), &Device::flex());
         let x = Tensor::ones([1, 3, 4], &Device::flex());
         let terms = logits.terms(x.clone(), logits.keys(x, &Positions::default()), Span::whole(3, 3), &Positions::default());
@@ -218,7 +214,7 @@ mod tests {
 
     #[test]
     fn without_content_the_weights_of_a_row_are_geometric() {
-        let place = Placement::new(Role::Decoder, 4, 2).with_max_length(8);
+        let place = LayerSpec::new(Role::Decoder, 4, 2).with_max_length(8);
         let device = Device::flex();
         let mut attention = AnyMechanism::from(AlibiConfig::default()).init(&place, &RandomKey::from_seed(1), &device);
         attention.logits_mut::<Alibi>().unwrap().query.weight = Param::from_tensor(Tensor::zeros([4, 4], &device));
@@ -241,7 +237,7 @@ mod tests {
 
     #[test]
     fn wrong_slopes_are_refused() {
-        let place = Placement::new(Role::Decoder, 4, 2).with_max_length(8);
+        let place = LayerSpec::new(Role::Decoder, 4, 2).with_max_length(8);
         let refused = |slopes: Vec<f64>| AnyMechanism::from(AlibiConfig { slopes: Some(slopes) }).validate(&place).unwrap_err().to_string();
         assert!(refused(vec![0.5]).contains("one for each head"));
         assert!(refused(vec![0.5, -1.0]).contains("`slopes` is -1"));

@@ -19,11 +19,11 @@ use serde::{Deserialize, Serialize};
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Mask, Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::contract::visibility::{DenseMask, Span, Visibility};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::engine::dropout::dropout;
@@ -65,16 +65,16 @@ pub struct BaseConv {
 
 impl BaseConvConfig {
     /// Initialises the layer. Weights of the convolution are uniform on `±taps^-1/2`, as PyTorch has them.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> BaseConv {
-        let width = placement.d_model;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> BaseConv {
+        let width = spec.d_model;
         // Half the sum of fans is three times the number of taps: a bound of sqrt(6 / (6 taps)).
         let uniform = Init::XavierUniform { fan_in: 3 * self.taps, fan_out: 3 * self.taps };
         BaseConv {
             gate: init::linear(width, width, true, &key.named("gate"), device),
             weight: uniform.parameter([self.taps, width], &key.named("weight"), device),
-            heads: placement.heads,
-            dropout: placement.dropout,
-            limit: placement.limit(),
+            heads: spec.heads,
+            dropout: spec.dropout,
+            limit: spec.limit(),
         }
     }
 }
@@ -108,12 +108,12 @@ impl Mechanism for BaseConvConfig {
 
     /// # Errors
     /// If there is no tap.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one("taps", self.taps)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).at_least_one("taps", self.taps)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Arora et al. 2023, section 4, channel by channel.
@@ -123,7 +123,7 @@ impl Mechanism for BaseConvConfig {
             let weight = query.parameter("weight");
             let seen = |key: &usize| query.sees(*key) && query.position_of(*key) <= query.position() && query.distance(*key) < self.taps;
             let seen: Vec<usize> = (0..query.keys()).filter(seen).collect();
-            let own = query.placement().d_head();
+            let own = query.spec().d_head();
             let output = |channel: usize| {
                 let term = |&key: &usize| weight.at(&[self.taps - 1 - query.distance(key), channel]) * query.attended(key)[channel];
                 gate[channel] * seen.iter().map(term).sum::<f64>()
@@ -166,7 +166,7 @@ impl BaseConv {
     }
 
     /// The weighted sums `[B, Q, C]` of elements `[B, K, C]` where a mask hides any pairs.
-    fn pair_by_pair(&self, x: Tensor<3>, mask: Option<Mask>, span: Span) -> Tensor<3> {
+    fn pair_by_pair(&self, x: Tensor<3>, mask: Option<DenseMask>, span: Span) -> Tensor<3> {
         let ([batch, keys, width], taps, device) = (x.dims(), self.weight.dims()[0], x.device());
         // Behind the weights is a 0 for pairs that are too far apart.
         let weight = Tensor::cat(vec![self.weight.val(), Tensor::zeros([1, width], (&device, x.dtype()))], 0);
@@ -175,7 +175,7 @@ impl BaseConv {
         let which = Tensor::<1, Int>::from_data(TensorData::new(which, [span.queries * keys]), &device);
         let weights = weight.select(0, which).reshape([1, span.queries, keys, width]).permute([0, 3, 1, 2]);
         let weights = match mask {
-            Some(Mask { bias, .. }) => {
+            Some(DenseMask { bias, .. }) => {
                 let is_seen = bias.equal_elem(0.0).float().cast(x.dtype());
                 let [rows, heads, ..] = is_seen.dims();
                 let each = width / heads;
@@ -262,7 +262,7 @@ impl Attention for BaseConv {
         Some(state.bytes())
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         // Of each tap, and of the gate.
         let taps = self.weight.dims()[0] as f64;
         (pairs.queries.len() * pairs.heads) as f64 * pairs.d_head() * (taps + 1.0)

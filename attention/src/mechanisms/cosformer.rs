@@ -18,7 +18,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::formula::{Formula, distribution};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Kind, Mechanism};
@@ -52,9 +52,9 @@ pub struct CosineFeatures {
 
 impl CosformerConfig {
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> FeatureAttention<CosineFeatures> {
-        let features = CosineFeatures { max_length: placement.max_length, reweighting: self.reweighting };
-        FeatureAttention::new(features, true, placement, key, device)
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<CosineFeatures> {
+        let features = CosineFeatures { max_length: spec.max_length, reweighting: self.reweighting };
+        FeatureAttention::new(features, true, spec, key, device)
     }
 }
 
@@ -107,15 +107,15 @@ impl Mechanism for CosformerConfig {
         }
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Qin et al. 2022, section 3.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(move |query| {
             let q = query.projected("query", query.element());
-            let max_length = query.placement().max_length as f64;
+            let max_length = query.spec().max_length as f64;
             let weight = |key: usize| {
                 let k = query.projected("key", query.attended(key));
                 let product: f64 = q.iter().zip(&k).map(|(q, k)| q.max(0.0) * k.max(0.0)).sum();

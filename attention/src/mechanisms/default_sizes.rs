@@ -1,6 +1,6 @@
 //! Sizes of windows, blocks, chunks, strides and ranks where an option gives none.
 //!
-//! They follow the maximal length of the model ([`Placement::max_length`](crate::contract::placement::Placement::max_length)) and never the length of a batch,
+//! They follow the maximal length of the model ([`LayerSpec::max_length`](crate::contract::layer_spec::LayerSpec::max_length)) and never the length of a batch,
 //! so that a forward pass and steps agree, and a stored configuration gives the same model again. The sizes of the papers are for long sequences: in a model
 //! for 64 positions a window of 256 hides nothing. So a paper's size is taken from four times its length on, and shorter models have at least four windows,
 //! chunks or blocks. [`AnyMechanism::resolved`](crate::description::AnyMechanism::resolved) gives the numbers.

@@ -13,7 +13,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::mechanisms::delta_rule::{self, DeltaOptions, DeltaRule};
@@ -49,18 +49,18 @@ impl Default for DeltaNetConfig {
 }
 
 impl DeltaNetConfig {
-    fn options(&self, placement: &Placement) -> DeltaOptions {
-        let (key_width, value_width) = (placement.d_head(), placement.d_head());
+    fn options(&self, spec: &LayerSpec) -> DeltaOptions {
+        let (key_width, value_width) = (spec.d_head(), spec.d_head());
         let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
         let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
-        let (key_heads, taps, gate) = (placement.heads, Some(self.taps), self.gate);
+        let (key_heads, taps, gate) = (spec.heads, Some(self.taps), self.gate);
         let heads = HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate };
         DeltaOptions { heads, greatest, decay: false }
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
-        self.options(placement).init(placement, key, device)
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+        self.options(spec).init(spec, key, device)
     }
 }
 
@@ -88,8 +88,8 @@ impl Mechanism for DeltaNetConfig {
 
     /// # Errors
     /// If there are no taps, or ε is not greater than 0 or has no effect.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one("taps", self.taps)?;
         self.norm.validate(self.norm_epsilon, &check)
     }
@@ -98,12 +98,12 @@ impl Mechanism for DeltaNetConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
-        Some(delta_rule::formula(|placement| self.options(placement)))
+        Some(delta_rule::formula(|spec| self.options(spec)))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {

@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_random::RandomKey;
 
 use crate::contract::init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::formula::{Formula, Query, sigmoid as plain_sigmoid, softplus as plain_softplus};
 use crate::engine::heads::{repeat_heads, split_heads};
 use crate::engine::linear::linear;
@@ -47,13 +47,13 @@ pub struct DeltaRule {
 
 impl DeltaOptions {
     /// Puts projections without biases, convolutions, normalisation and gate around the rule.
-    pub(super) fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+    pub(super) fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
         let rule = DeltaRule {
-            strength: init::linear(placement.d_model, placement.heads, false, &key.named("strength"), device),
-            decay: self.decay.then(|| SelectiveDecay::new(0.0, placement, &key.named("decay"), device)),
+            strength: init::linear(spec.d_model, spec.heads, false, &key.named("strength"), device),
+            decay: self.decay.then(|| SelectiveDecay::new(0.0, spec, &key.named("decay"), device)),
             greatest: self.greatest,
         };
-        self.heads.around(rule, placement, key, device)
+        self.heads.around(rule, spec, key, device)
     }
 }
 
@@ -84,9 +84,9 @@ impl Rule for DeltaRule {
 pub(super) const STRENGTH: (&str, &str) = ("strength.weight", "map to the strengths of writing [d_in, heads]");
 
 /// Yang et al. 2024b, equations 1 to 3, and Yang et al. 2025, equation 10, pair by pair.
-pub(super) fn formula<'a>(options: impl Fn(&Placement) -> DeltaOptions + Copy + 'a) -> Formula<'a> {
+pub(super) fn formula<'a>(options: impl Fn(&LayerSpec) -> DeltaOptions + Copy + 'a) -> Formula<'a> {
     let rule = move |query: &Query, heads: PlainRecurrence| {
-        let DeltaOptions { greatest, decay, .. } = options(query.placement());
+        let DeltaOptions { greatest, decay, .. } = options(query.spec());
         let (width, all) = (heads.query.len(), || 0..query.keys());
         let unit = |x: &Vec<f64>| -> Vec<f64> {
             let length = (x.iter().map(|x| x * x).sum::<f64>() + LENGTH_EPSILON).sqrt();
@@ -105,5 +105,5 @@ pub(super) fn formula<'a>(options: impl Fn(&Placement) -> DeltaOptions + Copy + 
             ..heads
         }
     };
-    gated_mixer::formula(move |placement| options(placement).heads, rule)
+    gated_mixer::formula(move |spec| options(spec).heads, rule)
 }

@@ -21,10 +21,10 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::Pairs;
+use crate::contract::QueryKeyPairs;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::probe::{Observation, Probe};
 use crate::description::formula::{Formula, Query, dot, softmax};
 use crate::description::parameter_formula::ParameterFormula;
@@ -89,29 +89,29 @@ pub fn lambda_init(layer: usize) -> f64 {
 }
 
 /// Where the scores of each softmax stand: with heads of half the width.
-fn halves(placement: &Placement) -> [Placement; 2] {
-    let width = placement.d_head();
-    [width.div_ceil(2), width / 2].map(|half| placement.with_head_width(Some(half)))
+fn halves(spec: &LayerSpec) -> [LayerSpec; 2] {
+    let width = spec.d_head();
+    [width.div_ceil(2), width / 2].map(|half| spec.with_head_width(Some(half)))
 }
 
 impl DifferentialConfig {
-    fn lambda_init_at(&self, placement: &Placement) -> f64 {
-        self.lambda_init.unwrap_or_else(|| lambda_init(placement.layer))
+    fn lambda_init_at(&self, spec: &LayerSpec) -> f64 {
+        self.lambda_init.unwrap_or_else(|| lambda_init(spec.layer))
     }
 
     /// Initialises the heads.
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Differential {
-        let [one, other] = halves(placement);
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Differential {
+        let [one, other] = halves(spec);
         let widths = [one.d_head(), other.d_head()];
-        let logits = |place: &Placement, name| {
+        let logits = |place: &LayerSpec, name| {
             let logits = self.logits.init_logits(place, &key.named(name), device);
             logits.expect("validated: both softmaxes have scores")
         };
         let vector = |name, width| Init::Normal(0.1).parameter([width], &key.named(name), device);
-        let norm = || RmsNormConfig::new(placement.d_head()).with_epsilon(EPSILON).init(device);
+        let norm = || RmsNormConfig::new(spec.d_head()).with_epsilon(EPSILON).init(device);
         Differential {
             first: logits(&one, "first"),
             second: logits(&other, "second"),
@@ -120,7 +120,7 @@ impl DifferentialConfig {
             lambda_q2: vector("lambda_q2", widths[1]),
             lambda_k2: vector("lambda_k2", widths[1]),
             head_norm: self.norm.then(norm),
-            lambda_init: self.lambda_init_at(placement),
+            lambda_init: self.lambda_init_at(spec),
             widths,
             latest: Default::default(),
         }
@@ -149,41 +149,41 @@ impl Mechanism for DifferentialConfig {
 
     /// # Errors
     /// If `lambda_init` is out of its range, heads are one channel wide, or the scores are wrong, have none of their own or heads of one width alone.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         if let Some(lambda) = self.lambda_init.filter(|lambda| !(0.0..1.0).contains(lambda)) {
             return Err(check.wrong("lambda_init", lambda, "give a number of at least 0 and less than 1, or leave it out"));
         }
-        self.logits.check_under(Self::NAME, Kind::Heads, placement)?;
+        self.logits.check_under(Self::NAME, Kind::Heads, spec)?;
         if !self.logits.has_free_heads() {
             let able = AnyMechanism::families_that(|able| able.has_one_softmax() && able.has_free_heads());
             let remedy = format!("give an attention that has scores and heads of any width, which are halved: {able}");
             return Err(check.wrong("logits", self.logits.name(), remedy));
         }
-        if placement.d_head() < 2 {
-            return Err(check.wrong("heads", placement.heads, "give fewer heads, or wider ones: both softmaxes need a channel"));
+        if spec.d_head() < 2 {
+            return Err(check.wrong("heads", spec.heads, "give fewer heads, or wider ones: both softmaxes need a channel"));
         }
-        halves(placement).iter().try_for_each(|half| self.logits.validate(half))
+        halves(spec).iter().try_for_each(|half| self.logits.validate(half))
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        let heads = self.init(placement, &key.named("logits"), device);
-        AnyAttention::new(SoftmaxAttention::new(heads, placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        let heads = self.init(spec, &key.named("logits"), device);
+        AnyAttention::new(SoftmaxAttention::new(heads, spec, key, device))
     }
 
     /// Ye et al. 2025, section 2.1, equations 1 to 3.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(|query| {
-            let [one, other] = halves(query.placement());
-            let weights = |place: &str, half: Placement| {
+            let [one, other] = halves(query.spec());
+            let weights = |place: &str, half: LayerSpec| {
                 let placed: Query = query.placed(half);
                 let is_seen = |key: usize| query.sees(key) && query.shows(&self.logits, key);
                 softmax(&(0..query.keys()).map(|key| is_seen(key).then(|| placed.logit(&self.logits, place, key))).collect::<Vec<_>>())
             };
             let [q1, k1, q2, k2] = ["q1", "k1", "q2", "k2"].map(|name| &query.parameter(&format!("logits.lambda_{name}")).values[..]);
-            let initial = self.lambda_init.unwrap_or(0.8 - 0.6 * (-0.3 * query.placement().layer as f64).exp());
+            let initial = self.lambda_init.unwrap_or(0.8 - 0.6 * (-0.3 * query.spec().layer as f64).exp());
             let lambda = dot(q1, k1).exp() - dot(q2, k2).exp() + initial;
-            let mut head = vec![0.0; query.placement().d_head()];
+            let mut head = vec![0.0; query.spec().d_head()];
             for (key, (kept, subtracted)) in weights("logits.first", one).into_iter().zip(weights("logits.second", other)).enumerate() {
                 let value = query.projected("value", query.attended(key));
                 head.iter_mut().zip(value).for_each(|(sum, value)| *sum += (kept - lambda * subtracted) * value);
@@ -226,7 +226,7 @@ impl Differential {
 
     /// Numbers that the first scores remember of a position.
     fn first_width(&self) -> usize {
-        if self.first.facts().remembers_keys { self.first.key_width(self.widths[0]) } else { 0 }
+        if self.first.abilities().remembers_keys { self.first.key_width(self.widths[0]) } else { 0 }
     }
 }
 
@@ -259,7 +259,7 @@ impl Heads for Differential {
         }
     }
 
-    fn head_multiplications(&self, pairs: &Pairs) -> f64 {
+    fn head_multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let of = |logits: &AnyLogits, width: usize| seen_pairs(pairs, logits) * (logits.multiplications(width as f64) + pairs.d_head());
         of(&self.first, self.widths[0]) + of(&self.second, self.widths[1])
     }
@@ -272,15 +272,15 @@ impl Heads for Differential {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::placement::Role;
+    use crate::contract::layer_spec::Role;
 
-    fn refused(name: &str, place: Placement) -> String {
+    fn refused(name: &str, place: LayerSpec) -> String {
         name.parse::<AnyMechanism>().unwrap().validate(&place).unwrap_err().to_string()
     }
 
     #[test]
     fn what_is_no_single_softmax_is_refused() {
-        let place = Placement::new(Role::Encoder, 8, 2).with_max_length(8);
+        let place = LayerSpec::new(Role::Encoder, 8, 2).with_max_length(8);
         for name in ["sigmoid", "output-gate", "adaptive-span", "linformer", "differential", "dot-product@softmax-plus-one"] {
             let error = refused(&format!("{name}@differential"), place);
             assert!(error.contains("`logits` is") && error.contains("give an attention that has scores"), "{error}");
@@ -291,17 +291,17 @@ mod tests {
 
     #[test]
     fn wrong_widths_and_lambdas_are_refused() {
-        assert!(refused("differential", Placement::new(Role::Encoder, 4, 4)).contains("both softmaxes need a channel"));
+        assert!(refused("differential", LayerSpec::new(Role::Encoder, 4, 4)).contains("both softmaxes need a channel"));
         for lambda in [-0.1, 1.0, f64::NAN] {
             let config = DifferentialConfig::default().with_lambda_init(lambda);
-            let error = AnyMechanism::from(config).validate(&Placement::new(Role::Encoder, 8, 2)).unwrap_err().to_string();
+            let error = AnyMechanism::from(config).validate(&LayerSpec::new(Role::Encoder, 8, 2)).unwrap_err().to_string();
             assert!(error.contains("`lambda_init` is"), "{error}");
         }
     }
 
     #[test]
     fn halves_of_an_odd_width_are_uneven() {
-        let widths = |width| halves(&Placement::new(Role::Encoder, width, 1)).map(|half| half.d_head());
+        let widths = |width| halves(&LayerSpec::new(Role::Encoder, width, 1)).map(|half| half.d_head());
         assert_eq!([widths(8), widths(7), widths(2)], [[4, 4], [4, 3], [1, 1]]);
     }
 }

@@ -17,7 +17,7 @@ use super::qk_norm::{HeadNorm, QkNorm, normalised};
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::visibility::Span;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
@@ -25,7 +25,7 @@ use crate::description::{AnyLogits, Card, Mechanism, Positioning};
 use crate::engine::LogitTerms;
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear_at;
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 
 /// Configuration of [`DotProduct`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -66,16 +66,16 @@ pub struct DotProduct {
 
 impl DotProductConfig {
     /// Initialises the logits.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> DotProduct {
-        let linear = |name, width| init::linear(placement.d_model, width, self.bias || placement.qkv_bias, &key.named(name), device);
-        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, placement, &key.named(name), device);
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> DotProduct {
+        let linear = |name, width| init::linear(spec.d_model, width, self.bias || spec.qkv_bias, &key.named(name), device);
+        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, spec, &key.named(name), device);
         DotProduct {
-            query: linear("query", placement.query_width()),
-            key: linear("key", placement.key_width()),
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
             query_norm: norm("query_norm"),
             key_norm: norm("key_norm"),
-            heads: placement.heads,
-            kv_heads: placement.n_kv_heads(),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
             all_biases: self.bias,
         }
     }
@@ -97,8 +97,8 @@ impl Mechanism for DotProductConfig {
 
     /// # Errors
     /// If the ε of a norm is impossible, or is given without a norm.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.qk_norm.validate(self.qk_norm_epsilon, &placement.check(Self::NAME))
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        self.qk_norm.validate(self.qk_norm_epsilon, &spec.check(Self::NAME))
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
@@ -113,8 +113,8 @@ impl Mechanism for DotProductConfig {
         Positioning::None
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Vaswani et al. 2017, section 3.2.1.
@@ -138,8 +138,8 @@ impl Mechanism for DotProductConfig {
 }
 
 impl Logits for DotProduct {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: true, max_length: None, remembers_keys: true, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: true, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
     fn projections_have_biases(&self) -> bool {

@@ -20,13 +20,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
 use crate::mechanisms::kernel_attention::{
-    self, EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
+    self, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
 };
 
 /// Configuration of [`DynamicConv`].
@@ -46,12 +46,12 @@ pub struct DynamicConvConfig {
     /// Whether the weights of a row are divided by their sum over the visible taps, which makes the softmax one over these taps (default: no).
     pub renormalise_padding: bool,
     /// How it is computed (default: unfolded).
-    pub execution: Execution,
+    pub execution: ConvolutionExecution,
 }
 
 impl Default for DynamicConvConfig {
     fn default() -> Self {
-        Self { kernel: None, kernel_bias: false, glu: true, renormalise_padding: false, execution: Execution::Unfolded }
+        Self { kernel: None, kernel_bias: false, glu: true, renormalise_padding: false, execution: ConvolutionExecution::Unfolded }
     }
 }
 
@@ -75,12 +75,12 @@ impl DynamicConvConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> KernelAttention<DynamicConv> {
-        let taps = self.kernel_at(placement.max_length).at(placement.layer).expect("validated: there is a kernel size");
-        let Placement { d_model, heads, .. } = *placement;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<DynamicConv> {
+        let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
+        let LayerSpec { d_model, heads, .. } = *spec;
         let predictor = init::linear(d_model, heads * taps, self.kernel_bias, &key.named("kernel"), device);
         let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
-        KernelAttention::new(DynamicConv { predictor, heads }, options, placement, key, device)
+        KernelAttention::new(DynamicConv { predictor, heads }, options, spec, key, device)
     }
 }
 
@@ -112,12 +112,12 @@ impl Mechanism for DynamicConvConfig {
 
     /// # Errors
     /// If there is no kernel size, or one of 0.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.kernel_at(placement.max_length).validate(Self::NAME, placement)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        self.kernel_at(spec.max_length).validate(Self::NAME, spec)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Wu et al. 2019, section 4.
@@ -125,7 +125,7 @@ impl Mechanism for DynamicConvConfig {
         Some(kernel_attention::formula(self.glu, self.renormalise_padding, |query| {
             let input = kernel_attention::convolved(self.glu, query, query.index);
             let predicted = query.mapped("kernel.predictor", &input);
-            let taps = predicted.len() / query.placement().heads;
+            let taps = predicted.len() / query.spec().heads;
             predicted[query.head * taps..(query.head + 1) * taps].to_vec()
         }))
     }
@@ -150,8 +150,8 @@ impl Mechanism for DynamicConvConfig {
         vec![("t", self.kernel_at(max_length).at(0).unwrap_or(1))]
     }
 
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        vec![("t", self.kernel_at(placement.max_length).at(placement.layer).unwrap_or(1))]
+    fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
+        vec![("t", self.kernel_at(spec.max_length).at(spec.layer).unwrap_or(1))]
     }
 }
 

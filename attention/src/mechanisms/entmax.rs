@@ -19,7 +19,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::engine::Normaliser;
 
@@ -91,17 +91,17 @@ impl Mechanism for EntmaxConfig {
 
     /// # Errors
     /// If `alpha` is not among those that are possible, or what is normalised has no scores of its own or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if self.power().is_none() {
             let remedy = "give 2, 1.5, or 1 + 1 / p for a whole number p up to 8; 1 is a softmax, the mechanism without entmax";
-            return Err(placement.check(Self::NAME).wrong("alpha", self.alpha, remedy));
+            return Err(spec.check(Self::NAME).wrong("alpha", self.alpha, remedy));
         }
-        self.validate_inner(placement)
+        self.validate_inner(spec)
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         let power = self.power().expect("validated: alpha has a power");
-        Some(self.logits.init_logits(placement, key, device)?.normalised_by(Normaliser::Entmax { power }))
+        Some(self.logits.init_logits(spec, key, device)?.normalised_by(Normaliser::Entmax { power }))
     }
 
     /// Peters et al. 2019, equation 10, with the threshold found by halving.

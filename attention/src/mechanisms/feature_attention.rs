@@ -14,11 +14,11 @@ use heedful_random::RandomKey;
 
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::engine::{Engine, Executed};
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::probe::{Observation, Probe};
 use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Mask, Span, Visibility, selected};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions, init};
+use crate::contract::visibility::{DenseMask, Span, Visibility, selected};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs, init};
 use crate::engine::dropout::dropout;
 use crate::engine::heads::{merge_heads, split_heads};
 use crate::engine::linear::linear;
@@ -224,7 +224,7 @@ impl<F: Features> Asked<'_, F> {
     }
 
     /// Contexts by the weights of all pairs, which the probe is shown.
-    fn by_pairs(&self, mask: Option<Mask>, probe: &mut Probe) -> Tensor<4> {
+    fn by_pairs(&self, mask: Option<DenseMask>, probe: &mut Probe) -> Tensor<4> {
         let plain = self.plain();
         if !self.may_leave_range() {
             return plain.relate(mask, probe);
@@ -283,16 +283,16 @@ fn flags_of(flags: &[bool], length: usize, rows: Option<&[usize]>) -> Vec<bool> 
 }
 
 /// The mask of some batch rows, or of all.
-fn mask_of(mask: &Mask, rows: Option<&[usize]>) -> Mask {
+fn mask_of(mask: &DenseMask, rows: Option<&[usize]>) -> DenseMask {
     let of = |x: &Tensor<4>| match rows {
         Some(rows) if x.dims()[0] > 1 => selected(x, rows),
         _ => x.clone(),
     };
-    Mask { bias: of(&mask.bias), has_key: mask.has_key.as_ref().map(of) }
+    DenseMask { bias: of(&mask.bias), has_key: mask.has_key.as_ref().map(of) }
 }
 
 /// How the sums over keys are formed.
-enum Execution {
+enum FeatureExecution {
     /// All queries of a row see the same keys, `[B, K]`.
     Sum(Vec<bool>),
     /// Each real position, `[B, N]`, sees the real ones up to itself.
@@ -303,8 +303,8 @@ enum Execution {
 
 impl<F: Features> FeatureAttention<F> {
     /// Puts the projections, which have no biases, around `features`.
-    pub fn new(features: F, normalised: bool, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        let linear = |name| init::linear(placement.d_model, placement.d_model, false, &key.named(name), device);
+    pub fn new(features: F, normalised: bool, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
+        let linear = |name| init::linear(spec.d_model, spec.d_model, false, &key.named(name), device);
         Self {
             features,
             query: linear("query"),
@@ -312,10 +312,10 @@ impl<F: Features> FeatureAttention<F> {
             value: linear("value"),
             output: linear("output"),
             normalised,
-            heads: placement.heads,
-            dropout: placement.dropout,
-            cross: placement.role == Role::Cross,
-            limit: placement.limit(),
+            heads: spec.heads,
+            dropout: spec.dropout,
+            cross: spec.role == Role::Cross,
+            limit: spec.limit(),
         }
     }
 
@@ -352,15 +352,15 @@ impl<F: Features> FeatureAttention<F> {
         range::scaled_queries(logarithms, scales)
     }
 
-    fn execution(&self, visibility: &Visibility, span: Span, engine: Engine) -> Execution {
+    fn execution(&self, visibility: &Visibility, span: Span, engine: Engine) -> FeatureExecution {
         if engine == Engine::Reference {
-            return Execution::Pairs;
+            return FeatureExecution::Pairs;
         }
         let follows_itself = !self.cross && span.keys == span.query_start + span.queries;
         if follows_itself && let Some(real) = visibility.real_positions(span.keys, self.heads) {
-            return Execution::Recurrence(real);
+            return FeatureExecution::Recurrence(real);
         }
-        visibility.common_keys(span, self.heads).map_or(Execution::Pairs, Execution::Sum)
+        visibility.common_keys(span, self.heads).map_or(FeatureExecution::Pairs, FeatureExecution::Sum)
     }
 
     fn output(&self, context: Tensor<4>, random: Option<RandomKey>) -> AttentionOutput {
@@ -430,15 +430,15 @@ impl<F: Features> Attention for FeatureAttention<F> {
             asked.by_pairs(mask, probe)
         };
         let execution = self.execution(&visibility, span, engine);
-        if probe.is_listening() && !matches!(execution, Execution::Pairs) {
+        if probe.is_listening() && !matches!(execution, FeatureExecution::Pairs) {
             // The matrix of weights is computed for a probe only, and does not change how the output is computed.
             by_pairs(probe);
         }
-        probe.executed(if matches!(execution, Execution::Pairs) { Executed::Reference } else { Executed::Sums });
+        probe.executed(if matches!(execution, FeatureExecution::Pairs) { Executed::Reference } else { Executed::Sums });
         let context = match execution {
-            Execution::Pairs => by_pairs(probe),
-            Execution::Sum(seen) => asked.of_sum(&seen),
-            Execution::Recurrence(real) => asked.causal(&real),
+            FeatureExecution::Pairs => by_pairs(probe),
+            FeatureExecution::Sum(seen) => asked.of_sum(&seen),
+            FeatureExecution::Recurrence(real) => asked.causal(&real),
         };
         self.output(context, random)
     }
@@ -480,7 +480,7 @@ impl<F: Features> Attention for FeatureAttention<F> {
         Some(state.bytes())
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let width = self.features.width(pairs.d_head);
         let per_head = if pairs.causal {
             Recurrence::multiplications(pairs.queries.len(), width, pairs.d_head, false, false)

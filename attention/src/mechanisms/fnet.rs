@@ -21,11 +21,11 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::Span;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::dropout::dropout;
@@ -56,20 +56,14 @@ pub struct Fnet {
 
 impl FnetConfig {
     /// Builds the layer; there is nothing to draw.
-    pub fn init(&self, placement: &Placement, device: &Device) -> Fnet {
-        let width = placement.d_model;
+    pub fn init(&self, spec: &LayerSpec, device: &Device) -> Fnet {
+        let width = spec.d_model;
         let whole: Vec<_> = (0..width).collect();
         let table = |of: fn(f64) -> f64| {
             let numbers = transform(&vec![true; width], &whole, self.orthonormal, of);
             Tensor::from_data(TensorData::new(numbers, [width, width]), device)
         };
-        Fnet {
-            cosines: table(f64::cos),
-            sines: table(f64::sin),
-            orthonormal: self.orthonormal,
-            heads: placement.heads,
-            dropout: placement.dropout,
-        }
+        Fnet { cosines: table(f64::cos), sines: table(f64::sin), orthonormal: self.orthonormal, heads: spec.heads, dropout: spec.dropout }
     }
 }
 
@@ -124,15 +118,15 @@ impl Mechanism for FnetConfig {
         }
     }
 
-    fn attention(&self, placement: &Placement, _key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, device))
+    fn attention(&self, spec: &LayerSpec, _key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, device))
     }
 
     /// Lee-Thorp et al. 2021, equations 1 to 3: the real part of a sum of complex numbers.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(|query: &Query| {
             let seen: Vec<usize> = (0..query.keys()).filter(|&key| query.sees(key)).collect();
-            let (count, width, own) = (seen.len() as f64, query.element().len(), query.placement().d_head());
+            let (count, width, own) = (seen.len() as f64, query.element().len(), query.spec().d_head());
             let place = seen.iter().filter(|&&key| key < query.index).count() as f64;
             let scale = if self.orthonormal { (count.max(1.0) * width as f64).powf(-0.5) } else { 1.0 };
             let output = |channel: usize| {
@@ -220,7 +214,7 @@ impl Attention for Fnet {
 
     fn select(&self, _state: &mut (), _rows: &[usize]) {}
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let (queries, keys, width) = (pairs.queries.len() as f64, pairs.keys as f64, (pairs.heads * pairs.d_head) as f64);
         2.0 * keys * width * width + 2.0 * queries * keys * width
     }

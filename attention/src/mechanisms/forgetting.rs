@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::visibility::{Span, Visibility};
 use crate::description::formula::{self, Formula, Query, dot};
 use crate::description::parameter_formula::ParameterFormula;
@@ -33,7 +33,7 @@ use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::{repeat_heads, split_heads};
 use crate::engine::linear::{linear, linear_at};
 use crate::engine::{LogitTerms, transposed};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 
 /// What forget gates depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,20 +92,20 @@ impl ForgettingConfig {
     }
 
     /// Initialises the logits.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Forgetting {
-        let linear = |name, width, bias| init::linear(placement.d_model, width, bias, &key.named(name), device);
-        let heads = placement.heads;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Forgetting {
+        let linear = |name, width, bias| init::linear(spec.d_model, width, bias, &key.named(name), device);
+        let heads = spec.heads;
         let biases = self.biases(heads);
         let learned = || Param::from_tensor(Tensor::from_data(TensorData::new(biases.clone(), [heads]), device));
         Forgetting {
-            query: linear("query", placement.query_width(), placement.qkv_bias),
-            key: linear("key", placement.key_width(), placement.qkv_bias),
+            query: linear("query", spec.query_width(), spec.qkv_bias),
+            key: linear("key", spec.key_width(), spec.qkv_bias),
             forget: (self.gate == ForgetGate::Full).then(|| linear("forget", heads, true)),
             forget_bias: (self.gate == ForgetGate::BiasOnly).then(learned),
             fixed: biases,
-            hidden: (placement.role != Role::Decoder).then(Visibility::causal),
+            hidden: (spec.role != Role::Decoder).then(Visibility::causal),
             heads,
-            kv_heads: placement.n_kv_heads(),
+            kv_heads: spec.n_kv_heads(),
         }
     }
 }
@@ -131,8 +131,8 @@ impl Mechanism for ForgettingConfig {
 
     /// # Errors
     /// If fixed gates have no decay times, times are not positive or in the wrong order, or gates that depend on the element have any.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         match self.decay_times {
             Some(times) if self.gate == ForgetGate::Full => {
                 Err(check.wrong("decay_times", format!("{times:?}"), "leave it out, or give gate = \"bias-only\" or \"fixed\""))
@@ -149,8 +149,8 @@ impl Mechanism for ForgettingConfig {
         }
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
@@ -165,7 +165,7 @@ impl Mechanism for ForgettingConfig {
                 (ForgetGate::Full, _) => formula::log_sigmoid(query.mapped("forget", query.attended(position))[query.head]),
                 (ForgetGate::BiasOnly, _) => formula::log_sigmoid(query.parameter("forget_bias").at(&[query.head])),
                 (ForgetGate::Fixed, Some([shortest, longest])) => {
-                    let heads = query.placement().heads;
+                    let heads = query.spec().heads;
                     let share = if heads == 1 { 0.0 } else { query.head as f64 / (heads - 1) as f64 };
                     -1.0 / (shortest.powf(1.0 - share) * longest.powf(share))
                 }
@@ -242,8 +242,8 @@ fn columns(numbers: Tensor<4>, dtype: DType) -> Vec<Tensor<4>> {
 }
 
 impl Logits for Forgetting {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
     /// Keys, and beside them the logarithms of the gates of the heads that share them.
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn without_content_weights_decay_with_the_gates_after_the_key() {
-        let (place, device) = (Placement::new(Role::Decoder, 4, 2).with_max_length(8), Device::flex());
+        let (place, device) = (LayerSpec::new(Role::Decoder, 4, 2).with_max_length(8), Device::flex());
         let mut attention = AnyMechanism::from(ForgettingConfig::default()).init(&place, &RandomKey::from_seed(1), &device);
         let logits = attention.logits_mut::<Forgetting>().unwrap();
         logits.query.weight = Param::from_tensor(Tensor::zeros([4, 4], &device));
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn wrong_decay_times_are_refused() {
-        let place = Placement::new(Role::Decoder, 4, 2);
+        let place = LayerSpec::new(Role::Decoder, 4, 2);
         let refused = |config: ForgettingConfig| AnyMechanism::from(config).validate(&place).unwrap_err().to_string();
         let of = |gate| ForgettingConfig::default().with_gate(gate);
         assert!(refused(of(ForgetGate::Fixed)).contains("`decay_times` is absent"));

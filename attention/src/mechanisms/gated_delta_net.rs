@@ -15,7 +15,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::mechanisms::delta_rule::{self, DeltaOptions, DeltaRule};
@@ -69,19 +69,19 @@ impl Default for GatedDeltaNetConfig {
 }
 
 impl GatedDeltaNetConfig {
-    fn options(&self, placement: &Placement) -> DeltaOptions {
-        let key_width = expanded(placement, self.key_expansion);
+    fn options(&self, spec: &LayerSpec) -> DeltaOptions {
+        let key_width = expanded(spec, self.key_expansion);
         let value_width = key_width.saturating_mul(self.value_expansion);
         let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
         let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
-        let (key_heads, taps, gate) = (self.key_heads.unwrap_or(placement.heads), Some(self.taps), self.gate);
+        let (key_heads, taps, gate) = (self.key_heads.unwrap_or(spec.heads), Some(self.taps), self.gate);
         let heads = HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate };
         DeltaOptions { heads, greatest, decay: true }
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
-        self.options(placement).init(placement, key, device)
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+        self.options(spec).init(spec, key, device)
     }
 }
 
@@ -113,14 +113,14 @@ impl Mechanism for GatedDeltaNetConfig {
 
     /// # Errors
     /// If keys or values have no channels, there are no taps, heads of keys do not divide the heads, or ε is not greater than 0 or has no effect.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.positive("key_expansion", self.key_expansion)?;
         check.at_least_one("value_expansion", self.value_expansion)?;
         check.at_least_one("taps", self.taps)?;
         check.at_least_one_if_given("key_heads", self.key_heads)?;
-        if let Some(heads) = self.key_heads.filter(|&heads| !placement.heads.is_multiple_of(heads)) {
-            return Err(check.wrong("key_heads", heads, format!("give a divisor of heads = {}", placement.heads)));
+        if let Some(heads) = self.key_heads.filter(|&heads| !spec.heads.is_multiple_of(heads)) {
+            return Err(check.wrong("key_heads", heads, format!("give a divisor of heads = {}", spec.heads)));
         }
         self.norm.validate(self.norm_epsilon, &check)
     }
@@ -129,12 +129,12 @@ impl Mechanism for GatedDeltaNetConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
-        Some(delta_rule::formula(|placement| self.options(placement)))
+        Some(delta_rule::formula(|spec| self.options(spec)))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {
@@ -157,7 +157,7 @@ impl Mechanism for GatedDeltaNetConfig {
         Some(gated_mixer::parameters(self.norm, self.gate, &[(2, "w K"), (1, "w H v"), (2, "d H"), (2, "H")]))
     }
 
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        self.options(placement).heads.letters()
+    fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
+        self.options(spec).heads.letters()
     }
 }

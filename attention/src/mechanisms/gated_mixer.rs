@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_random::RandomKey;
 
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::formula::{Formula, Query};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::engine::heads::split_heads;
@@ -98,8 +98,8 @@ pub(super) fn shrunk(inputs: usize, outputs: usize, shrink: usize, key: &RandomK
 
 impl HeadOptions {
     /// Puts projections without biases, convolutions, normalisation and gate around a rule.
-    pub fn around<R: Rule>(&self, rule: R, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<R>> {
-        self.around_with_gain(1, rule, placement, key, device)
+    pub fn around<R: Rule>(&self, rule: R, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<R>> {
+        self.around_with_gain(1, rule, spec, key, device)
     }
 
     /// The same with projections to heads and gate whose first weights have the gain `1 / sqrt(shrink)`.
@@ -107,13 +107,13 @@ impl HeadOptions {
         &self,
         shrink: usize,
         rule: R,
-        placement: &Placement,
+        spec: &LayerSpec,
         key: &RandomKey,
         device: &Device,
     ) -> RecurrentAttention<GatedMixer<R>> {
         let Self { key_heads, key_width, value_width, taps, norm, epsilon, gate } = *self;
-        let (heads, keys, values) = (placement.heads, key_heads * key_width, placement.heads * value_width);
-        let map = |name, outputs| shrunk(placement.d_model, outputs, shrink, &key.named(name), device);
+        let (heads, keys, values) = (spec.heads, key_heads * key_width, spec.heads * value_width);
+        let map = |name, outputs| shrunk(spec.d_model, outputs, shrink, &key.named(name), device);
         let convolution = |taps| ShortConvolution::new(taps, 2 * keys + values, &key.named("convolution"), device);
         let maps = HeadMaps {
             query: map("query", keys),
@@ -124,7 +124,7 @@ impl HeadOptions {
             key_heads,
         };
         let norm = GatedNorm::new(norm, value_width, gate.then(|| map("gate", values)), epsilon, &key.named("norm"), device);
-        RecurrentAttention::new(GatedMixer { maps, rule, norm }, placement, key, device)
+        RecurrentAttention::new(GatedMixer { maps, rule, norm }, spec, key, device)
     }
 
     /// Values of the letters `K`, `v` and, where there are convolutions, `w`.
@@ -144,13 +144,13 @@ pub(super) fn parameters(norm: HeadNorm, gate: bool, others: &[(usize, &'static 
 
 /// What heads write, keep and read by a rule, pair by pair, normalised and gated. The rule is given the heads as they are projected, without decay and strengths.
 pub(super) fn formula<'a>(
-    options: impl Fn(&Placement) -> HeadOptions + 'a,
+    options: impl Fn(&LayerSpec) -> HeadOptions + 'a,
     rule: impl Fn(&Query, PlainRecurrence) -> PlainRecurrence + 'a,
 ) -> Formula<'a> {
     Formula::default().head(move |query: &Query| {
-        let HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate } = options(query.placement());
+        let HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate } = options(query.spec());
         // Neighbouring heads share a key.
-        let key_head = query.head / (query.placement().heads / key_heads);
+        let key_head = query.head / (query.spec().heads / key_heads);
         let (real, all_keys) = (real(query), key_heads * key_width);
         let heads = |map: &str, head: usize, width: usize, first: usize| {
             let own = head * width..(head + 1) * width;

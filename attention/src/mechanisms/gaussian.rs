@@ -30,11 +30,11 @@ use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::engine::{Engine, Executed};
 use crate::contract::error::ConfigError;
 use crate::contract::init;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, AnyLogits, Card, Formula, Mechanism};
 use crate::engine::dropout::dropout;
@@ -59,7 +59,7 @@ pub enum Normalisation {
 /// How the weighted sum is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Execution {
+pub enum GaussianExecution {
     /// Product with the matrix of all weights.
     #[default]
     Dense,
@@ -89,7 +89,7 @@ pub struct GaussianConfig {
     /// Whether rows are divided by their sum (default: no).
     pub normalisation: Normalisation,
     /// How it is computed (default: dense).
-    pub execution: Execution,
+    pub execution: GaussianExecution,
     /// Half-width of the band around the rounded centre, for the banded execution (default 6).
     pub window: usize,
 }
@@ -101,7 +101,7 @@ impl Default for GaussianConfig {
             deviations: vec![1.0],
             length_ratio: 1.0,
             normalisation: Normalisation::None,
-            execution: Execution::Dense,
+            execution: GaussianExecution::Dense,
             window: 6,
         }
     }
@@ -125,28 +125,28 @@ pub struct Gaussian {
 }
 
 impl GaussianConfig {
-    fn offsets_for(&self, placement: &Placement) -> Vec<f64> {
-        let default: &[f64] = match placement.role {
+    fn offsets_for(&self, spec: &LayerSpec) -> Vec<f64> {
+        let default: &[f64] = match spec.role {
             Role::Encoder | Role::Cross => &[-1.0, 1.0],
             Role::Decoder => &[-1.0, 0.0],
         };
         // The default is for each head, also where two numbers could be read as one for each of two layers.
-        self.offsets.clone().unwrap_or_else(|| default.iter().copied().cycle().take(placement.heads).collect())
+        self.offsets.clone().unwrap_or_else(|| default.iter().copied().cycle().take(spec.heads).collect())
     }
 
     /// Initialises the attention.
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Gaussian {
-        let d_model = placement.d_model;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Gaussian {
+        let d_model = spec.d_model;
         Gaussian {
             value: init::linear(d_model, d_model, false, &key.named("value"), device),
             output: init::linear(d_model, d_model, false, &key.named("output"), device),
-            kernel: self.kernel(placement),
-            limit: placement.limit(),
-            heads: placement.heads,
-            dropout: placement.dropout,
+            kernel: self.kernel(spec),
+            limit: spec.limit(),
+            heads: spec.heads,
+            dropout: spec.dropout,
         }
     }
 
@@ -154,17 +154,17 @@ impl GaussianConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init_logits(&self, placement: &Placement) -> GaussianLogits {
-        GaussianLogits { kernel: self.kernel(placement), heads: placement.heads }
+    pub fn init_logits(&self, spec: &LayerSpec) -> GaussianLogits {
+        GaussianLogits { kernel: self.kernel(spec), heads: spec.heads }
     }
 
-    fn kernel(&self, placement: &Placement) -> Kernel {
-        let per_head = |list: &[f64]| spread(list, placement).expect("validated: the list fits heads and layers");
+    fn kernel(&self, spec: &LayerSpec) -> Kernel {
+        let per_head = |list: &[f64]| spread(list, spec).expect("validated: the list fits heads and layers");
         Kernel {
-            offsets: per_head(&self.offsets_for(placement)),
+            offsets: per_head(&self.offsets_for(spec)),
             deviations: per_head(&self.deviations),
-            ratio: if placement.role == Role::Cross { self.length_ratio } else { 1.0 },
-            cross: placement.role == Role::Cross,
+            ratio: if spec.role == Role::Cross { self.length_ratio } else { 1.0 },
+            cross: spec.role == Role::Cross,
             normalisation: self.normalisation,
             execution: self.execution,
             window: self.window,
@@ -188,14 +188,14 @@ impl Mechanism for GaussianConfig {
 
     /// # Errors
     /// If a list cannot be spread over heads and layers, or a number is out of its range.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         let list = "give one number, or as many as heads, layers or heads x layers, or a divisor of the number of heads";
-        let offsets = self.offsets_for(placement);
-        if offsets.iter().any(|o| !o.is_finite()) || spread(&offsets, placement).is_none() {
+        let offsets = self.offsets_for(spec);
+        if offsets.iter().any(|o| !o.is_finite()) || spread(&offsets, spec).is_none() {
             return Err(check.wrong("offsets", format!("{offsets:?}"), list));
         }
-        if spread(&self.deviations, placement).is_none() {
+        if spread(&self.deviations, spec).is_none() {
             return Err(check.wrong("deviations", format!("{:?}", self.deviations), list));
         }
         if self.deviations.iter().any(|&d| !(d.is_finite() && d > 0.0)) {
@@ -212,21 +212,21 @@ impl Mechanism for GaussianConfig {
         false
     }
 
-    fn logits(&self, placement: &Placement, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init_logits(placement)))
+    fn logits(&self, spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init_logits(spec)))
     }
 
     fn without_effect(&self, option: &str, role: Role) -> Option<&'static str> {
         match option {
             "length_ratio" if role != Role::Cross => Some("length_ratio is for Gaussian cross-attention"),
-            "window" if self.execution != Execution::Banded => Some("window is for execution = \"banded\""),
-            "deviations" if self.execution == Execution::Index => Some("deviations are not for execution = \"index\""),
+            "window" if self.execution != GaussianExecution::Banded => Some("window is for execution = \"banded\""),
+            "deviations" if self.execution == GaussianExecution::Index => Some("deviations are not for execution = \"index\""),
             _ => None,
         }
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
@@ -239,8 +239,8 @@ impl Mechanism for GaussianConfig {
 }
 
 /// The numbers of one layer's heads, by the rules of [`GaussianConfig`]; `None` if the list fits none of them.
-fn spread(list: &[f64], placement: &Placement) -> Option<Vec<f64>> {
-    let Placement { heads, layers, layer, .. } = *placement;
+fn spread(list: &[f64], spec: &LayerSpec) -> Option<Vec<f64>> {
+    let LayerSpec { heads, layers, layer, .. } = *spec;
     match list.len() {
         0 => None,
         1 => Some(vec![list[0]; heads]),
@@ -267,7 +267,7 @@ impl Gaussian {
             let mask = visibility.mask(span, self.heads, program.values.dtype(), &program.values.device());
             AttentionProgram { mask, ..program }
         };
-        let is_dense = self.kernel.execution == Execution::Dense;
+        let is_dense = self.kernel.execution == GaussianExecution::Dense;
         // Without kernels that skip what is far, fused execution computes all weights.
         let is_fused = fused::can_attend(&program, engine) && (is_dense || main_memory::has_kernels(&program.values.device()));
         if probe.is_listening() && (is_fused || !is_dense) {
@@ -388,7 +388,7 @@ impl Attention for Gaussian {
         Some(state.held_bytes())
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         pairs.dense() * (pairs.d_head() + 1.0)
     }
 }

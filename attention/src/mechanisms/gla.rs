@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::init;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::formula::{self, Formula};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Kind, Mechanism};
@@ -81,21 +81,21 @@ pub struct GatedLinear {
 }
 
 impl GlaConfig {
-    fn heads(&self, placement: &Placement) -> HeadOptions {
-        let [key_width, value_width] = [self.key_expansion, self.value_expansion].map(|expansion| expanded(placement, expansion));
+    fn heads(&self, spec: &LayerSpec) -> HeadOptions {
+        let [key_width, value_width] = [self.key_expansion, self.value_expansion].map(|expansion| expanded(spec, expansion));
         let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
-        HeadOptions { key_heads: placement.heads, key_width, value_width, taps: None, norm, epsilon, gate: self.gate }
+        HeadOptions { key_heads: spec.heads, key_width, value_width, taps: None, norm, epsilon, gate: self.gate }
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<GatedLinear>> {
-        let heads = self.heads(placement);
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<GatedLinear>> {
+        let heads = self.heads(spec);
         let rule = GatedLinear {
-            rate_in: init::linear(placement.d_model, self.gate_rank, false, &key.named("rate_in"), device),
+            rate_in: init::linear(spec.d_model, self.gate_rank, false, &key.named("rate_in"), device),
             rate_out: init::linear(self.gate_rank, heads.key_heads * heads.key_width, true, &key.named("rate_out"), device),
             normaliser: self.gate_normaliser,
         };
-        heads.around(rule, placement, key, device)
+        heads.around(rule, spec, key, device)
     }
 }
 
@@ -147,8 +147,8 @@ impl Mechanism for GlaConfig {
 
     /// # Errors
     /// If a width or the rank is 0, or the root is not a positive number.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         let Self { key_expansion, value_expansion, gate_normaliser, .. } = *self;
         for (option, value) in
             [("key_expansion", key_expansion), ("value_expansion", value_expansion), ("gate_normaliser", gate_normaliser)]
@@ -163,15 +163,15 @@ impl Mechanism for GlaConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Yang et al. 2024, section 4.2 and 4.4, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
         let log_rate = |rate: f64| formula::log_sigmoid(rate) / self.gate_normaliser;
         Some(gated_mixer::formula(
-            |placement| self.heads(placement),
+            |spec| self.heads(spec),
             move |query, heads| {
                 let width = heads.query.len();
                 let rates = |index| query.mapped("mixer.rate_out", &query.mapped("mixer.rate_in", query.attended(index)));
@@ -199,7 +199,7 @@ impl Mechanism for GlaConfig {
         Some(gated_mixer::parameters(self.norm, self.gate, &[(1, "d u"), (1, "u K"), (1, "K")]))
     }
 
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        self.heads(placement).letters().into_iter().chain([("u", self.gate_rank)]).collect()
+    fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
+        self.heads(spec).letters().into_iter().chain([("u", self.gate_rank)]).collect()
     }
 }

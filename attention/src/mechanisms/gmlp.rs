@@ -22,11 +22,11 @@ use serde::{Deserialize, Serialize};
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::probe::{Observation, Probe};
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::gelu::{by_error_function, plain_gelu};
@@ -81,13 +81,13 @@ pub struct Gmlp {
 
 impl GmlpConfig {
     /// Initialises the layer.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Gmlp {
-        let Placement { d_model, heads, max_length, .. } = *placement;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Gmlp {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
         let width = self.expansion * d_model;
         let bound = self.init_scale as f32 / max_length as f32;
         let mut rng = key.named("position_weight").rng();
         let weights: Vec<f32> = (0..max_length * max_length).map(|_| rng.random_range(-bound..=bound)).collect();
-        let norm = QkNorm::Layer.init(Some(EPSILON), &placement.with_head_width(Some(width)), key, device);
+        let norm = QkNorm::Layer.init(Some(EPSILON), &spec.with_head_width(Some(width)), key, device);
         Gmlp {
             expansion: init::linear(d_model, 2 * width, true, &key.named("expansion"), device),
             mixed_norm: norm,
@@ -95,8 +95,8 @@ impl GmlpConfig {
             position_bias: Init::Constant(1.0).parameter([max_length], key, device),
             output: init::linear(width, d_model, true, &key.named("output"), device),
             heads,
-            dropout: placement.dropout,
-            limit: placement.limit(),
+            dropout: spec.dropout,
+            limit: spec.limit(),
         }
     }
 }
@@ -130,21 +130,21 @@ impl Mechanism for GmlpConfig {
 
     /// # Errors
     /// If the expansion is 0, or the scale negative or not finite.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one("expansion", self.expansion)?;
         check.non_negative("init_scale", self.init_scale)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Liu et al. 2021, equations 1 to 4.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(|query: &Query| {
             let width = self.expansion * query.element().len();
-            let own = query.head * (width / query.placement().heads)..(query.head + 1) * (width / query.placement().heads);
+            let own = query.head * (width / query.spec().heads)..(query.head + 1) * (width / query.spec().heads);
             let half = |x: &[f64], start: usize| -> Vec<f64> {
                 query.mapped("expansion", x)[start..start + width].iter().map(|&z| plain_gelu(z)).collect()
             };
@@ -290,7 +290,7 @@ impl Attention for Gmlp {
         Some(state.held_bytes())
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let expansion = self.output.weight.dims()[0] / (pairs.heads * pairs.d_head);
         pairs.dense() * pairs.d_head() * expansion as f64
     }

@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Mask, Shown, Span, Visibility, hidden_logit, least_visible_logit};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, init};
+use crate::contract::visibility::{DenseMask, Shown, Span, Visibility, hidden_logit, least_visible_logit};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs, init};
 use crate::description::formula::{self, Formula, Query};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::engine::dropout::dropout;
@@ -68,7 +68,7 @@ impl KernelSizes {
     ///
     /// # Errors
     /// If a size is 0 or the list is empty.
-    pub fn validate(&self, attention: &str, placement: &Placement) -> Result<(), ConfigError> {
+    pub fn validate(&self, attention: &str, spec: &LayerSpec) -> Result<(), ConfigError> {
         let sizes = match self {
             Self::All(size) => std::slice::from_ref(size),
             Self::Each(sizes) => sizes,
@@ -77,7 +77,7 @@ impl KernelSizes {
             return Ok(());
         }
         let remedy = "give a number of at least 1, or a list of such numbers, one for each layer";
-        Err(placement.check(attention).wrong("kernel", format!("{sizes:?}"), remedy))
+        Err(spec.check(attention).wrong("kernel", format!("{sizes:?}"), remedy))
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn projections(glu: bool) -> ParameterFormula {
 /// How the weighted sum is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Execution {
+pub enum ConvolutionExecution {
     /// Sum over the taps.
     #[default]
     Unfolded,
@@ -114,7 +114,7 @@ pub struct KernelOptions {
     /// Whether the softmax of a row is one over the visible taps.
     pub renormalise: bool,
     /// How the sum is computed.
-    pub execution: Execution,
+    pub execution: ConvolutionExecution,
 }
 
 /// What the convolution has of an element, `[C]`, in the formula.
@@ -133,7 +133,7 @@ pub(super) fn formula<'a>(glu: bool, renormalise: bool, taps: impl Fn(&Query) ->
     let weights = move |query: &Query| {
         let logits = taps(query);
         let count = logits.len();
-        let back = if query.placement().role == Role::Decoder { count } else { (count + 2) / 2 };
+        let back = if query.spec().role == Role::Decoder { count } else { (count + 2) / 2 };
         let seen = |j: usize| (query.index + j).checked_sub(back).filter(|&key| key < query.keys() && query.sees(key));
         // Renormalised, it is the softmax over the visible taps.
         let kernel: Vec<_> = (1..=count).zip(logits).map(|(j, logit)| (!renormalise || seen(j).is_some()).then_some(logit)).collect();
@@ -144,7 +144,7 @@ pub(super) fn formula<'a>(glu: bool, renormalise: bool, taps: impl Fn(&Query) ->
         weights
     };
     let value = move |query: &Query, key| {
-        let width = query.placement().d_head();
+        let width = query.spec().d_head();
         convolved(glu, query, key)[query.head * width..(query.head + 1) * width].to_vec()
     };
     Formula::default().weights(weights).value(value)
@@ -170,18 +170,18 @@ pub struct KernelAttention<K: Kernel> {
 
 impl<K: Kernel> KernelAttention<K> {
     /// Puts the projections, which have biases, around `kernel`.
-    pub fn new(kernel: K, options: KernelOptions, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        let d_model = placement.d_model;
+    pub fn new(kernel: K, options: KernelOptions, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
+        let d_model = spec.d_model;
         let projected = if options.glu { 2 * d_model } else { d_model };
         Self {
             kernel,
             input: init::linear(d_model, projected, true, &key.named("input"), device),
             output: init::linear(d_model, d_model, true, &key.named("output"), device),
             options,
-            limit: placement.limit(),
-            before: if placement.role == Role::Decoder { options.taps - 1 } else { options.taps / 2 },
-            heads: placement.heads,
-            dropout: placement.dropout,
+            limit: spec.limit(),
+            before: if spec.role == Role::Decoder { options.taps - 1 } else { options.taps / 2 },
+            heads: spec.heads,
+            dropout: spec.dropout,
         }
     }
 
@@ -205,11 +205,11 @@ impl<K: Kernel> KernelAttention<K> {
             }
         };
         let context = match self.options.execution {
-            Execution::Expanded => {
+            ConvolutionExecution::Expanded => {
                 let program = program(values, logits, input.random);
                 probe.with_keys_before(span.key_start, |probe| reference::attend(program, probe))
             }
-            Execution::Unfolded => {
+            ConvolutionExecution::Unfolded => {
                 // The matrix of weights is computed for a probe only, and does not change how the output is computed.
                 if probe.is_listening() {
                     let shown = program(values.clone(), logits.clone(), None);
@@ -240,7 +240,7 @@ impl<K: Kernel> KernelAttention<K> {
     }
 
     /// The weights `[B | 1, H, Q, K]` of keys from the logits of taps, of which the mask has not hidden any yet.
-    fn band_weights(&self, logits: Tensor<4>, span: Span, mask: Option<&Mask>) -> Tensor<4> {
+    fn band_weights(&self, logits: Tensor<4>, span: Span, mask: Option<&DenseMask>) -> Tensor<4> {
         if !self.renormalises() {
             return self.band(self.weights(logits), span, 0.0);
         }
@@ -387,7 +387,7 @@ impl<K: Kernel> Attention for KernelAttention<K> {
         Some(state.held_bytes())
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         (pairs.queries.len() * self.options.taps * pairs.heads * pairs.d_head) as f64
     }
 }
@@ -401,7 +401,7 @@ mod tests {
 
     fn light(role: Role, renormalise: bool) -> KernelAttention<LightweightConv> {
         let config = LightweightConvConfig::default().with_kernel(KernelSizes::All(5)).with_renormalise_padding(renormalise);
-        config.init(&Placement::new(role, 6, 2), &RandomKey::from_seed(1), &Device::flex())
+        config.init(&LayerSpec::new(role, 6, 2), &RandomKey::from_seed(1), &Device::flex())
     }
 
     fn seen(attention: &KernelAttention<LightweightConv>, visibility: &Visibility) -> Option<Vec<f32>> {

@@ -19,7 +19,7 @@ use super::relative::by_distance;
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::{Span, Visibility};
 use crate::description::formula::{Formula, Query, dot};
 use crate::description::parameter_formula::ParameterFormula;
@@ -27,7 +27,7 @@ use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 
 /// Configuration of [`LearnedRelative`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -61,15 +61,15 @@ pub struct LearnedRelative {
 
 impl LearnedRelativeConfig {
     /// Initialises the logits: projections as everywhere, the table normal with standard deviation 1 as in the released code.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> LearnedRelative {
-        let linear = |name, width| init::linear(placement.d_model, width, placement.qkv_bias, &key.named(name), device);
-        let max_distance = self.max_distance.unwrap_or(placement.max_length);
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> LearnedRelative {
+        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
+        let max_distance = self.max_distance.unwrap_or(spec.max_length);
         LearnedRelative {
-            query: linear("query", placement.query_width()),
-            key: linear("key", placement.key_width()),
-            distances: Init::Normal(1.0).parameter([max_distance + 1, placement.d_head()], &key.named("distances"), device),
-            heads: placement.heads,
-            kv_heads: placement.n_kv_heads(),
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
+            distances: Init::Normal(1.0).parameter([max_distance + 1, spec.d_head()], &key.named("distances"), device),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
             max_distance,
             shared_table: self.shared_table,
         }
@@ -101,12 +101,12 @@ impl Mechanism for LearnedRelativeConfig {
 
     /// # Errors
     /// If the greatest distance is 0.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one_if_given("max_distance", self.max_distance)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).at_least_one_if_given("max_distance", self.max_distance)
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Sukhbaatar et al. 2019, section 2.1: `q (k + p)`.
@@ -116,7 +116,7 @@ impl Mechanism for LearnedRelativeConfig {
             let p = query.parameter("distances").row(&[query.distance(key)]);
             (dot(&q, &k) + dot(&q, p)) / (q.len() as f64).sqrt()
         };
-        let shows = |query: &Query, key| query.distance(key) <= self.max_distance.unwrap_or(query.placement().max_length);
+        let shows = |query: &Query, key| query.distance(key) <= self.max_distance.unwrap_or(query.spec().max_length);
         Some(Formula::default().logit(logit).shows(shows))
     }
 
@@ -138,8 +138,8 @@ impl Mechanism for LearnedRelativeConfig {
 }
 
 impl Logits for LearnedRelative {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {

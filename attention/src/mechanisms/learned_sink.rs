@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 
@@ -59,13 +59,13 @@ impl Mechanism for LearnedSinkConfig {
 
     /// # Errors
     /// If the standard deviation is negative or not finite, or what is normalised has no scores of its own or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).non_negative("init_std", self.init_std)?;
-        self.validate_inner(placement)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).non_negative("init_std", self.init_std)?;
+        self.validate_inner(spec)
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(self.logits.init_logits(placement, key, device)?.with_sink(Init::Normal(self.init_std as f32)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(self.logits.init_logits(spec, key, device)?.with_sink(Init::Normal(self.init_std as f32)))
     }
 
     /// The released code of gpt-oss: the logit of the sink joins the row before the softmax, and its weight leaves it afterwards.

@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::mechanisms::kernel_attention::{
-    self, EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
+    self, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
 };
 
 /// Configuration of [`LightweightConv`].
@@ -39,12 +39,12 @@ pub struct LightweightConvConfig {
     /// Whether the weights of a row are divided by their sum over the visible taps, which makes the softmax one over these taps (default: no).
     pub renormalise_padding: bool,
     /// How it is computed (default: unfolded).
-    pub execution: Execution,
+    pub execution: ConvolutionExecution,
 }
 
 impl Default for LightweightConvConfig {
     fn default() -> Self {
-        Self { kernel: None, glu: true, renormalise_padding: false, execution: Execution::Unfolded }
+        Self { kernel: None, glu: true, renormalise_padding: false, execution: ConvolutionExecution::Unfolded }
     }
 }
 
@@ -67,12 +67,12 @@ impl LightweightConvConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> KernelAttention<LightweightConv> {
-        let taps = self.kernel_at(placement.max_length).at(placement.layer).expect("validated: there is a kernel size");
-        let heads = placement.heads;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<LightweightConv> {
+        let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
+        let heads = spec.heads;
         let weight = Init::XavierUniform { fan_in: taps, fan_out: heads * taps }.parameter([heads, taps], &key.named("kernel"), device);
         let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
-        KernelAttention::new(LightweightConv { weight }, options, placement, key, device)
+        KernelAttention::new(LightweightConv { weight }, options, spec, key, device)
     }
 }
 
@@ -107,12 +107,12 @@ impl Mechanism for LightweightConvConfig {
 
     /// # Errors
     /// If there is no kernel size, or one of 0.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.kernel_at(placement.max_length).validate(Self::NAME, placement)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        self.kernel_at(spec.max_length).validate(Self::NAME, spec)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Wu et al. 2019, section 3.
@@ -138,8 +138,8 @@ impl Mechanism for LightweightConvConfig {
         vec![("t", self.kernel_at(max_length).at(0).unwrap_or(1))]
     }
 
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        vec![("t", self.kernel_at(placement.max_length).at(placement.layer).unwrap_or(1))]
+    fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
+        vec![("t", self.kernel_at(spec.max_length).at(spec.layer).unwrap_or(1))]
     }
 }
 

@@ -16,7 +16,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::formula::{Formula, distribution, log_sum_of_products, softmax};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Kind, Mechanism};
@@ -64,8 +64,8 @@ pub struct ChannelFeatures {
 
 impl LinearAttentionConfig {
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> FeatureAttention<ChannelFeatures> {
-        FeatureAttention::new(ChannelFeatures { map: self.feature_map }, self.normalise, placement, key, device)
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<ChannelFeatures> {
+        FeatureAttention::new(ChannelFeatures { map: self.feature_map }, self.normalise, spec, key, device)
     }
 }
 
@@ -113,8 +113,8 @@ impl Mechanism for LinearAttentionConfig {
         }
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Katharopoulos et al. 2020, equations 5 and 7.

@@ -29,11 +29,11 @@ use serde::{Deserialize, Serialize};
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::engine::{Engine, Executed};
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::probe::{Observation, Probe};
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility, hidden_logit};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions, init};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs, init};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Idle, Kind, Mechanism};
 use crate::engine::fused::{self, Part};
@@ -108,8 +108,8 @@ pub struct Linformer {
 }
 
 impl LinformerConfig {
-    pub(crate) fn rank_for(&self, placement: &Placement) -> usize {
-        self.rank_at(placement.max_length)
+    pub(crate) fn rank_for(&self, spec: &LayerSpec) -> usize {
+        self.rank_at(spec.max_length)
     }
 
     /// Rows of the projections for a maximal length.
@@ -118,14 +118,14 @@ impl LinformerConfig {
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Linformer {
-        let Placement { d_model, heads, max_length, .. } = *placement;
-        let rank = self.rank_for(placement);
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Linformer {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let rank = self.rank_for(spec);
         let matrices = if self.sharing == Sharing::None { heads } else { 1 };
         let shape = [matrices, rank, max_length];
         let slots = |name| match self.projection {
             ProjectionKind::Linear => SequenceProjection::new(shape, self.init, self.trainable, &key.named(name), device),
-            kind => SequenceProjection::of_windows(kind, shape, placement.d_head(), self.trainable, &key.named(name), device),
+            kind => SequenceProjection::of_windows(kind, shape, spec.d_head(), self.trainable, &key.named(name), device),
         };
         let has_own_values = matches!(self.sharing, Sharing::None | Sharing::Headwise) && !self.projection.is_pooling();
         let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
@@ -137,8 +137,8 @@ impl LinformerConfig {
             key_slots: slots("key_slots"),
             value_slots: has_own_values.then(|| slots("value_slots")),
             heads,
-            dropout: placement.dropout,
-            cross: placement.role == Role::Cross,
+            dropout: spec.dropout,
+            cross: spec.role == Role::Cross,
             layerwise: self.sharing == Sharing::Layerwise,
         }
     }
@@ -175,10 +175,10 @@ impl Mechanism for LinformerConfig {
 
     /// # Errors
     /// If the rank is 0 or more than the maximal length, or an option is given that is not for this kind of projection.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let (rank, check) = (self.rank_for(placement), placement.check(Self::NAME));
-        if !(1..=placement.max_length).contains(&rank) {
-            let remedy = format!("give a number from 1 to the maximal length {}", placement.max_length);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let (rank, check) = (self.rank_for(spec), spec.check(Self::NAME));
+        if !(1..=spec.max_length).contains(&rank) {
+            let remedy = format!("give a number from 1 to the maximal length {}", spec.max_length);
             return Err(check.wrong("rank", rank, remedy));
         }
         let usual = Self::default();
@@ -187,7 +187,7 @@ impl Mechanism for LinformerConfig {
             ("trainable", self.trainable != usual.trainable, self.trainable.to_string()),
             ("init", self.init != usual.init, format!("{:?}", self.init)),
         ];
-        let idle = given.into_iter().find(|(option, is_given, _)| *is_given && self.without_effect(option, placement.role).is_some());
+        let idle = given.into_iter().find(|(option, is_given, _)| *is_given && self.without_effect(option, spec.role).is_some());
         idle.map_or(Ok(()), |(option, _, value)| Err(check.wrong(option, value, "leave it out, or set projection to linear")))
     }
 
@@ -203,13 +203,13 @@ impl Mechanism for LinformerConfig {
         &["rank"]
     }
 
-    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
+    fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
         let idle = Idle { what: "has as many slots as there are positions", sizes: Self::sizes(), options: &[] };
-        (self.rank_for(placement) >= length).then_some(idle)
+        (self.rank_for(spec) >= length).then_some(idle)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
@@ -398,7 +398,7 @@ impl Attention for Linformer {
         self
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let [_, rank, max_length] = self.key_slots.shape();
         // Keys and values to slots, then scores and sums over slots.
         let (slots, mapped) = match self.key_slots.kind() {

@@ -16,8 +16,8 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::Placement;
-use crate::description::restricted::{Execution, Restricted};
+use crate::contract::layer_spec::LayerSpec;
+use crate::description::restricted::{PatternExecution, Restricted};
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::near_square_root;
 use crate::softmax_attention::pattern::Pattern;
@@ -35,7 +35,7 @@ pub struct LocalOneDConfig {
     #[setters(into)]
     pub memory_block: Option<usize>,
     /// How it is computed (default: blocked).
-    pub execution: Execution,
+    pub execution: PatternExecution,
     /// What scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
@@ -61,8 +61,8 @@ impl LocalOneDConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(placement.max_length), self.execution, placement, key, device)
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
     }
 }
 
@@ -101,24 +101,24 @@ impl Mechanism for LocalOneDConfig {
 
     /// # Errors
     /// If a block is empty, or what is restricted has no logits or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one_if_given("query_block", self.query_block)?;
-        self.validate_inner(placement)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).at_least_one_if_given("query_block", self.query_block)?;
+        self.validate_inner(spec)
     }
 
     fn sizes() -> &'static [&'static str] {
         &["query_block", "memory_block"]
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Parmar et al. 2018: the block, and `l_m` positions to either side of any of it.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
             let (i, j) = (query.position(), query.position_of(key));
-            let LocalOneD { query_block, memory_block } = self.pattern(query.placement().max_length);
+            let LocalOneD { query_block, memory_block } = self.pattern(query.spec().max_length);
             let mut block = (0..=i + query_block).filter(|p| p / query_block == i / query_block);
             block.any(|p| p.abs_diff(j) <= memory_block)
         }))

@@ -20,8 +20,8 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::Placement;
-use crate::description::restricted::{Execution, Restricted};
+use crate::contract::layer_spec::LayerSpec;
+use crate::description::restricted::{PatternExecution, Restricted};
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::softmax_attention::pattern::Pattern;
 
@@ -44,7 +44,7 @@ pub struct LocalTwoDConfig {
     #[setters(into)]
     pub memory: Option<[usize; 2]>,
     /// How it is computed (default: blocked).
-    pub execution: Execution,
+    pub execution: PatternExecution,
     /// What scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
@@ -175,8 +175,8 @@ impl LocalTwoDConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(placement.max_length), self.execution, placement, key, device)
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
     }
 }
 
@@ -216,9 +216,9 @@ impl Mechanism for LocalTwoDConfig {
 
     /// # Errors
     /// If a block is empty or does not divide the width, or what is restricted has no logits or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let BlockRaster { width, block: [rows, columns] } = self.order(placement.max_length);
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let BlockRaster { width, block: [rows, columns] } = self.order(spec.max_length);
+        let check = spec.check(Self::NAME);
         if rows == 0 || columns == 0 {
             return Err(check.wrong("query_block", format!("[{rows}, {columns}]"), "give at least one row and one column"));
         }
@@ -226,21 +226,21 @@ impl Mechanism for LocalTwoDConfig {
             let remedy = format!("give a multiple of the {columns} columns of a block, or other blocks");
             return Err(check.wrong("width", width, remedy));
         }
-        self.validate_inner(placement)
+        self.validate_inner(spec)
     }
 
     fn sizes() -> &'static [&'static str] {
         &["query_block", "memory"]
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Parmar et al. 2018: what is near one element of the block in both directions, since the block is a rectangle.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
-            let LocalTwoD { order, memory } = self.pattern(query.placement().max_length);
+            let LocalTwoD { order, memory } = self.pattern(query.spec().max_length);
             let block_of = |[row, column]: [usize; 2]| [row / order.block[0], column / order.block[1]];
             let generated = |position| Self::generated(order, position);
             let (own, [row, column]) = (block_of(generated(query.position())), generated(query.position_of(key)));

@@ -43,8 +43,8 @@ use crate::contract::engine::{Engine, Executed};
 use crate::contract::init::Init;
 use crate::contract::probe::{Observation, Probe};
 use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Mask, Span, Visibility, hidden_logit};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::contract::visibility::{DenseMask, Span, Visibility, hidden_logit};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
 use crate::engine::heads::{merge_heads, split_heads};
 use crate::engine::linear::linear;
 use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, fused, reference};
@@ -165,7 +165,7 @@ impl Lsh {
         }
         let has_key = bias.chunks(span.keys).map(|row| if row.iter().any(|&bias| bias > hidden) { 1.0 } else { 0.0 }).collect();
         let has_key = Some(call.tensor(has_key, [batch, self.heads, span.queries, 1]));
-        let mask = Mask { bias: call.tensor(bias, [batch, self.heads, span.queries, span.keys]), has_key };
+        let mask = DenseMask { bias: call.tensor(bias, [batch, self.heads, span.queries, span.keys]), has_key };
         probe.executed(Executed::Reference);
         reference::attend(program(Some(mask)), probe)
     }
@@ -284,7 +284,7 @@ impl Attention for Lsh {
         Some(state.memory.held_bytes() + 4 * buckets)
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let d_head = pairs.d_head();
         if pairs.keys <= self.full_attention_below {
             return pairs.dense() * 2.0 * d_head;

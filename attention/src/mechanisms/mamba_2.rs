@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::formula::{Formula, Query, sigmoid, softplus};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Kind, Mechanism};
@@ -126,14 +126,14 @@ pub struct StateSpace {
 
 impl MambaTwoConfig {
     /// Width of a head's values.
-    fn value_width(&self, placement: &Placement) -> usize {
-        self.expansion.saturating_mul(placement.d_model) / placement.heads.max(1)
+    fn value_width(&self, spec: &LayerSpec) -> usize {
+        self.expansion.saturating_mul(spec.d_model) / spec.heads.max(1)
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<StateSpace> {
-        let Placement { d_model, heads, .. } = *placement;
-        let (inner, shared) = (heads * self.value_width(placement), self.groups * self.state);
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<StateSpace> {
+        let LayerSpec { d_model, heads, .. } = *spec;
+        let (inner, shared) = (heads * self.value_width(spec), self.groups * self.state);
         let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
         let convolution = key.named("convolution");
         let mixer = StateSpace {
@@ -142,7 +142,7 @@ impl MambaTwoConfig {
             key: linear("key", shared),
             query: linear("query", shared),
             convolution: ShortConvolution::new(self.taps, inner + 2 * shared, &convolution, device).with_bias(&convolution),
-            decay: SelectiveDecay::new(LEAST_RATE, placement, &key.named("decay"), device),
+            decay: SelectiveDecay::new(LEAST_RATE, spec, &key.named("decay"), device),
             skip: Init::Constant(1.0).parameter([heads], &key.named("skip"), device),
             gamma: Init::Constant(1.0).parameter([inner], &key.named("gamma"), device),
             time_step_limit: self.time_step_limit,
@@ -150,7 +150,7 @@ impl MambaTwoConfig {
             heads,
             groups: self.groups,
         };
-        RecurrentAttention::new(mixer, placement, key, device)
+        RecurrentAttention::new(mixer, spec, key, device)
     }
 }
 
@@ -226,13 +226,13 @@ impl Mechanism for MambaTwoConfig {
 
     /// # Errors
     /// If a width or the number of taps is 0, the groups do not divide the heads, limits of steps are no range, or ε is not greater than 0.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         for (option, value) in [("expansion", self.expansion), ("state", self.state), ("groups", self.groups), ("taps", self.taps)] {
             check.at_least_one(option, value)?;
         }
-        if !placement.heads.is_multiple_of(self.groups) {
-            return Err(check.wrong("groups", self.groups, format!("give a divisor of heads = {}", placement.heads)));
+        if !spec.heads.is_multiple_of(self.groups) {
+            return Err(check.wrong("groups", self.groups, format!("give a divisor of heads = {}", spec.heads)));
         }
         if let Some([least, greatest]) = self.time_step_limit
             && !(least >= 0.0 && greatest > least && greatest <= f64::from(f32::MAX))
@@ -243,15 +243,15 @@ impl Mechanism for MambaTwoConfig {
         HeadNorm::RmsWithGain.validate(self.norm_epsilon, &check)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Dao and Gu 2024, sections 3 and 7, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(move |query: &Query| {
-            let heads = query.placement().heads;
-            let width = self.value_width(query.placement());
+            let heads = query.spec().heads;
+            let width = self.value_width(query.spec());
             let real = real(query);
             let gates = query.mapped("mixer.gate", query.element());
             let gated = |head: usize| -> Vec<f64> {
@@ -295,18 +295,18 @@ impl Mechanism for MambaTwoConfig {
         Some(ParameterFormula::trained(&maps).plus(ParameterFormula::trained(&of_channels)))
     }
 
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+    fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
         let Self { state, groups, taps, .. } = *self;
-        vec![("N", state), ("v", self.value_width(placement)), ("E", groups.saturating_mul(state)), ("w", taps)]
+        vec![("N", state), ("v", self.value_width(spec)), ("E", groups.saturating_mul(state)), ("w", taps)]
     }
 }
 
 impl MambaTwoConfig {
     /// What a head reads and adds of its own, `[V]`, in the formula.
     fn read(&self, query: &Query, real: &[bool]) -> Vec<f64> {
-        let placement = query.placement();
-        let (width, inner) = (self.value_width(placement), placement.heads * self.value_width(placement));
-        let group = query.head / (placement.heads / self.groups);
+        let spec = query.spec();
+        let (width, inner) = (self.value_width(spec), spec.heads * self.value_width(spec));
+        let group = query.head / (spec.heads / self.groups);
         let all = || 0..query.keys();
         let mixed = |map: &str, head: usize, width: usize, first: usize| {
             short_convolution::projection(query, map, head * width..(head + 1) * width, true, first, real)
@@ -334,13 +334,13 @@ mod tests {
     use burn::tensor::TensorData;
 
     use super::*;
-    use crate::contract::placement::Role;
+    use crate::contract::layer_spec::Role;
 
     #[test]
     fn heads_of_a_group_share_keys_and_queries_and_groups_do_not() {
         let device = Device::flex();
-        let placement = Placement::new(Role::Decoder, 8, 4);
-        let attention = MambaTwoConfig::default().with_state(3).with_groups(2).init(&placement, &RandomKey::from_seed(1), &device);
+        let spec = LayerSpec::new(Role::Decoder, 8, 4);
+        let attention = MambaTwoConfig::default().with_state(3).with_groups(2).init(&spec, &RandomKey::from_seed(1), &device);
         let x = Tensor::<3>::from_data(TensorData::new((0..48).map(|n| ((n * 37 % 11) as f32 - 5.0) / 5.0).collect(), [1, 6, 8]), &device);
         let Mixed { recurrence, .. } = attention.mixer.recurrence(&x, Stretch { start: 0, real: None, tail: &mut None });
         for shared in [recurrence.keys, recurrence.queries] {
@@ -353,8 +353,8 @@ mod tests {
     #[test]
     fn what_is_gated_is_normalised_over_the_heads_of_a_group() {
         let device = Device::flex();
-        let placement = Placement::new(Role::Decoder, 8, 4);
-        let mixer = MambaTwoConfig::default().with_groups(2).init(&placement, &RandomKey::from_seed(1), &device).mixer;
+        let spec = LayerSpec::new(Role::Decoder, 8, 4);
+        let mixer = MambaTwoConfig::default().with_groups(2).init(&spec, &RandomKey::from_seed(1), &device).mixer;
         let x = Tensor::<3>::ones([1, 1, 8], &device);
         let context = Tensor::<4>::from_data(TensorData::new((1..=16).map(|n| n as f32).collect(), [1, 4, 1, 4]), &device);
         let output: Vec<f32> = mixer.output(context, &x).into_data().try_to_vec().unwrap();

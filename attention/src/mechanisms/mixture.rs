@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 use super::synthesizer_random::SynthesizerRandomConfig;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Losses, Positions};
 use crate::description::formula::{self, Formula};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::engine::LogitTerms;
-use crate::softmax_attention::logits::{LogitFacts, Logits, shared_in_order};
+use crate::softmax_attention::logits::{LogitAbilities, Logits, shared_in_order};
 
 /// How the members of a mixture are weighted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,23 +72,23 @@ impl MixtureConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Mixture {
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Mixture {
         let members = self
             .members
             .iter()
             .enumerate()
             .map(|(index, member)| {
-                let logits = member.init_logits(placement, &key.named("member").numbered(index as u64), device);
+                let logits = member.init_logits(spec, &key.named("member").numbered(index as u64), device);
                 logits.expect("validated: members have logits")
             })
             .collect();
         let zero = Init::Constant(0.0);
-        let shape = [self.members.len(), placement.heads];
+        let shape = [self.members.len(), spec.heads];
         Mixture {
             members,
             head_weights: (self.weights == MixtureWeights::Softmax).then(|| zero.parameter(shape, key, device)),
             layer_weight: (self.weights == MixtureWeights::Sigmoid).then(|| zero.parameter([1], key, device)),
-            d_head: placement.d_head(),
+            d_head: spec.d_head(),
         }
     }
 }
@@ -138,8 +138,8 @@ impl Mechanism for MixtureConfig {
     /// # Errors
     /// If there are fewer than two members, a member is a mixture itself, a sigmoid mixture has not exactly two members, or a
     /// member's own configuration is wrong.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         if self.members.len() < 2 {
             return Err(check.wrong("members", format!("a list of {}", self.members.len()), "name at least two attentions"));
         }
@@ -156,13 +156,13 @@ impl Mechanism for MixtureConfig {
                 let remedy = format!("mix attentions that have logits of their own: {able}");
                 return Err(check.wrong("members", member.name(), remedy));
             }
-            member.validate(placement)?;
+            member.validate(spec)?;
         }
         Ok(())
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Tay et al. 2021, section 3.3, and the two forms of the released code.
@@ -215,14 +215,14 @@ impl Mixture {
 
     /// Numbers that a member remembers of a position in each head of keys.
     fn width_of(&self, member: &AnyLogits) -> usize {
-        if member.facts().remembers_keys { member.key_width(self.d_head) } else { 0 }
+        if member.abilities().remembers_keys { member.key_width(self.d_head) } else { 0 }
     }
 }
 
 impl Logits for Mixture {
-    fn facts(&self) -> LogitFacts {
-        let facts = self.members.iter().map(Logits::facts).reduce(LogitFacts::joined);
-        facts.expect("a mixture has members")
+    fn abilities(&self) -> LogitAbilities {
+        let abilities = self.members.iter().map(Logits::abilities).reduce(LogitAbilities::joined);
+        abilities.expect("a mixture has members")
     }
 
     fn projections_have_biases(&self) -> bool {

@@ -28,7 +28,7 @@ use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
 use crate::engine::heads::{merge_heads, split_heads};
 use crate::engine::linear::linear;
 use crate::engine::rotation::{PairLayout, rotated};
@@ -205,7 +205,7 @@ impl Attention for Mla {
         Some(state.held_bytes())
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let joint = self.query.weight.dims()[1] / pairs.heads;
         pairs.dense() * (joint as f64 + pairs.d_head())
     }

@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::Span;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::columns_from;
@@ -62,13 +62,13 @@ pub struct MlpMixer {
 }
 
 impl MlpMixerConfig {
-    fn hidden_at(&self, placement: &Placement) -> usize {
-        self.hidden.unwrap_or((placement.d_model / 2).max(1))
+    fn hidden_at(&self, spec: &LayerSpec) -> usize {
+        self.hidden.unwrap_or((spec.d_model / 2).max(1))
     }
 
     /// Initialises the layer.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> MlpMixer {
-        let (length, hidden) = (placement.max_length, self.hidden_at(placement));
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> MlpMixer {
+        let (length, hidden) = (spec.max_length, self.hidden_at(spec));
         let weight = Init::XavierUniform { fan_in: length, fan_out: hidden };
         let zeros = Init::Constant(0.0);
         MlpMixer {
@@ -76,8 +76,8 @@ impl MlpMixerConfig {
             hidden_bias: zeros.parameter([hidden], key, device),
             mixing_weight: weight.parameter([length, hidden], &key.named("mixing_weight"), device),
             mixing_bias: zeros.parameter([length], key, device),
-            heads: placement.heads,
-            dropout: placement.dropout,
+            heads: spec.heads,
+            dropout: spec.dropout,
         }
     }
 }
@@ -105,18 +105,18 @@ impl Mechanism for MlpMixerConfig {
 
     /// # Errors
     /// If the hidden layer has no width.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one_if_given("hidden", self.hidden)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).at_least_one_if_given("hidden", self.hidden)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Tolstikhin et al. 2021, equation 1, without norm and residual sum.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(|query: &Query| {
-            let own = query.placement().d_head();
+            let own = query.spec().d_head();
             let channels = query.head * own..(query.head + 1) * own;
             let seen: Vec<usize> = (0..query.keys()).filter(|&key| query.sees(key)).collect();
             if seen.is_empty() {
@@ -156,8 +156,8 @@ impl Mechanism for MlpMixerConfig {
         Some(ParameterFormula::trained(&[(2, "h L"), (1, "h"), (1, "L")]))
     }
 
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        vec![("h", self.hidden_at(placement))]
+    fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
+        vec![("h", self.hidden_at(spec))]
     }
 }
 
@@ -222,7 +222,7 @@ impl Attention for MlpMixer {
 
     fn select(&self, _state: &mut (), _rows: &[usize]) {}
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let hidden = self.hidden_bias.dims()[0];
         ((pairs.keys + pairs.queries.len()) * hidden * pairs.heads * pairs.d_head) as f64
     }

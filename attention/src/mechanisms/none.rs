@@ -13,10 +13,10 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Positioning, Query};
 
@@ -66,13 +66,13 @@ impl Mechanism for NoneConfig {
         Positioning::None
     }
 
-    fn attention(&self, _placement: &Placement, _key: &RandomKey, _device: &Device) -> AnyAttention {
+    fn attention(&self, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> AnyAttention {
         AnyAttention::new(self.init())
     }
 
     /// Zeros.
     fn formula(&self) -> Option<Formula<'_>> {
-        Some(Formula::default().head(|query: &Query| vec![0.0; query.placement().d_head()]))
+        Some(Formula::default().head(|query: &Query| vec![0.0; query.spec().d_head()]))
     }
 
     fn has_engines(&self) -> bool {
@@ -121,7 +121,7 @@ impl Attention for NoAttention {
         Some(0)
     }
 
-    fn multiplications(&self, _pairs: &Pairs) -> f64 {
+    fn multiplications(&self, _pairs: &QueryKeyPairs) -> f64 {
         0.0
     }
 }

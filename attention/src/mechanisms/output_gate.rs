@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::Span;
 use crate::description::formula::{self, Formula};
 use crate::description::parameter_formula::ParameterFormula;
@@ -30,7 +30,7 @@ use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
 use crate::engine::LogitTerms;
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
-use crate::softmax_attention::logits::{LogitFacts, Logits, LogitsRef, shared_in_order};
+use crate::softmax_attention::logits::{LogitAbilities, Logits, LogitsRef, shared_in_order};
 
 /// What has a gate of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,18 +78,18 @@ impl OutputGateConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> OutputGate {
-        let logits = self.logits.init_logits(placement, &key.named("logits"), device).expect("validated: what is gated has logits");
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> OutputGate {
+        let logits = self.logits.init_logits(spec, &key.named("logits"), device).expect("validated: what is gated has logits");
         let width = match self.form {
-            GateForm::Elementwise => placement.query_width(),
-            GateForm::Headwise => placement.heads,
+            GateForm::Elementwise => spec.query_width(),
+            GateForm::Headwise => spec.heads,
         };
-        let mut output_gate = init::linear(placement.d_model, width, false, &key.named("output_gate"), device);
+        let mut output_gate = init::linear(spec.d_model, width, false, &key.named("output_gate"), device);
         if let Some(bias) = self.bias {
-            output_gate.weight = Param::from_tensor(Tensor::zeros([placement.d_model, width], device));
+            output_gate.weight = Param::from_tensor(Tensor::zeros([spec.d_model, width], device));
             output_gate.bias = Some(Init::Constant(bias as f32).parameter([width], key, device));
         }
-        OutputGate { logits: vec![logits], output_gate, heads: placement.heads }
+        OutputGate { logits: vec![logits], output_gate, heads: spec.heads }
     }
 }
 
@@ -114,15 +114,15 @@ impl Mechanism for OutputGateConfig {
 
     /// # Errors
     /// If the bias is not finite, or what is gated has no scores of its own or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
-            return Err(placement.check(Self::NAME).wrong("bias", bias, "give a finite number, or leave it out"));
+            return Err(spec.check(Self::NAME).wrong("bias", bias, "give a finite number, or leave it out"));
         }
-        self.validate_inner(placement)
+        self.validate_inner(spec)
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Qiu et al. 2025: the sigmoid of a map of the query's element.
@@ -158,8 +158,8 @@ impl Mechanism for OutputGateConfig {
 }
 
 impl Logits for OutputGate {
-    fn facts(&self) -> LogitFacts {
-        self.logits[0].facts()
+    fn abilities(&self) -> LogitAbilities {
+        self.logits[0].abilities()
     }
 
     fn inner(&self) -> Option<LogitsRef<'_>> {

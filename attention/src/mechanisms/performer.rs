@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::formula::{Formula, dot, log_sum_of_products, softmax};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Kind, Mechanism};
@@ -94,15 +94,15 @@ impl PerformerConfig {
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> FeatureAttention<RandomFeatures> {
-        let shape = [self.count(placement.d_head()), placement.d_head()];
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<RandomFeatures> {
+        let shape = [self.count(spec.d_head()), spec.d_head()];
         let features = RandomFeatures {
             directions: RunningState::new(drawn(shape, self.orthogonal, &key.named("directions"), device)),
             kind: self.kind,
             orthogonal: self.orthogonal,
             draws: self.directions == Directions::PerCall,
         };
-        FeatureAttention::new(features, true, placement, key, device)
+        FeatureAttention::new(features, true, spec, key, device)
     }
 }
 
@@ -233,12 +233,12 @@ impl Mechanism for PerformerConfig {
 
     /// # Errors
     /// If there are to be no features.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one("features", self.count(placement.d_head()))
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).at_least_one("features", self.count(spec.d_head()))
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Choromanski et al. 2021, section 2.3, with the directions that were drawn.
@@ -271,8 +271,8 @@ impl Mechanism for PerformerConfig {
         Some(ParameterFormula::trained(&[(4, "d^2")]).plus(ParameterFormula::fixed(&[(1, "F D")])))
     }
 
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        vec![("F", self.count(placement.d_head()))]
+    fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
+        vec![("F", self.count(spec.d_head()))]
     }
 }
 
@@ -335,8 +335,8 @@ mod tests {
 
     #[test]
     fn wide_heads_do_not_overflow() {
-        let placement = Placement::new(crate::contract::placement::Role::Encoder, 256, 1);
-        let features = PerformerConfig::default().init(&placement, &RandomKey::from_seed(1), &Device::flex()).features;
+        let spec = LayerSpec::new(crate::contract::layer_spec::Role::Encoder, 256, 1);
+        let features = PerformerConfig::default().init(&spec, &RandomKey::from_seed(1), &Device::flex()).features;
         let directions: Vec<f32> = features.directions.value().narrow(0, 0, 1).into_data().try_to_vec().unwrap();
         // The element of which the exponent is the greatest there is: the direction itself.
         let x = Tensor::<1>::from_floats(directions.as_slice(), &Device::flex()).reshape([1, 1, 1, 256]) * 4.0;
@@ -346,10 +346,10 @@ mod tests {
 
     #[test]
     fn calls_with_a_key_draw_anew_where_they_are_to() {
-        let placement = Placement::new(crate::contract::placement::Role::Encoder, 16, 2);
+        let spec = LayerSpec::new(crate::contract::layer_spec::Role::Encoder, 16, 2);
         let init = |directions| {
             let config = PerformerConfig::default().with_directions(directions);
-            config.init(&placement, &RandomKey::from_seed(1), &Device::flex()).features
+            config.init(&spec, &RandomKey::from_seed(1), &Device::flex()).features
         };
         let key = RandomKey::from_seed(7);
         assert!(init(Directions::Fixed).redrawn(&key).is_none());

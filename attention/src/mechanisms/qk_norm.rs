@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Check;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::Query;
 use crate::description::parameter_formula::ParameterFormula;
 
@@ -58,8 +58,8 @@ impl QkNorm {
     }
 
     /// The norm of queries or of keys.
-    pub(super) fn init(self, epsilon: Option<f64>, placement: &Placement, key: &RandomKey, device: &Device) -> Option<HeadNorm> {
-        let vector = |value| Init::Constant(value).parameter([placement.d_head()], key, device);
+    pub(super) fn init(self, epsilon: Option<f64>, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<HeadNorm> {
+        let vector = |value| Init::Constant(value).parameter([spec.d_head()], key, device);
         let beta = match self {
             Self::None => return None,
             Self::Rms => None,
@@ -140,7 +140,7 @@ mod tests {
     use burn::nn::{LayerNormConfig, RmsNormConfig};
 
     use super::*;
-    use crate::contract::placement::Role;
+    use crate::contract::layer_spec::Role;
     use crate::tensors::read::read;
 
     /// Two rows of two heads of width 3.
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn norm(kind: QkNorm, epsilon: f64, device: &Device) -> HeadNorm {
-        let place = Placement::new(Role::Encoder, 6, 2);
+        let place = LayerSpec::new(Role::Encoder, 6, 2);
         let mut norm = kind.init(Some(epsilon), &place, &RandomKey::from_seed(1), device).unwrap();
         norm.gamma = Init::Normal(1.0).parameter([3], &RandomKey::from_seed(2), device);
         norm.beta = norm.beta.map(|_| Init::Normal(1.0).parameter([3], &RandomKey::from_seed(3), device));
@@ -195,7 +195,7 @@ mod tests {
     fn squares_beyond_16_bits_are_summed() {
         let device = Device::flex();
         let x = Tensor::<3>::full([1, 1, 6], 1e4, &device).cast(DType::F16);
-        let rms = QkNorm::Rms.init(None, &Placement::new(Role::Encoder, 6, 2), &RandomKey::from_seed(1), &device).unwrap();
+        let rms = QkNorm::Rms.init(None, &LayerSpec::new(Role::Encoder, 6, 2), &RandomKey::from_seed(1), &device).unwrap();
         let rms = HeadNorm { gamma: Param::from_tensor(rms.gamma.val().cast(DType::F16)), ..rms };
         let found = rms.forward(x);
         assert_eq!(found.dtype(), DType::F16);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_epsilon_that_is_none_or_not_needed_is_refused() {
-        let place = Placement::new(Role::Encoder, 6, 2);
+        let place = LayerSpec::new(Role::Encoder, 6, 2);
         let refused = |kind: QkNorm, epsilon| kind.validate(Some(epsilon), &place.check("this")).unwrap_err().to_string();
         assert!(refused(QkNorm::None, 1e-5).contains("leave it out, or set qk_norm"));
         for epsilon in [0.0, -1.0, f64::NAN, 1e-60] {

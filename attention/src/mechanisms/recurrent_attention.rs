@@ -15,11 +15,11 @@ use heedful_random::RandomKey;
 pub(super) use self::formula::{PlainRecurrence, real};
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::engine::{Engine, Executed};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::probe::Probe;
 use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, init};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs, init};
 use crate::engine::dropout::dropout;
 use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits};
@@ -90,14 +90,14 @@ pub struct RecurrentAttention<M: Mixer> {
 
 impl<M: Mixer> RecurrentAttention<M> {
     /// Puts the output projection, which has no bias, behind `mixer`.
-    pub fn new(mixer: M, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        let width = placement.heads * mixer.widths().value;
+    pub fn new(mixer: M, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
+        let width = spec.heads * mixer.widths().value;
         Self {
             mixer,
-            output: init::linear(width, placement.d_model, false, &key.named("output"), device),
-            heads: placement.heads,
-            dropout: placement.dropout,
-            limit: placement.limit(),
+            output: init::linear(width, spec.d_model, false, &key.named("output"), device),
+            heads: spec.heads,
+            dropout: spec.dropout,
+            limit: spec.limit(),
         }
     }
 
@@ -114,9 +114,9 @@ impl<M: Mixer> RecurrentAttention<M> {
 }
 
 /// So many times the width of a head, rounded up.
-pub(super) fn expanded(placement: &Placement, times: f64) -> usize {
+pub(super) fn expanded(spec: &LayerSpec, times: f64) -> usize {
     // Of a width that is a product of powers of two nothing is rounded.
-    (placement.d_head() as f64 * times).ceil() as usize
+    (spec.d_head() as f64 * times).ceil() as usize
 }
 
 /// Flags `[B|1, N]` as factors `[B|1, N, 1]`, if there is padding.
@@ -207,7 +207,7 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
         Some(state.bytes())
     }
 
-    fn multiplications(&self, pairs: &Pairs) -> f64 {
+    fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let Widths { key, value, channels_decay, delta } = self.mixer.widths();
         (pairs.heads * Recurrence::multiplications(pairs.queries.len(), key, value, channels_decay, delta)) as f64
     }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::{Span, Visibility};
 use crate::description::formula::{Formula, Query, dot};
 use crate::description::parameter_formula::ParameterFormula;
@@ -31,7 +31,7 @@ use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::{linear, linear_at};
 use crate::engine::{Content, LogitTerms, reference};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 
 /// Configuration of [`Relative`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -78,19 +78,19 @@ pub struct Relative {
 
 impl RelativeConfig {
     /// Initialises the logits: projections as everywhere, `u` and `v` normal with standard deviation 0.02 as in the released code.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Relative {
-        let Placement { d_model, heads, .. } = *placement;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Relative {
+        let LayerSpec { d_model, heads, .. } = *spec;
         let projection = |name, width| init::linear(d_model, width, false, &key.named(name), device);
-        let bias = |name| Init::Normal(0.02).parameter([heads, placement.d_head()], &key.named(name), device);
+        let bias = |name| Init::Normal(0.02).parameter([heads, spec.d_head()], &key.named(name), device);
         Relative {
-            query: projection("query", placement.query_width()),
-            key: projection("key", placement.key_width()),
-            position: projection("position", placement.query_width()),
+            query: projection("query", spec.query_width()),
+            key: projection("key", spec.key_width()),
+            position: projection("position", spec.query_width()),
             content_bias: bias("content_bias"),
             position_bias: bias("position_bias"),
             sinusoids: Sinusoids { width: d_model, rows: Arc::default() },
             heads,
-            kv_heads: placement.n_kv_heads(),
+            kv_heads: spec.n_kv_heads(),
             clamp_length: self.clamp_length,
             same_length: self.same_length,
             shared_biases: self.shared_biases,
@@ -118,8 +118,8 @@ impl Mechanism for RelativeConfig {
 
     /// # Errors
     /// If an option is 0.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one_if_given("clamp_length", self.clamp_length)?;
         check.at_least_one_if_given("same_length", self.same_length)
     }
@@ -128,8 +128,8 @@ impl Mechanism for RelativeConfig {
         true
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Dai et al. 2019, section 3.3: `q k + q W_R r + u k + v W_R r`, each term by itself.
@@ -138,7 +138,7 @@ impl Mechanism for RelativeConfig {
             let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
             let far = self.clamp_length.map_or(f64::INFINITY, |length| length as f64);
             let distance = (query.position() as f64 - query.position_of(key) as f64).clamp(-far, far);
-            let (width, sines) = (query.placement().d_model, query.placement().d_model.div_ceil(2));
+            let (width, sines) = (query.spec().d_model, query.spec().d_model.div_ceil(2));
             let angle = |pair: usize| distance * 10_000f64.powf(-2.0 * pair as f64 / width as f64);
             let sinusoid: Vec<f64> = (0..width).map(|c| if c < sines { angle(c).sin() } else { angle(c - sines).cos() }).collect();
             let r = query.projected("position", &sinusoid);
@@ -213,8 +213,8 @@ pub(super) fn by_distance(table: &Param<Tensor<2>>, span: Span, row: impl Fn(i64
 }
 
 impl Logits for Relative {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {

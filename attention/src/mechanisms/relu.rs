@@ -18,7 +18,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::engine::Normaliser;
 
@@ -94,25 +94,25 @@ impl Mechanism for ReluConfig {
 
     /// # Errors
     /// If the power is not among those that are possible, the length is 0, or what is normalised has no scores of its own or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         if !(1..=8).contains(&self.power) {
             return Err(check.wrong("power", self.power, "give a number from 1 to 8"));
         }
         check.at_least_one_if_given("length", self.length)?;
-        self.validate_inner(placement)
+        self.validate_inner(spec)
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        let scale = (1.0 / self.length_at(placement.max_length) as f64) as f32;
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let scale = (1.0 / self.length_at(spec.max_length) as f64) as f32;
         let normaliser = Normaliser::Relu { power: self.power as u32, scale };
-        Some(self.logits.init_logits(placement, key, device)?.normalised_by(normaliser))
+        Some(self.logits.init_logits(spec, key, device)?.normalised_by(normaliser))
     }
 
     /// Wortsman et al. 2023, section 3, with the exponent 1 of the length.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(|query| {
-            let length = self.length_at(query.placement().max_length) as f64;
+            let length = self.length_at(query.spec().max_length) as f64;
             let weight = |score: f64| if score > 0.0 { (0..self.power).fold(1.0, |power, _| power * score) / length } else { 0.0 };
             query.scores().into_iter().map(|score| score.map_or(0.0, weight)).collect()
         }))

@@ -15,7 +15,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::engine::recurrence::Recurrence;
@@ -63,18 +63,18 @@ pub struct Retention {
 }
 
 impl RetnetConfig {
-    fn heads(&self, placement: &Placement) -> HeadOptions {
-        let (key_heads, key_width) = (placement.heads, placement.d_head());
+    fn heads(&self, spec: &LayerSpec) -> HeadOptions {
+        let (key_heads, key_width) = (spec.heads, spec.d_head());
         let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(EPSILON));
         HeadOptions { key_heads, key_width, value_width: self.value_expansion * key_width, taps: None, norm, epsilon, gate: self.gate }
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<Retention>> {
-        let heads = self.heads(placement);
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<Retention>> {
+        let heads = self.heads(spec);
         // The authors' gains: 2^-2.5 of projections into the layer, 2^-1 of that out of it.
-        let output = shrunk(placement.heads * heads.value_width, placement.d_model, 4, &key.named("output"), device);
-        heads.around_with_gain(32, Retention { rotation: self.rotation }, placement, key, device).with_output(output)
+        let output = shrunk(spec.heads * heads.value_width, spec.d_model, 4, &key.named("output"), device);
+        heads.around_with_gain(32, Retention { rotation: self.rotation }, spec, key, device).with_output(output)
     }
 }
 
@@ -144,8 +144,8 @@ impl Mechanism for RetnetConfig {
 
     /// # Errors
     /// If values are to have no channels.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one("value_expansion", self.value_expansion)?;
         self.norm.validate(self.norm_epsilon, &check)
     }
@@ -154,8 +154,8 @@ impl Mechanism for RetnetConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Sun et al. 2023, equations 3 to 8, pair by pair.
@@ -173,7 +173,7 @@ impl Mechanism for RetnetConfig {
             turned
         };
         Some(gated_mixer::formula(
-            |placement| self.heads(placement),
+            |spec| self.heads(spec),
             move |query, heads| {
                 let width = heads.query.len();
                 let key = |(index, key): (usize, &Vec<f64>)| turned(key, index).iter().map(|x| x / (width as f64).sqrt()).collect();

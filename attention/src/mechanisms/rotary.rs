@@ -31,7 +31,7 @@ use self::tables::Tables;
 use super::qk_norm::{HeadNorm, QkNorm, normalised};
 use crate::contract::error::ConfigError;
 use crate::contract::init;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::visibility::Span;
 use crate::contract::{Positions, SinkCache};
 use crate::description::parameter_formula::ParameterFormula;
@@ -41,7 +41,7 @@ use crate::engine::heads::{repeat_heads, split_heads};
 use crate::engine::linear::linear_at;
 pub use crate::engine::rotation::PairLayout;
 use crate::engine::rotation::rotated;
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 use crate::softmax_attention::sink_columns::SinkColumns;
 
 /// Configuration of [`Rotary`].
@@ -135,22 +135,22 @@ impl ByLength {
 
 impl RotaryConfig {
     /// Initialises the logits.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Rotary {
-        let linear = |name, width| init::linear(placement.d_model, width, placement.qkv_bias, &key.named(name), device);
-        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, placement, &key.named(name), device);
-        let pairs = self.rotated(placement.d_head()) / 2;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Rotary {
+        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
+        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, spec, &key.named(name), device);
+        let pairs = self.rotated(spec.d_head()) / 2;
         Rotary {
-            query: linear("query", placement.query_width()),
-            key: linear("key", placement.key_width()),
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
             query_norm: norm("query_norm"),
             key_norm: norm("key_norm"),
             tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
             by_length: self.scaling.is_dynamic().then(|| ByLength { scaling: self.scaling, base: self.base, pairs, last: Arc::default() }),
             layout: self.layout,
             score_scale: self.score_scale,
-            cache: placement.cache(),
-            heads: placement.heads,
-            kv_heads: placement.n_kv_heads(),
+            cache: spec.cache(),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
         }
     }
 
@@ -181,8 +181,8 @@ impl Mechanism for RotaryConfig {
 
     /// # Errors
     /// If the channels that are turned are none or an odd number, or a number is out of its range.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         if !(self.base.is_finite() && self.base > 1.0) {
             return Err(check.wrong("base", self.base, "give a number greater than 1"));
         }
@@ -190,7 +190,7 @@ impl Mechanism for RotaryConfig {
             let remedy = "give a number greater than 0 and at most 1, or use the mechanism dot-product, which turns nothing";
             return Err(check.wrong("fraction", self.fraction, remedy));
         }
-        let (width, rotated) = (placement.d_head(), self.rotated(placement.d_head()));
+        let (width, rotated) = (spec.d_head(), self.rotated(spec.d_head()));
         if rotated == 0 || !rotated.is_multiple_of(2) {
             let remedy = format!("it turns {rotated} of the {width} channels of a head: choose both so that the number is even and not 0");
             return Err(check.wrong("fraction", self.fraction, remedy));
@@ -214,8 +214,8 @@ impl Mechanism for RotaryConfig {
         if self.scaling.is_dynamic() { Positioning::Length } else { Positioning::Movable }
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
@@ -256,8 +256,8 @@ impl Rotary {
 }
 
 impl Logits for Rotary {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts::default().with_keys()
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities::default().with_keys()
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
@@ -297,7 +297,7 @@ mod tests {
     use crate::description::AnyMechanism;
 
     fn refused(config: RotaryConfig, head_width: usize) -> String {
-        let place = Placement::new(Role::Decoder, 8, 2).with_head_width(Some(head_width));
+        let place = LayerSpec::new(Role::Decoder, 8, 2).with_head_width(Some(head_width));
         AnyMechanism::from(config).validate(&place).unwrap_err().to_string()
     }
 

@@ -8,7 +8,7 @@ use heedful_random::RandomKey;
 use rand::RngExt;
 
 use crate::contract::init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
 use crate::engine::recurrence::in_32_bits;
@@ -30,8 +30,8 @@ pub struct SelectiveDecay {
 
 impl SelectiveDecay {
     /// With rates that are uniform between `least_rate` and 16.
-    pub(super) fn new(least_rate: f64, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        let heads = placement.heads;
+    pub(super) fn new(least_rate: f64, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
+        let heads = spec.heads;
         let drawn = |name: &str, of: &dyn Fn(f64) -> f64| {
             let mut rng = key.named(name).rng();
             let numbers = (0..heads).map(|_| of(rng.random::<f64>()) as f32).collect();
@@ -43,7 +43,7 @@ impl SelectiveDecay {
             let step = (least + uniform * (greatest - least)).exp();
             step + (-(-step).exp_m1()).ln()
         };
-        let step = init::linear(placement.d_model, heads, false, &key.named("step"), device);
+        let step = init::linear(spec.d_model, heads, false, &key.named("step"), device);
         Self {
             a_log: drawn("a_log", &|uniform| (least_rate + (RATE - least_rate) * uniform).max(f64::from(f32::MIN_POSITIVE)).ln()),
             step: Linear { bias: Some(drawn("step_bias", &bias)), ..step },
@@ -64,12 +64,12 @@ impl SelectiveDecay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::placement::Role;
+    use crate::contract::layer_spec::Role;
 
     #[test]
     fn first_decays_are_those_of_the_paper() {
-        let placement = Placement::new(Role::Decoder, 400, 400);
-        let decay = SelectiveDecay::new(0.0, &placement, &RandomKey::from_seed(1), &Device::flex());
+        let spec = LayerSpec::new(Role::Decoder, 400, 400);
+        let decay = SelectiveDecay::new(0.0, &spec, &RandomKey::from_seed(1), &Device::flex());
         let rates: Vec<f32> = decay.a_log.val().exp().into_data().try_to_vec().unwrap();
         let mean = rates.iter().sum::<f32>() / 400.0;
         assert!(rates.iter().all(|rate| (0.0..=16.001).contains(rate)) && (mean - 8.0).abs() < 1.0, "mean rate {mean}");

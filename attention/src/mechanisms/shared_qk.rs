@@ -22,7 +22,7 @@ use super::lsh::Scale;
 use super::relative::distances;
 use crate::contract::Positions;
 use crate::contract::init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::Span;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
@@ -31,7 +31,7 @@ use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
 use crate::engine::row_norm::{self, RowNorm};
 use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 
 /// Configuration of [`SharedQk`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -75,8 +75,8 @@ pub(super) fn scaled(shared: Tensor<4>, scale: Scale) -> Tensor<4> {
 
 impl SharedQkConfig {
     /// Initialises the logits.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SharedQk {
-        let Placement { d_model, heads, .. } = *placement;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SharedQk {
+        let LayerSpec { d_model, heads, .. } = *spec;
         SharedQk { query_key: init::linear(d_model, d_model, false, &key.named("query_key"), device), scale: self.scale, heads }
     }
 }
@@ -99,8 +99,8 @@ impl Mechanism for SharedQkConfig {
         Positioning::None
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Kitaev, Kaiser and Levskaya 2020, section 2.
@@ -123,8 +123,8 @@ impl Mechanism for SharedQkConfig {
 }
 
 impl Logits for SharedQk {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts::default().with_keys()
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities::default().with_keys()
     }
 
     fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {

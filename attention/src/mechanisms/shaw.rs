@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::relative::by_distance;
 use crate::contract::Positions;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::Span;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
@@ -29,7 +29,7 @@ use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 
 /// Configuration of [`Shaw`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -66,16 +66,16 @@ pub struct Shaw {
 
 impl ShawConfig {
     /// Initialises the logits: projections as everywhere, and the vectors as the weights of a map from `2 k + 1` inputs.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Shaw {
-        let linear = |name, width| init::linear(placement.d_model, width, false, &key.named(name), device);
-        let (vectors, width) = (2 * self.max_relative_position + 1, placement.d_head());
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Shaw {
+        let linear = |name, width| init::linear(spec.d_model, width, false, &key.named(name), device);
+        let (vectors, width) = (2 * self.max_relative_position + 1, spec.d_head());
         let xavier = Init::XavierUniform { fan_in: vectors, fan_out: width };
         Shaw {
-            query: linear("query", placement.query_width()),
-            key: linear("key", placement.key_width()),
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
             relative_keys: xavier.parameter([vectors, width], &key.named("relative_keys"), device),
-            heads: placement.heads,
-            kv_heads: placement.n_kv_heads(),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
             max_relative_position: self.max_relative_position,
         }
     }
@@ -99,8 +99,8 @@ impl Mechanism for ShawConfig {
         true
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Shaw et al. 2018, section 3.2: `q (k + a^K)`.
@@ -130,8 +130,8 @@ impl Mechanism for ShawConfig {
 }
 
 impl Logits for Shaw {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts::default().with_keys()
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities::default().with_keys()
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {

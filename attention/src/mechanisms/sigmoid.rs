@@ -16,7 +16,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::formula::{Formula, sigmoid};
 use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
 use crate::engine::Normaliser;
@@ -53,22 +53,22 @@ impl Mechanism for SigmoidConfig {
 
     /// # Errors
     /// If the bias is not finite, or what is normalised has no scores of its own or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
-            return Err(placement.check(Self::NAME).wrong("bias", bias, "give a finite number"));
+            return Err(spec.check(Self::NAME).wrong("bias", bias, "give a finite number"));
         }
-        self.validate_inner(placement)
+        self.validate_inner(spec)
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        let bias = self.bias.unwrap_or_else(|| -(placement.max_length.max(1) as f64).ln()) as f32;
-        Some(self.logits.init_logits(placement, key, device)?.normalised_by(Normaliser::Sigmoid { bias }))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let bias = self.bias.unwrap_or_else(|| -(spec.max_length.max(1) as f64).ln()) as f32;
+        Some(self.logits.init_logits(spec, key, device)?.normalised_by(Normaliser::Sigmoid { bias }))
     }
 
     /// Ramapuram et al. 2025, section 2, with the bias of section 4.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(|query| {
-            let bias = self.bias.unwrap_or_else(|| (1.0 / query.placement().max_length as f64).ln());
+            let bias = self.bias.unwrap_or_else(|| (1.0 / query.spec().max_length as f64).ln());
             query.scores().into_iter().map(|score| score.map_or(0.0, |score| sigmoid(score + bias))).collect()
         }))
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
 use crate::contract::init;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::formula::{self, Formula};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Kind, Mechanism};
@@ -79,17 +79,17 @@ pub struct SimpleGatedLinear {
 }
 
 impl SimpleGlaConfig {
-    fn heads(&self, placement: &Placement) -> HeadOptions {
-        let [key_width, value_width] = [self.key_expansion, self.value_expansion].map(|expansion| expanded(placement, expansion));
+    fn heads(&self, spec: &LayerSpec) -> HeadOptions {
+        let [key_width, value_width] = [self.key_expansion, self.value_expansion].map(|expansion| expanded(spec, expansion));
         let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
-        HeadOptions { key_heads: placement.heads, key_width, value_width, taps: Some(self.taps), norm, epsilon, gate: self.gate }
+        HeadOptions { key_heads: spec.heads, key_width, value_width, taps: Some(self.taps), norm, epsilon, gate: self.gate }
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<SimpleGatedLinear>> {
-        let rate = init::linear(placement.d_model, placement.heads, true, &key.named("rate"), device);
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<SimpleGatedLinear>> {
+        let rate = init::linear(spec.d_model, spec.heads, true, &key.named("rate"), device);
         let rule = SimpleGatedLinear { rate, normaliser: self.gate_normaliser };
-        self.heads(placement).around(rule, placement, key, device)
+        self.heads(spec).around(rule, spec, key, device)
     }
 }
 
@@ -139,8 +139,8 @@ impl Mechanism for SimpleGlaConfig {
 
     /// # Errors
     /// If a width is 0, there are no taps, or the root is not a positive number.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         let Self { key_expansion, value_expansion, gate_normaliser, .. } = *self;
         for (option, value) in
             [("key_expansion", key_expansion), ("value_expansion", value_expansion), ("gate_normaliser", gate_normaliser)]
@@ -155,15 +155,15 @@ impl Mechanism for SimpleGlaConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Dao and Gu 2024, section 3, with the gate of Yang et al. 2024, section 4, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
         let log_rate = |rate: f64| formula::log_sigmoid(rate) / self.gate_normaliser;
         Some(gated_mixer::formula(
-            |placement| self.heads(placement),
+            |spec| self.heads(spec),
             move |query, heads| {
                 let width = heads.query.len();
                 let rate = |index| query.mapped("mixer.rate", query.attended(index))[query.head];
@@ -190,7 +190,7 @@ impl Mechanism for SimpleGlaConfig {
         Some(gated_mixer::parameters(self.norm, self.gate, &[(2, "w K"), (1, "w H v"), (1, "d H"), (1, "H")]))
     }
 
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        self.heads(placement).letters()
+    fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
+        self.heads(spec).letters()
     }
 }

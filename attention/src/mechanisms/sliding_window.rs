@@ -15,8 +15,8 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::Placement;
-use crate::description::restricted::{Execution, Restricted};
+use crate::contract::layer_spec::LayerSpec;
+use crate::description::restricted::{PatternExecution, Restricted};
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::quarter;
 use crate::softmax_attention::pattern::Pattern;
@@ -31,7 +31,7 @@ pub struct SlidingWindowConfig {
     #[setters(into)]
     pub window: Option<usize>,
     /// How it is computed (default: blocked).
-    pub execution: Execution,
+    pub execution: PatternExecution,
     /// What scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
@@ -54,9 +54,9 @@ impl SlidingWindowConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
-        let pattern = SlidingWindow { window: self.window_at(placement.max_length) };
-        Restricted::over(&self.logits, pattern, self.execution, placement, key, device)
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        let pattern = SlidingWindow { window: self.window_at(spec.max_length) };
+        Restricted::over(&self.logits, pattern, self.execution, spec, key, device)
     }
 }
 
@@ -90,22 +90,22 @@ impl Mechanism for SlidingWindowConfig {
 
     /// # Errors
     /// If the window is empty, or what is restricted has no logits or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one_if_given("window", self.window)?;
-        self.validate_inner(placement)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).at_least_one_if_given("window", self.window)?;
+        self.validate_inner(spec)
     }
 
     fn sizes() -> &'static [&'static str] {
         &["window"]
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Jiang et al. 2023: the last `W` positions.
     fn formula(&self) -> Option<Formula<'_>> {
-        Some(Formula::default().shows(|query, key| query.distance(key) < self.window_at(query.placement().max_length)))
+        Some(Formula::default().shows(|query, key| query.distance(key) < self.window_at(query.spec().max_length)))
     }
 }
 

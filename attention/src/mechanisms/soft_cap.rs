@@ -17,7 +17,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 
 /// Configuration of a soft cap.
@@ -60,15 +60,15 @@ impl Mechanism for SoftCapConfig {
 
     /// # Errors
     /// If the cap is not a number greater than 0 that 32 bits can hold, or what is capped has no scores of its own, has a cap already or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&self.cap) {
-            return Err(placement.check(Self::NAME).wrong("cap", self.cap, "give a number greater than 0, such as 50"));
+            return Err(spec.check(Self::NAME).wrong("cap", self.cap, "give a number greater than 0, such as 50"));
         }
-        self.validate_inner(placement)
+        self.validate_inner(spec)
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(self.logits.init_logits(placement, key, device)?.capped(self.cap as f32))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(self.logits.init_logits(spec, key, device)?.capped(self.cap as f32))
     }
 
     /// Gemma Team 2024, section 2, "logit soft-capping".

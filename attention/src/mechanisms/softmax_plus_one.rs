@@ -15,7 +15,7 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::engine::Normaliser;
 
@@ -49,8 +49,8 @@ impl Mechanism for SoftmaxPlusOneConfig {
         &[("softmax1", "softmax-plus-one")]
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(self.logits.init_logits(placement, key, device)?.normalised_by(Normaliser::SoftmaxPlusOne))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(self.logits.init_logits(spec, key, device)?.normalised_by(Normaliser::SoftmaxPlusOne))
     }
 
     /// Miller 2023.

@@ -18,7 +18,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::engine::Normaliser;
 
@@ -61,16 +61,16 @@ impl Mechanism for SoftpickConfig {
 
     /// # Errors
     /// If `epsilon` is not a number between 0 and 1 that 32 bits can hold, or what is normalised has no scores of its own or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !(1e-30..1.0).contains(&self.epsilon) {
-            return Err(placement.check(Self::NAME).wrong("epsilon", self.epsilon, "give a small number greater than 0, such as 1e-6"));
+            return Err(spec.check(Self::NAME).wrong("epsilon", self.epsilon, "give a small number greater than 0, such as 1e-6"));
         }
-        self.validate_inner(placement)
+        self.validate_inner(spec)
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         let normaliser = Normaliser::Softpick { epsilon: self.epsilon as f32 };
-        Some(self.logits.init_logits(placement, key, device)?.normalised_by(normaliser))
+        Some(self.logits.init_logits(spec, key, device)?.normalised_by(normaliser))
     }
 
     /// Zuhri et al. 2025, the definition of softpick in its numerically safe form.

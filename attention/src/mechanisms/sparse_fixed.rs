@@ -24,8 +24,8 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
-use crate::description::restricted::{Execution, Restricted};
+use crate::contract::layer_spec::{LayerSpec, Role};
+use crate::description::restricted::{PatternExecution, Restricted};
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::{near_root, quarter};
 use crate::mechanisms::sparse_strided::factors;
@@ -54,7 +54,7 @@ pub struct SparseFixedConfig {
     #[setters(into)]
     pub ratio: Option<Vec<usize>>,
     /// How it is computed (default: blocked).
-    pub execution: Execution,
+    pub execution: PatternExecution,
     /// What scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
@@ -69,7 +69,7 @@ impl Default for SparseFixedConfig {
             factors: 2,
             integration: Integration::default(),
             ratio: None,
-            execution: Execution::default(),
+            execution: PatternExecution::default(),
             logits: AnyMechanism::default(),
         }
     }
@@ -87,11 +87,11 @@ impl SparseFixedConfig {
     }
 
     /// The pattern alone.
-    pub fn pattern(&self, placement: &Placement) -> Factorised {
-        let (stride, summary, count) = (self.stride_at(placement.max_length), self.summary_at(placement.max_length), self.factors);
+    pub fn pattern(&self, spec: &LayerSpec) -> Factorised {
+        let (stride, summary, count) = (self.stride_at(spec.max_length), self.summary_at(spec.max_length), self.factors);
         // Split over heads, each turn of the factors has one sub-block.
         let apart = if self.integration == Integration::Heads { count } else { 1 };
-        let seeing = placement.heads.div_ceil(apart);
+        let seeing = spec.heads.div_ceil(apart);
         let sub_blocks = if self.separate_summaries { seeing.min(stride / summary) } else { 1 };
         let factor = |index: usize| -> Arc<dyn Pattern> {
             let block = stride.saturating_pow(index as u32);
@@ -103,16 +103,16 @@ impl SparseFixedConfig {
                 _ => Arc::new(SummariesWithin { summaries, within: block.saturating_mul(stride), together: stride }),
             }
         };
-        let (factors, layer) = ((0..count).map(factor).collect::<Vec<_>>(), turn(self.ratio.as_deref(), placement.layer));
-        Factorised::new(factors, self.integration, layer, placement.heads, stride)
+        let (factors, layer) = ((0..count).map(factor).collect::<Vec<_>>(), turn(self.ratio.as_deref(), spec.layer));
+        Factorised::new(factors, self.integration, layer, spec.heads, stride)
     }
 
     /// Initialises the logits.
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(placement), self.execution, placement, key, device)
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(spec), self.execution, spec, key, device)
     }
 }
 
@@ -147,23 +147,23 @@ impl Mechanism for SparseFixedConfig {
     /// # Errors
     /// If the stride is 0, a block has no summary or more summaries than positions, there are too few or too many factors, a ratio is not one of interleaved
     /// factors, or what is restricted has no logits or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one_if_given("stride", self.stride)?;
-        let (stride, summary) = (self.stride_at(placement.max_length), self.summary_at(placement.max_length));
+        let (stride, summary) = (self.stride_at(spec.max_length), self.summary_at(spec.max_length));
         if !(1..=stride).contains(&summary) {
             return Err(check.wrong("summary", summary, format!("give a number from 1 to the stride {stride}")));
         }
         self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
-        self.validate_inner(placement)
+        self.validate_inner(spec)
     }
 
     fn sizes() -> &'static [&'static str] {
         &["stride", "summary"]
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
@@ -173,11 +173,11 @@ impl Mechanism for SparseFixedConfig {
     /// Child et al. 2019, sections 4.2 and 4.3.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
-            let (i, j, p, max_length) = (query.position(), query.position_of(key), self.factors, query.placement().max_length);
+            let (i, j, p, max_length) = (query.position(), query.position_of(key), self.factors, query.spec().max_length);
             let (l, s) = (self.stride_at(max_length), self.summary_at(max_length));
             // Split over heads, those that have the factors once share a sub-block.
             let apart = if self.integration == Integration::Heads { p } else { 1 };
-            let different = if self.separate_summaries { query.placement().heads.div_ceil(apart).min(l / s) } else { 1 };
+            let different = if self.separate_summaries { query.spec().heads.div_ceil(apart).min(l / s) } else { 1 };
             let from_end = (query.head / apart % different) * s;
             let has = factors(p, self.integration, &self.ratio, query);
             let mut block = l;

@@ -23,8 +23,8 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
-use crate::description::restricted::{Execution, Restricted};
+use crate::contract::layer_spec::{LayerSpec, Role};
+use crate::description::restricted::{PatternExecution, Restricted};
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over, Query};
 use crate::mechanisms::default_sizes::near_root;
 use crate::softmax_attention::pattern::{Factorised, Integration, Pattern, turn};
@@ -47,7 +47,7 @@ pub struct SparseStridedConfig {
     #[setters(into)]
     pub ratio: Option<Vec<usize>>,
     /// How it is computed (default: blocked).
-    pub execution: Execution,
+    pub execution: PatternExecution,
     /// What scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
@@ -60,7 +60,7 @@ impl Default for SparseStridedConfig {
             factors: 2,
             integration: Integration::default(),
             ratio: None,
-            execution: Execution::default(),
+            execution: PatternExecution::default(),
             logits: AnyMechanism::default(),
         }
     }
@@ -73,8 +73,8 @@ impl SparseStridedConfig {
     }
 
     /// The pattern alone.
-    pub fn pattern(&self, placement: &Placement) -> Factorised {
-        let (stride, count) = (self.stride_at(placement.max_length), self.factors);
+    pub fn pattern(&self, spec: &LayerSpec) -> Factorised {
+        let (stride, count) = (self.stride_at(spec.max_length), self.factors);
         let factor = |index: usize| -> Arc<dyn Pattern> {
             let step = stride.saturating_pow(index as u32);
             match index {
@@ -83,18 +83,18 @@ impl SparseStridedConfig {
                 _ => Arc::new(NearColumn { step, stride }),
             }
         };
-        let (factors, layer) = ((0..count).map(factor).collect::<Vec<_>>(), turn(self.ratio.as_deref(), placement.layer));
+        let (factors, layer) = ((0..count).map(factor).collect::<Vec<_>>(), turn(self.ratio.as_deref(), spec.layer));
         // A block of s queries that has both factors meets about l + s + s n / l keys: a few queries of different columns cost little more than one. Far
         // less is computed where neighbours are executed in rows and columns in columns.
-        Factorised::new(factors, self.integration, layer, placement.heads, stride.isqrt()).executed_apart()
+        Factorised::new(factors, self.integration, layer, spec.heads, stride.isqrt()).executed_apart()
     }
 
     /// Initialises the logits.
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(placement), self.execution, placement, key, device)
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(spec), self.execution, spec, key, device)
     }
 }
 
@@ -128,11 +128,11 @@ impl Mechanism for SparseStridedConfig {
 
     /// # Errors
     /// If the stride is 0, there are too few or too many factors, a ratio is not one of interleaved factors, or what is restricted has no logits or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one_if_given("stride", self.stride)?;
         self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
-        self.validate_inner(placement)
+        self.validate_inner(spec)
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
@@ -143,14 +143,14 @@ impl Mechanism for SparseStridedConfig {
         &["stride"]
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Child et al. 2019, sections 4.2 and 4.3.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
-            let (distance, stride) = (query.distance(key), self.stride_at(query.placement().max_length));
+            let (distance, stride) = (query.distance(key), self.stride_at(query.spec().max_length));
             let mut step = 1usize;
             for (m, has) in factors(self.factors, self.integration, &self.ratio, query).into_iter().enumerate() {
                 let is_near = m + 1 == self.factors || distance <= step.saturating_mul(stride);
@@ -166,7 +166,7 @@ impl Mechanism for SparseStridedConfig {
 
 /// Whether a head has each of `count` factors, as Child et al. 2019 say in section 5.1.
 pub(super) fn factors(count: usize, integration: Integration, ratio: &Option<Vec<usize>>, query: &Query) -> Vec<bool> {
-    let Placement { layer, heads, .. } = *query.placement();
+    let LayerSpec { layer, heads, .. } = *query.spec();
     let only = |factor: usize| -> Vec<bool> { (0..count).map(|other| other == factor).collect() };
     match integration {
         Integration::Interleaved => {

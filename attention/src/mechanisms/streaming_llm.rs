@@ -27,8 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::SinkCache;
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
-use crate::description::restricted::{Execution, Restricted};
+use crate::contract::layer_spec::{LayerSpec, Role};
+use crate::description::restricted::{PatternExecution, Restricted};
 use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over, Positioning};
 use crate::mechanisms::default_sizes::quarter;
 use crate::softmax_attention::pattern::Pattern;
@@ -49,7 +49,7 @@ pub struct StreamingLlmConfig {
     /// decoding remembers all keys.
     pub positions: StreamingPositions,
     /// How it is computed (default: blocked).
-    pub execution: Execution,
+    pub execution: PatternExecution,
     /// What scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
@@ -68,7 +68,7 @@ pub enum StreamingPositions {
 
 impl Default for StreamingLlmConfig {
     fn default() -> Self {
-        let (positions, execution) = (StreamingPositions::default(), Execution::default());
+        let (positions, execution) = (StreamingPositions::default(), PatternExecution::default());
         Self { sinks: 4, window: None, positions, execution, logits: AnyMechanism::default() }
     }
 }
@@ -92,12 +92,12 @@ impl StreamingLlmConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
-        let (sinks, window) = (self.sinks, self.window_at(placement.max_length));
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        let (sinks, window) = (self.sinks, self.window_at(spec.max_length));
         let is_cached = self.logits.positioning() == Positioning::None || self.positions == StreamingPositions::Cache;
         let cache = is_cached.then_some(SinkCache { sinks, window });
         let pattern = SinksAndWindow { sinks, window };
-        Restricted::over(&self.logits, pattern, self.execution, &placement.in_cache(cache), key, device).keeping(cache)
+        Restricted::over(&self.logits, pattern, self.execution, &spec.in_cache(cache), key, device).keeping(cache)
     }
 }
 
@@ -140,13 +140,13 @@ impl Mechanism for StreamingLlmConfig {
 
     /// # Errors
     /// If there are no sinks or the window is empty, or what is restricted has no logits, has positions that cannot be those inside a cache, or is wrong itself.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         if self.sinks == 0 {
             return Err(check.wrong("sinks", 0, "give at least 1, or use the mechanism sliding-window, which has none"));
         }
         check.at_least_one_if_given("window", self.window)?;
-        self.validate_inner(placement)?;
+        self.validate_inner(spec)?;
         if self.logits.positioning() == Positioning::Length {
             let remedy =
                 "the cache forgets keys, and its logits need all of them, turned for the length so far; give another scaling than dynamic";
@@ -171,17 +171,17 @@ impl Mechanism for StreamingLlmConfig {
         &["window", "sinks"]
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Xiao et al. 2023, section 3.2: the first and the last keys, with positions inside the cache.
     fn formula(&self) -> Option<Formula<'_>> {
         let is_sink = |position: usize| position < self.sinks;
         let shown = Formula::default()
-            .shows(move |query, key| is_sink(query.position_of(key)) || query.distance(key) < self.window_at(query.placement().max_length));
+            .shows(move |query, key| is_sink(query.position_of(key)) || query.distance(key) < self.window_at(query.spec().max_length));
         Some(shown.logit(move |query, key| {
-            let full = self.sinks + self.window_at(query.placement().max_length) - 1;
+            let full = self.sinks + self.window_at(query.spec().max_length) - 1;
             if self.positions == StreamingPositions::Cache && is_sink(query.position_of(key)) && query.position() > full {
                 return query.standing_at(full).logit(&self.logits, "logits.0", key);
             }
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_cannot_move_inside_a_cache_is_refused_by_its_name() {
-        let place = Placement::new(Role::Decoder, 8, 2).with_max_length(8);
+        let place = LayerSpec::new(Role::Decoder, 8, 2).with_max_length(8);
         let validate = |name: &str| name.parse::<AnyMechanism>().unwrap().validate(&place).map_err(|error| error.to_string());
         for logits in ["relative", "dot-product+synthesizer-random", "t5-bias", "streaming-llm"] {
             let error = validate(&format!("{logits}@streaming-llm")).unwrap_err();

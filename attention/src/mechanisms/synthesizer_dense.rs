@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::Span;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
@@ -26,7 +26,7 @@ use crate::engine::LogitTerms;
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
-use crate::softmax_attention::logits::{LogitFacts, Logits, rows_at};
+use crate::softmax_attention::logits::{LogitAbilities, Logits, rows_at};
 
 /// Configuration of [`SynthesizerDense`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -59,13 +59,13 @@ pub struct SynthesizerDense {
 
 impl SynthesizerDenseConfig {
     /// Initialises the logits.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerDense {
-        let Placement { d_model, heads, max_length, .. } = *placement;
-        let position = Init::XavierUniform { fan_in: placement.d_head(), fan_out: max_length };
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerDense {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let position = Init::XavierUniform { fan_in: spec.d_head(), fan_out: max_length };
         let outputs = if self.per_head_output { heads } else { 1 };
         SynthesizerDense {
-            hidden: init::linear(d_model, placement.query_width(), false, &key.named("hidden"), device),
-            position: position.parameter([outputs, max_length, placement.d_head()], &key.named("position"), device),
+            hidden: init::linear(d_model, spec.query_width(), false, &key.named("hidden"), device),
+            position: position.parameter([outputs, max_length, spec.d_head()], &key.named("position"), device),
             heads,
             max_length,
         }
@@ -94,8 +94,8 @@ impl Mechanism for SynthesizerDenseConfig {
         true
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Tay et al. 2021, section 3.1: element `j` of what the query's layers give.
@@ -124,8 +124,8 @@ impl Mechanism for SynthesizerDenseConfig {
 }
 
 impl Logits for SynthesizerDense {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::Span;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
@@ -27,7 +27,7 @@ use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear;
 use crate::engine::{Kronecker, LogitTerms};
-use crate::softmax_attention::logits::{LogitFacts, Logits, starts};
+use crate::softmax_attention::logits::{LogitAbilities, Logits, starts};
 
 /// Configuration of [`SynthesizerFactorizedDense`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -68,14 +68,14 @@ impl SynthesizerFactorizedDenseConfig {
     }
 
     /// Initialises the logits.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerFactorizedDense {
-        let Placement { d_model, heads, max_length, .. } = *placement;
-        let d_head = placement.d_head();
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerFactorizedDense {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let d_head = spec.d_head();
         let second = |name, width| {
             let layer = Init::XavierUniform { fan_in: d_head, fan_out: width };
             layer.parameter([heads, d_head, width], &key.named(name), device)
         };
-        let first = |name| init::linear(d_model, placement.query_width(), false, &key.named(name), device);
+        let first = |name| init::linear(d_model, spec.query_width(), false, &key.named(name), device);
         let [a, b] = self.widths(max_length);
         SynthesizerFactorizedDense {
             hidden: first("hidden"),
@@ -112,21 +112,21 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
 
     /// # Errors
     /// If the factors' product is less than the maximal length.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let [a, b] = self.widths(placement.max_length);
-        if a * b >= placement.max_length {
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let [a, b] = self.widths(spec.max_length);
+        if a * b >= spec.max_length {
             return Ok(());
         }
-        let remedy = format!("their product must be at least the maximal length {}", placement.max_length);
-        Err(placement.check(Self::NAME).wrong("factors", format!("[{a}, {b}]"), remedy))
+        let remedy = format!("their product must be at least the maximal length {}", spec.max_length);
+        Err(spec.check(Self::NAME).wrong("factors", format!("[{a}, {b}]"), remedy))
     }
 
     fn has_free_heads(&self) -> bool {
         true
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Tay et al. 2021, section 3.1.1: each of `a` outputs repeated `b` times, times `b` outputs repeated `a` times.
@@ -167,8 +167,8 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
 }
 
 impl Logits for SynthesizerFactorizedDense {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

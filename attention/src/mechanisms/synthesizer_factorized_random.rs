@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::Span;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
@@ -23,7 +23,7 @@ use crate::description::{AnyLogits, Card, Idle, Mechanism};
 use crate::engine::LogitTerms;
 use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
-use crate::softmax_attention::logits::{LogitFacts, Logits, rows_at};
+use crate::softmax_attention::logits::{LogitAbilities, Logits, rows_at};
 
 /// Configuration of [`SynthesizerFactorizedRandom`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -63,10 +63,10 @@ impl SynthesizerFactorizedRandomConfig {
     }
 
     /// Initialises the logits.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerFactorizedRandom {
-        let max_length = placement.max_length;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerFactorizedRandom {
+        let max_length = spec.max_length;
         let rank = self.rank_at(max_length);
-        let shape = [placement.heads, max_length, rank];
+        let shape = [spec.heads, max_length, rank];
         // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
         let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
         SynthesizerFactorizedRandom {
@@ -102,8 +102,8 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
 
     /// # Errors
     /// If the rank is 0, or `init_std` is negative or not finite.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one_if_given("rank", self.rank)?;
         check.non_negative("init_std", self.init_std)
     }
@@ -116,13 +116,13 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         &["rank"]
     }
 
-    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
+    fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
         let idle = Idle { what: "has factors of full rank", sizes: Self::sizes(), options: &[] };
-        (self.rank_at(placement.max_length) >= length).then_some(idle)
+        (self.rank_at(spec.max_length) >= length).then_some(idle)
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Tay et al. 2021, section 3.2.1: an element of `R1 R2^T`.
@@ -154,8 +154,8 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
 }
 
 impl Logits for SynthesizerFactorizedRandom {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
     }
 
     fn terms(&self, _query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::Span;
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyLogits, Card, Formula, Mechanism};
 use crate::engine::{LogitTerms, columns_from};
-use crate::softmax_attention::logits::{LogitFacts, Logits, rows_at, starts};
+use crate::softmax_attention::logits::{LogitAbilities, Logits, rows_at, starts};
 
 /// Name of the random synthesizer that is not trained.
 const FIXED: &str = "synthesizer-random-fixed";
@@ -64,9 +64,9 @@ pub struct SynthesizerRandom {
 
 impl SynthesizerRandomConfig {
     /// Initialises the logits.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerRandom {
-        let max_length = placement.max_length;
-        let shape = [placement.heads, max_length, max_length];
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerRandom {
+        let max_length = spec.max_length;
+        let shape = [spec.heads, max_length, max_length];
         let table = Init::Normal(self.init_std as f32).tensor(shape, &key.named("table"), device);
         let (table, frozen_table) =
             if self.trainable { (Some(Param::from_tensor(table)), None) } else { (None, Some(RunningState::new(table))) };
@@ -108,16 +108,16 @@ impl Mechanism for SynthesizerRandomConfig {
 
     /// # Errors
     /// If `init_std` is negative or not finite.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).non_negative("init_std", self.init_std)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).non_negative("init_std", self.init_std)
     }
 
     fn has_free_heads(&self) -> bool {
         true
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Tay et al. 2021, section 3.2: an element of `R`.
@@ -144,8 +144,8 @@ impl Mechanism for SynthesizerRandomConfig {
 }
 
 impl Logits for SynthesizerRandom {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

@@ -23,7 +23,7 @@ use super::relative::by_distance;
 use crate::contract::Positions;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::visibility::Span;
 use crate::description::formula::{Formula, dot};
 use crate::description::parameter_formula::ParameterFormula;
@@ -31,7 +31,7 @@ use crate::description::{AnyLogits, Card, Mechanism};
 use crate::engine::heads::split_heads;
 use crate::engine::linear::linear_at;
 use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 
 /// Configuration of [`T5Bias`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -106,20 +106,20 @@ impl Buckets {
 
 impl T5BiasConfig {
     /// Initialises the logits as in the released code: weights of queries normal with standard deviation `(C D)^-0.5`, those of keys and biases with `C^-0.5`.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> T5Bias {
-        let Placement { d_model, heads, .. } = *placement;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> T5Bias {
+        let LayerSpec { d_model, heads, .. } = *spec;
         let normal = |inverse: usize| Init::Normal((inverse as f32).powf(-0.5));
         let linear = |name, width, inverse| Linear {
             weight: normal(inverse).parameter([d_model, width], &key.named(name).named("weight"), device),
             bias: None,
         };
         T5Bias {
-            query: linear("query", placement.query_width(), d_model * placement.d_head()),
-            key: linear("key", placement.key_width(), d_model),
+            query: linear("query", spec.query_width(), d_model * spec.d_head()),
+            key: linear("key", spec.key_width(), d_model),
             relative_attention_bias: normal(d_model).parameter([self.buckets, heads], &key.named("relative_attention_bias"), device),
-            buckets: self.buckets_of(placement.role),
+            buckets: self.buckets_of(spec.role),
             heads,
-            kv_heads: placement.n_kv_heads(),
+            kv_heads: spec.n_kv_heads(),
         }
     }
 
@@ -149,9 +149,9 @@ impl Mechanism for T5BiasConfig {
 
     /// # Errors
     /// If there are too few buckets, an odd number of them in an encoder, or if they end before the distances that have buckets of their own.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
-        if placement.role == Role::Decoder {
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
+        if spec.role == Role::Decoder {
             if self.buckets < 2 {
                 return Err(check.wrong("buckets", self.buckets, "give at least 2"));
             }
@@ -162,7 +162,7 @@ impl Mechanism for T5BiasConfig {
                 "give an even number of at least 4: half of them are for keys ahead of the query",
             ));
         }
-        let exact = self.buckets_of(placement.role).exact();
+        let exact = self.buckets_of(spec.role).exact();
         if self.max_distance > exact {
             return Ok(());
         }
@@ -174,8 +174,8 @@ impl Mechanism for T5BiasConfig {
         true
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Raffel et al. 2020, section 2.1, with the buckets of the released code: of `n` to a side, `n / 2` hold one distance each, and the others begin at
@@ -184,7 +184,7 @@ impl Mechanism for T5BiasConfig {
         Some(Formula::default().logit(|query, key| {
             let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
             let (i, j) = (query.position(), query.position_of(key));
-            let (side, first) = match (query.placement().role, j > i) {
+            let (side, first) = match (query.spec().role, j > i) {
                 (Role::Decoder, _) => (self.buckets, 0),
                 (_, is_ahead) => (self.buckets / 2, if is_ahead { self.buckets / 2 } else { 0 }),
             };
@@ -218,8 +218,8 @@ impl Mechanism for T5BiasConfig {
 }
 
 impl Logits for T5Bias {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts::default().with_keys()
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities::default().with_keys()
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
@@ -292,7 +292,7 @@ mod tests {
     fn impossible_buckets_are_refused() {
         let refused = |role, buckets, max_distance| {
             let config = T5BiasConfig { buckets, max_distance };
-            AnyMechanism::from(config).validate(&Placement::new(role, 8, 2)).unwrap_err().to_string()
+            AnyMechanism::from(config).validate(&LayerSpec::new(role, 8, 2)).unwrap_err().to_string()
         };
         assert!(refused(Role::Decoder, 1, 128).contains("`buckets` is 1: give at least 2"));
         for buckets in [0, 2, 3, 5] {
@@ -300,6 +300,6 @@ mod tests {
         }
         assert!(refused(Role::Decoder, 32, 16).contains("`max_distance` is 16: give more than 16"));
         assert!(refused(Role::Encoder, 32, 8).contains("give more than 8"));
-        assert_eq!(AnyMechanism::from(T5BiasConfig { buckets: 3, max_distance: 2 }).validate(&Placement::new(Role::Decoder, 8, 2)), Ok(()));
+        assert_eq!(AnyMechanism::from(T5BiasConfig { buckets: 3, max_distance: 2 }).validate(&LayerSpec::new(Role::Decoder, 8, 2)), Ok(()));
     }
 }

@@ -21,10 +21,10 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::Pairs;
+use crate::contract::QueryKeyPairs;
 use crate::contract::error::ConfigError;
 use crate::contract::init::Init;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::probe::{Observation, Probe};
 use crate::description::array::Array;
 use crate::description::formula::{self, Formula};
@@ -86,14 +86,14 @@ impl TalkingHeadsConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> TalkingHeads {
-        let heads = placement.heads;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> TalkingHeads {
+        let heads = spec.heads;
         let mixing = |name| match self.init {
             // Of a square matrix this has the variance 1 / H.
             MixingInit::Random => Init::XavierUniform { fan_in: heads, fan_out: heads }.parameter([heads, heads], &key.named(name), device),
             MixingInit::Identity => Param::from_tensor(Tensor::eye(heads, device)),
         };
-        let scores = self.logits.init_logits(placement, &key.named("scores"), device);
+        let scores = self.logits.init_logits(spec, &key.named("scores"), device);
         TalkingHeads {
             scores: scores.expect("validated: what is mixed has logits"),
             logit_mixing: self.mix_logits.then(|| mixing("logit_mixing")),
@@ -125,17 +125,17 @@ impl Mechanism for TalkingHeadsConfig {
 
     /// # Errors
     /// If nothing is mixed, or the logits are wrong or have no scores of their own.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !self.mix_logits && !self.mix_weights {
             let remedy = format!("mix logits or weights, or use {} itself", self.logits);
-            return Err(placement.check(Self::NAME).wrong("mix_weights", false, remedy));
+            return Err(spec.check(Self::NAME).wrong("mix_weights", false, remedy));
         }
-        self.validate_inner(placement)
+        self.validate_inner(spec)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        let heads = self.init(placement, &key.named("logits"), device);
-        AnyAttention::new(SoftmaxAttention::new(heads, placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        let heads = self.init(spec, &key.named("logits"), device);
+        AnyAttention::new(SoftmaxAttention::new(heads, spec, key, device))
     }
 
     /// Both engines compute it alike: with all logits of all heads at once.
@@ -146,7 +146,7 @@ impl Mechanism for TalkingHeadsConfig {
     /// Shazeer et al. 2020, section 4.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(|query| {
-            let heads = query.placement().heads;
+            let heads = query.spec().heads;
             let share = |mixing: Option<&Array>, from: usize, to: usize| match mixing {
                 Some(mixing) => mixing.at(&[from, to]),
                 None => f64::from(from == to),
@@ -160,7 +160,7 @@ impl Mechanism for TalkingHeadsConfig {
                 let mixed = |key: usize| (0..heads).map(|from| share(logit_mixing, from, g) * logits(from, key)).sum::<f64>();
                 formula::softmax(&(0..query.keys()).map(|key| is_seen(key).then(|| mixed(key))).collect::<Vec<_>>())
             };
-            let mut head = vec![0.0; query.placement().d_head()];
+            let mut head = vec![0.0; query.spec().d_head()];
             for (g, weights) in (0..heads).map(|g| (g, weights_of(g))) {
                 for (key, weight) in weights.into_iter().enumerate() {
                     let value = query.projected("value", query.attended(key));
@@ -236,7 +236,7 @@ impl Heads for TalkingHeads {
         reference::attend(AttentionProgram { weighting, mask: None, soft_span: None, values, dropout }, &mut Probe::off())
     }
 
-    fn head_multiplications(&self, pairs: &Pairs) -> f64 {
+    fn head_multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let mixings = [&self.logit_mixing, &self.weight_mixing].into_iter().flatten().count() as f64;
         pairs.dense() * (self.scores.multiplications(pairs.d_head()) + pairs.d_head() + mixings * pairs.heads as f64)
     }
@@ -249,11 +249,11 @@ impl Heads for TalkingHeads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::placement::Role;
+    use crate::contract::layer_spec::Role;
 
     #[test]
     fn what_mixes_nothing_or_is_no_single_softmax_is_refused() {
-        let place = Placement::new(Role::Encoder, 8, 2).with_max_length(8);
+        let place = LayerSpec::new(Role::Encoder, 8, 2).with_max_length(8);
         let nothing = TalkingHeadsConfig::default().with_mix_logits(false).with_mix_weights(false);
         let error = AnyMechanism::from(nothing).validate(&place).unwrap_err().to_string();
         assert!(error.contains("`mix_weights` is false: mix logits or weights, or use dot-product itself"), "{error}");
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn random_mixings_have_the_variance_of_the_released_code() {
-        let place = Placement::new(Role::Encoder, 64, 64);
+        let place = LayerSpec::new(Role::Encoder, 64, 64);
         let heads = TalkingHeadsConfig::default().init(&place, &RandomKey::from_seed(1), &Device::flex());
         for mixing in [heads.logit_mixing, heads.weight_mixing] {
             let numbers = Array::read(mixing.unwrap().val()).values;

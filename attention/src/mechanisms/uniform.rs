@@ -13,12 +13,12 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
-use crate::contract::placement::Placement;
+use crate::contract::layer_spec::LayerSpec;
 use crate::contract::visibility::Span;
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyLogits, Card, Formula, Mechanism, Positioning};
 use crate::engine::LogitTerms;
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 
 /// Configuration of [`Uniform`]. There is nothing to choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,8 +36,8 @@ pub struct Uniform {
 
 impl UniformConfig {
     /// Initialises the logits.
-    pub fn init(&self, placement: &Placement, _key: &RandomKey, _device: &Device) -> Uniform {
-        Uniform { heads: placement.heads }
+    pub fn init(&self, spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Uniform {
+        Uniform { heads: spec.heads }
     }
 }
 
@@ -63,8 +63,8 @@ impl Mechanism for UniformConfig {
         Positioning::None
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(placement, key, device)))
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Equal weights.
@@ -78,8 +78,8 @@ impl Mechanism for UniformConfig {
 }
 
 impl Logits for Uniform {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: true, max_length: None, remembers_keys: false, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: true, max_length: None, remembers_keys: false, auxiliary_losses: false }
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {

@@ -2,7 +2,7 @@
 //!
 //! The cards of mechanisms decide; nothing here lists them by name.
 use crate::contract::error::ConfigError;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::{AnyMechanism, Kind};
 
 impl AnyMechanism {
@@ -55,7 +55,7 @@ impl AnyMechanism {
     }
 
     /// Checks whether what is called `over`, of this kind, can be put over the mechanism.
-    pub(crate) fn check_under(&self, over: &str, kind: Kind, placement: &Placement) -> Result<(), ConfigError> {
+    pub(crate) fn check_under(&self, over: &str, kind: Kind, spec: &LayerSpec) -> Result<(), ConfigError> {
         let (is_able, advice): (fn(&Self) -> bool, _) = match kind {
             Kind::Pattern => (
                 Self::can_be_restricted,
@@ -77,7 +77,7 @@ impl AnyMechanism {
             return Ok(());
         }
         let remedy = format!("{advice}: {}", Self::families_that(is_able));
-        Err(placement.check(over).wrong("logits", self.name(), remedy))
+        Err(spec.check(over).wrong("logits", self.name(), remedy))
     }
 
     /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
@@ -97,10 +97,10 @@ impl AnyMechanism {
     ///
     /// # Errors
     /// An impossible option or place, naming both and the remedy. After `Ok`, building does not fail.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+    pub fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let name = self.name();
-        let check = placement.check(&name);
-        let Placement { d_model, heads, kv_heads, head_width, .. } = *placement;
+        let check = spec.check(&name);
+        let LayerSpec { d_model, heads, kv_heads, head_width, .. } = *spec;
         if heads == 0 || head_width.is_none() && !d_model.is_multiple_of(heads) {
             return Err(check.wrong("heads", heads, format!("give a divisor of d_model = {d_model}")));
         }
@@ -110,13 +110,13 @@ impl AnyMechanism {
         {
             return Err(check.wrong("kv_heads", shared, format!("give a divisor of heads = {heads}")));
         }
-        if placement.has_own_sizes() && !self.has_free_heads() {
+        if spec.has_own_sizes() && !self.has_free_heads() {
             let able = either(&Self::families_that(Self::has_free_heads));
             let remedy = format!("leave kv_heads and head_width out, or use {able}, whose heads can share keys or have any width");
-            let sizes = format!("{} of keys and values, {} wide", placement.n_kv_heads(), placement.d_head());
+            let sizes = format!("{} of keys and values, {} wide", spec.n_kv_heads(), spec.d_head());
             return Err(check.wrong("heads", format!("{heads} with {sizes}"), remedy));
         }
-        let asked = [("qkv_bias", placement.qkv_bias), ("output_bias", placement.output_bias)];
+        let asked = [("qkv_bias", spec.qkv_bias), ("output_bias", spec.output_bias)];
         if let Some((option, _)) = asked.into_iter().find(|(_, asked)| *asked)
             && !self.has_biases_on_demand()
         {
@@ -124,15 +124,13 @@ impl AnyMechanism {
             let remedy = format!("leave it out, or use {able}, whose projections can have biases");
             return Err(check.wrong(option, true, remedy));
         }
-        if !(0.0..1.0).contains(&placement.dropout) {
-            return Err(check.wrong("dropout", placement.dropout, "give a probability of at least 0 and less than 1"));
-        }
-        self.validate_options(placement)?;
+        check.probability("dropout", spec.dropout)?;
+        self.validate_options(spec)?;
         let unable = |wanted, remedy: &str| {
-            let (place, attention, remedy) = (placement.to_string(), self.name(), remedy.to_owned());
+            let (place, attention, remedy) = (spec.to_string(), self.name(), remedy.to_owned());
             Err(ConfigError::Unable { place, attention, wanted, remedy })
         };
-        match placement.role {
+        match spec.role {
             Role::Cross if !self.can_cross() => {
                 let able = either(&Self::families_that(Self::can_cross));
                 unable("used as cross-attention", &format!("use {able} there; the others are tied to the positions of one sequence"))
@@ -169,13 +167,13 @@ mod tests {
         for config in AnyMechanism::all() {
             let Card { kind, causal, .. } = config.card();
             let role = if causal { Role::Decoder } else { Role::Encoder };
-            let placement = Placement::new(role, 8, 2).with_max_length(8);
-            let abilities = config.init(&placement, &key, &Device::flex()).abilities();
+            let spec = LayerSpec::new(role, 8, 2).with_max_length(8);
+            let abilities = config.init(&spec, &key, &Device::flex()).abilities();
             assert_eq!(config.can_cross(), abilities.cross_attention, "{config}: cross-attention");
             assert_eq!(causal, abilities.causality != Causality::Impossible, "{config}: causality");
-            let logits = config.init_logits(&placement, &key, &Device::flex());
+            let logits = config.init_logits(&spec, &key, &Device::flex());
             assert_eq!(!matches!(kind, Kind::Heads | Kind::Whole), logits.is_some(), "{config} is {kind:?}");
-            let encoder = config.validate(&placement.with_role(Role::Encoder));
+            let encoder = config.validate(&spec.with_role(Role::Encoder));
             assert_eq!(config.can_see_ahead(), encoder.is_ok(), "{config}: {encoder:?}");
             assert_eq!(!config.can_see_ahead(), abilities.causality == Causality::ByConstruction, "{config}: causality");
             assert_eq!(kind.is_over_logits(), config.inner().is_some(), "{config} is {kind:?}");
@@ -186,12 +184,12 @@ mod tests {
 
     #[test]
     fn the_refusal_of_a_cross_attention_names_those_that_can() {
-        let placement = Placement::new(Role::Cross, 6, 2).with_max_length(8);
-        let error = AnyMechanism::all().iter().find_map(|config| config.validate(&placement).err()).unwrap().to_string();
+        let spec = LayerSpec::new(Role::Cross, 6, 2).with_max_length(8);
+        let error = AnyMechanism::all().iter().find_map(|config| config.validate(&spec).err()).unwrap().to_string();
         for config in AnyMechanism::all() {
             let is_named = error.contains(&format!(" {}", config.family()));
             let is_mentioned = error.contains(&format!(": {} cannot", config.family()));
-            assert_eq!(is_named && !is_mentioned, config.validate(&placement).is_ok(), "{config}: {error}");
+            assert_eq!(is_named && !is_mentioned, config.validate(&spec).is_ok(), "{config}: {error}");
         }
     }
 }

@@ -71,17 +71,17 @@ mod tests {
     use heedful_random::RandomKey;
 
     use super::*;
-    use crate::contract::placement::{Placement, Role};
+    use crate::contract::layer_spec::{LayerSpec, Role};
     use crate::description::AnyAttention;
     use crate::description::AnyMechanism;
     use crate::mechanisms::adaptive_span::AdaptiveSpan;
 
     /// Two layers, of which the second has an adaptive span.
     fn layers(spans: [f32; 2], device: &Device) -> Vec<AnyAttention> {
-        let placement = Placement::new(Role::Decoder, 4, 2).at_layer(0, 2).with_max_length(8);
+        let spec = LayerSpec::new(Role::Decoder, 4, 2).at_layer(0, 2).with_max_length(8);
         let layer = |name: &str| {
             let config: AnyMechanism = name.parse().unwrap();
-            config.init(&placement, &RandomKey::from_seed(1), device)
+            config.init(&spec, &RandomKey::from_seed(1), device)
         };
         let (first, mut second) = (layer("dot-product"), layer("adaptive-span"));
         second.logits_mut::<AdaptiveSpan>().unwrap().span = Some(Param::from_data(TensorData::from(spans), device));

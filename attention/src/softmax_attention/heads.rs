@@ -9,8 +9,8 @@ use heedful_random::RandomKey;
 use crate::contract::engine::{Engine, Executed};
 use crate::contract::init::Init;
 use crate::contract::probe::{Observation, Probe};
-use crate::contract::visibility::{Mask, Span, Visibility};
-use crate::contract::{Pairs, Positions};
+use crate::contract::visibility::{DenseMask, Span, Visibility};
+use crate::contract::{Positions, QueryKeyPairs};
 use crate::engine::blocked::{Blocks, attend_parts};
 use crate::engine::fused::Part;
 use crate::engine::heads::repeat_heads;
@@ -28,7 +28,7 @@ pub(crate) type Latest = Arc<Mutex<Option<Visibility>>>;
 /// All [`Logits`] are heads: sums of values that are weighed by their scores. A type that makes heads in another way, such as of the sums of several logits,
 /// implements this trait itself and gets the projections, masks and decoding state.
 pub trait Heads: Module + ModuleDisplay + 'static {
-    /// The logits that the heads come from, at least one. What they say of facts, biases, reach, cache and losses is true of the heads, and what all of them
+    /// The logits that the heads come from, at least one. What they say of abilities, biases, reach, cache and losses is true of the heads, and what all of them
     /// remember of keys is remembered side by side.
     fn scores(&self) -> Vec<LogitsRef<'_>>;
 
@@ -56,7 +56,7 @@ pub trait Heads: Module + ModuleDisplay + 'static {
     }
 
     /// Multiplications of scores and weighted sums for one sequence. Default: a score and a weighted value for each pair.
-    fn head_multiplications(&self, pairs: &Pairs) -> f64 {
+    fn head_multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         pairs.dense() * 2.0 * pairs.d_head()
     }
 }
@@ -94,7 +94,7 @@ impl<L: Logits> Heads for L {
         Logits::takes_any_queries(self)
     }
 
-    fn head_multiplications(&self, pairs: &Pairs) -> f64 {
+    fn head_multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         let d_head = pairs.d_head();
         seen_pairs(pairs, self) * (Logits::multiplications(self, d_head) + d_head)
     }
@@ -160,20 +160,20 @@ impl<'a> HeadCall<'a> {
         let given = visibility.is_given().then(|| visibility.mask(span, heads, program.values.dtype(), &program.values.device())).flatten();
         let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
         let execution = execution(logits, engine, scored.as_ref().unwrap_or(&program), &visibility.known(), (span, heads), &positions);
-        if probe.is_listening() && !matches!(execution, Execution::Reference) {
+        if probe.is_listening() && !matches!(execution, SoftmaxExecution::Reference) {
             // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
             let shown = AttentionProgram { dropout: None, ..masked(program.clone()) };
             probe.with_keys_before(key_start, |probe| reference::attend(shown, probe));
         }
         probe.executed(match execution {
-            Execution::Fused(_) => Executed::Fused,
-            Execution::Blocked(_) => Executed::Blocked,
-            Execution::Reference => Executed::Reference,
+            SoftmaxExecution::Fused(_) => Executed::Fused,
+            SoftmaxExecution::Blocked(_) => Executed::Blocked,
+            SoftmaxExecution::Reference => Executed::Reference,
         });
         match execution {
-            Execution::Fused(parts) => of_those_with_a_key(fused::attend(scored.unwrap_or(program), parts), given),
-            Execution::Blocked(blocks) => of_those_with_a_key(attend_parts(scored.unwrap_or(program), &blocks).context, given),
-            Execution::Reference => probe.with_keys_before(key_start, |probe| reference::attend(masked(program), probe)),
+            SoftmaxExecution::Fused(parts) => of_those_with_a_key(fused::attend(scored.unwrap_or(program), parts), given),
+            SoftmaxExecution::Blocked(blocks) => of_those_with_a_key(attend_parts(scored.unwrap_or(program), &blocks).context, given),
+            SoftmaxExecution::Reference => probe.with_keys_before(key_start, |probe| reference::attend(masked(program), probe)),
         }
     }
 
@@ -228,7 +228,7 @@ impl<'a> HeadCall<'a> {
 }
 
 /// How a program is executed.
-enum Execution {
+enum SoftmaxExecution {
     Fused(Arc<[Part]>),
     Blocked(Vec<Blocks>),
     Reference,
@@ -242,29 +242,29 @@ fn execution<L: Logits>(
     visibility: &Visibility,
     (span, heads): (Span, usize),
     positions: &Positions,
-) -> Execution {
+) -> SoftmaxExecution {
     if engine == Engine::Reference {
-        return Execution::Reference;
+        return SoftmaxExecution::Reference;
     }
     let is_fused = fused::can_attend(program, engine);
     if is_fused
         && fused::can_attend_in_parts(program)
         && let Some(parts) = logits.parts(visibility, span, positions, heads)
     {
-        return Execution::Fused(parts);
+        return SoftmaxExecution::Fused(parts);
     }
     // A few queries score all keys before blocks of keys are gathered.
     if engine == Engine::Auto && span.queries < fused::FEWEST_QUERIES {
-        return Execution::Reference;
+        return SoftmaxExecution::Reference;
     }
-    let in_order = || Execution::Fused(Arc::new([Part::in_order(visibility.tiles_of(span, heads, positions))]));
+    let in_order = || SoftmaxExecution::Fused(Arc::new([Part::in_order(visibility.tiles_of(span, heads, positions))]));
     if is_fused && fused::has_kernels(program) {
         return in_order();
     }
     match logits.blocks(visibility, span, positions, heads, &program.values) {
-        Some(blocks) => Execution::Blocked(blocks),
+        Some(blocks) => SoftmaxExecution::Blocked(blocks),
         None if is_fused => in_order(),
-        None => Execution::Reference,
+        None => SoftmaxExecution::Reference,
     }
 }
 
@@ -309,7 +309,7 @@ fn hidden_by_scores(program: AttentionProgram, bias: Tensor<4>) -> AttentionProg
 }
 
 /// A softmax over nothing but hidden keys weighs all of them the same: 0 instead.
-fn of_those_with_a_key(context: Tensor<4>, given: Option<Mask>) -> Tensor<4> {
+fn of_those_with_a_key(context: Tensor<4>, given: Option<DenseMask>) -> Tensor<4> {
     match given.and_then(|mask| mask.has_key) {
         Some(has_key) => context * has_key,
         None => context,
@@ -317,8 +317,8 @@ fn of_those_with_a_key(context: Tensor<4>, given: Option<Mask>) -> Tensor<4> {
 }
 
 /// Pairs of all heads that these logits let be seen.
-pub(crate) fn seen_pairs(pairs: &Pairs, logits: &impl Logits) -> f64 {
-    let Pairs { queries, heads, .. } = pairs;
+pub(crate) fn seen_pairs(pairs: &QueryKeyPairs, logits: &impl Logits) -> f64 {
+    let QueryKeyPairs { queries, heads, .. } = pairs;
     let Some(pattern) = logits.pattern() else {
         let Some(reach) = logits.reach() else { return pairs.dense() };
         let within = |query: usize| pairs.seen(query).end.min(query + reach + 1).saturating_sub(query.saturating_sub(reach));

@@ -19,7 +19,7 @@ use crate::softmax_attention::pattern::Pattern;
 /// is a whole mechanism, stepwise decoding included.
 pub trait Logits: Module + ModuleDisplay + 'static {
     /// Facts about these logits.
-    fn facts(&self) -> LogitFacts;
+    fn abilities(&self) -> LogitAbilities;
 
     /// The logits that these are over, of logits that change others: what they do not say themselves, they say as the inner ones do. Default: they are over none.
     fn inner(&self) -> Option<LogitsRef<'_>> {
@@ -42,7 +42,7 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     }
 
     /// What is remembered of each position that may be attended to, `[B, G, K, R]` from `[B, K, C]` with the positions of these elements, in `G` heads of keys
-    /// ([`Placement::kv_heads`](crate::contract::placement::Placement::kv_heads)). Keys that depend on their absolute position, such as rotated ones, are remembered as
+    /// ([`LayerSpec::kv_heads`](crate::contract::layer_spec::LayerSpec::kv_heads)). Keys that depend on their absolute position, such as rotated ones, are remembered as
     /// they are here. Default: `None`, the scores do not depend on the content of keys.
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
         self.inner()?.keys(memory, positions)
@@ -149,7 +149,7 @@ macro_rules! dyn_logits {
 }
 
 dyn_logits! {
-    facts() -> LogitFacts;
+    abilities() -> LogitAbilities;
     projections_have_biases() -> bool;
     normaliser() -> Normaliser;
     sink() -> Option<Init>;
@@ -184,13 +184,13 @@ pub(crate) fn shared_in_order<L: Logits>(own: Vec<L>, earlier: &[L]) -> Vec<L> {
 /// Facts about logits. By default they score the keys of their own sequence, of any length, from positions and queries alone.
 ///
 /// ```
-/// # use heedful_attention::softmax_attention::logits::LogitFacts;
-/// let facts = LogitFacts::default().with_keys().with_max_length(512);
-/// assert!(facts.remembers_keys && !facts.cross_attention);
+/// # use heedful_attention::softmax_attention::logits::LogitAbilities;
+/// let abilities = LogitAbilities::default().with_keys().with_max_length(512);
+/// assert!(abilities.remembers_keys && !abilities.cross_attention);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LogitFacts {
+pub struct LogitAbilities {
     /// Whether a query scores keys of another sequence.
     pub cross_attention: bool,
     /// Longest sequence that can be scored.
@@ -201,7 +201,7 @@ pub struct LogitFacts {
     pub auxiliary_losses: bool,
 }
 
-impl LogitFacts {
+impl LogitAbilities {
     /// Keys of another sequence are scored as well.
     pub fn with_cross_attention(self) -> Self {
         Self { cross_attention: true, ..self }

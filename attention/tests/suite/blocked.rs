@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::description::restricted::{Execution, Restricted};
+use heedful_attention::description::restricted::{PatternExecution, Restricted};
 use heedful_attention::description::{AnyLogits, AnyMechanism};
 use heedful_attention::engine::blocked::{Blocks, attend_blocks, attend_parts};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Normaliser, Ramp, SoftSpan, Weighting, reference};
@@ -22,7 +22,7 @@ use heedful_random::RandomKey;
 use crate::array::{Array, same};
 use crate::backends::{Backend, backends, flex};
 use crate::subject::{Subject, coefficients};
-use crate::variants::{parse, placement, variants};
+use crate::variants::{parse, spec, variants};
 
 const BATCH: usize = 2;
 const HEADS: usize = 3;
@@ -352,7 +352,7 @@ fn dropout_over_blocks_is_a_function_of_its_key_that_keeps_the_expectation() {
 }
 
 /// The same attention with another execution, `None` if it has only one.
-fn executed(config: &AnyMechanism, execution: Execution) -> Option<AnyMechanism> {
+fn executed(config: &AnyMechanism, execution: PatternExecution) -> Option<AnyMechanism> {
     by_type!(config;
         config in LocalOneDConfig => Some(config.clone().with_execution(execution).into()),
         config in LocalTwoDConfig => Some(config.clone().with_execution(execution).into()),
@@ -366,10 +366,13 @@ fn executed(config: &AnyMechanism, execution: Execution) -> Option<AnyMechanism>
 fn both_executions_of_every_pattern_agree_in_outputs_and_gradients() {
     let mut compared = 0;
     for variant in variants() {
-        let Some(pair) = executed(&variant.config, Execution::Masked).zip(executed(&variant.config, Execution::Blocked)) else { continue };
-        let place = variant.placement(3);
+        let Some(pair) = executed(&variant.config, PatternExecution::Masked).zip(executed(&variant.config, PatternExecution::Blocked))
+        else {
+            continue;
+        };
+        let place = variant.spec(3);
         let [masked, blocked] = [pair.0, pair.1].map(|config| {
-            let build = move |place: &Placement, key: &RandomKey, device: &Device| config.init(place, key, device);
+            let build = move |place: &LayerSpec, key: &RandomKey, device: &Device| config.init(place, key, device);
             Subject::new(place, build, &flex().device).unnormalised()
         });
         for (length, visibility) in [
@@ -410,7 +413,7 @@ impl Pattern for Parity {
 
 #[test]
 fn a_pattern_of_a_users_own_restricts_any_logits() {
-    let (place, device, key) = (placement(Role::Decoder, 2), flex().device, RandomKey::from_seed(1));
+    let (place, device, key) = (spec(Role::Decoder, 2), flex().device, RandomKey::from_seed(1));
     let attention = |execution| {
         let logits = parse("random+dot-product").init_logits(&place, &key, &device).unwrap();
         SoftmaxAttention::<Restricted<AnyLogits>>::new(Restricted::new(logits, Arc::new(Parity), execution), &place, &key, &device)
@@ -420,7 +423,8 @@ fn a_pattern_of_a_users_own_restricts_any_logits() {
         let input = AttentionInput::self_attention(x.tensor(&device)).visibility(visibility);
         Array::read(attention.forward(input, &mut Probe::off()).context).values
     };
-    let [masked, blocked] = [Execution::Masked, Execution::Blocked].map(|execution| context(&attention(execution), Visibility::causal()));
+    let [masked, blocked] =
+        [PatternExecution::Masked, PatternExecution::Blocked].map(|execution| context(&attention(execution), Visibility::causal()));
     same("executions", &blocked, &masked, 1e-5).unwrap();
     // The same, said by the model instead of the mechanism.
     let plain = SoftmaxAttention::new(parse("random+dot-product").init_logits(&place, &key, &device).unwrap(), &place, &key, &device);

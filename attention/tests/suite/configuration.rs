@@ -1,7 +1,7 @@
 //! Configurations: files, names, and what is refused.
 
 use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
@@ -11,7 +11,7 @@ use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
 use heedful_attention::mechanisms::base_conv::BaseConvConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::entmax::EntmaxConfig;
-use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::gaussian::{GaussianConfig, GaussianExecution, Normalisation};
 use heedful_attention::mechanisms::gmlp::GmlpConfig;
 use heedful_attention::mechanisms::kernel_attention::KernelSizes;
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
@@ -33,7 +33,7 @@ use heedful_random::RandomKey;
 
 use crate::array::{Array, finite};
 use crate::backends::flex;
-use crate::variants::{local_1d, local_2d, mixture, parse, placement, variants};
+use crate::variants::{local_1d, local_2d, mixture, parse, spec, variants};
 
 #[test]
 fn configurations_survive_json_and_toml() {
@@ -43,7 +43,7 @@ fn configurations_survive_json_and_toml() {
             .with_deviations(vec![0.5, 2.0])
             .with_length_ratio(1.25)
             .with_normalisation(Normalisation::Renormalise)
-            .with_execution(Execution::Index)
+            .with_execution(GaussianExecution::Index)
             .with_window(3),
     );
     for config in variants().into_iter().map(|variant| variant.config).chain([full]) {
@@ -113,8 +113,8 @@ fn unknown_names_are_refused_with_the_known_ones() {
 }
 
 /// What the message of a refused configuration has to say.
-fn refused(config: &AnyMechanism, placement: &Placement, says: &[&str]) {
-    let error = config.validate(placement).expect_err(&format!("{config:?} was accepted")).to_string();
+fn refused(config: &AnyMechanism, spec: &LayerSpec, says: &[&str]) {
+    let error = config.validate(spec).expect_err(&format!("{config:?} was accepted")).to_string();
     for part in says {
         assert!(error.contains(part), "{error:?} does not say {part:?}");
     }
@@ -122,7 +122,7 @@ fn refused(config: &AnyMechanism, placement: &Placement, says: &[&str]) {
 
 #[test]
 fn impossible_options_are_refused_with_place_option_and_remedy() {
-    let own = placement(Role::Decoder, 4).at_layer(2, 6);
+    let own = spec(Role::Decoder, 4).at_layer(2, 6);
     let place = "decoder layer 3 of 6, self-attention";
     refused(&parse("dot-product"), &own.with_n_heads(5), &[place, "dot-product", "`heads` is 5", "divisor of d_model = 12"]);
     refused(&parse("dot-product"), &own.with_n_heads(0), &[place, "`heads` is 0"]);
@@ -145,7 +145,7 @@ fn impossible_options_are_refused_with_place_option_and_remedy() {
 
 #[test]
 fn impossible_gaussians_are_refused() {
-    let own = placement(Role::Decoder, 4).at_layer(1, 3);
+    let own = spec(Role::Decoder, 4).at_layer(1, 3);
     let default = GaussianConfig::default();
     let check = |config: GaussianConfig, says: &[&str]| {
         let place = "decoder layer 2 of 3, self-attention";
@@ -163,7 +163,7 @@ fn impossible_gaussians_are_refused() {
 
 #[test]
 fn impossible_mixtures_are_refused() {
-    let own = placement(Role::Encoder, 2);
+    let own = spec(Role::Encoder, 2);
     let place = "encoder layer 1 of 1, self-attention";
     let one = AnyMechanism::from(MixtureConfig::default().with_members(vec![parse("random")]).with_weights(MixtureWeights::Softmax));
     refused(&one, &own, &[place, "`members` is a list of 1", "at least two"]);
@@ -182,7 +182,7 @@ fn impossible_mixtures_are_refused() {
 
 #[test]
 fn impossible_lsh_attentions_are_refused() {
-    let own = placement(Role::Encoder, 2);
+    let own = spec(Role::Encoder, 2);
     let check = |config: LshConfig, says: &[&str]| {
         let place = "encoder layer 1 of 1, self-attention";
         refused(&AnyMechanism::from(config), &own, &[&[place, "lsh"], says].concat());
@@ -212,7 +212,7 @@ fn impossible_lsh_attentions_are_refused() {
 
 #[test]
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
-    let cross = placement(Role::Cross, 2).with_d_model(8);
+    let cross = spec(Role::Cross, 2).with_d_model(8);
     for config in AnyMechanism::all() {
         let able = [
             "dot-product",
@@ -238,7 +238,7 @@ fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
 
 #[test]
 fn impossible_sizes_of_heads_are_refused() {
-    let own = placement(Role::Encoder, 4).with_d_model(16);
+    let own = spec(Role::Encoder, 4).with_d_model(16);
     let place = "encoder layer 1 of 1, self-attention";
     for shared in [0, 3, 8] {
         let wrong = format!("`kv_heads` is {shared}");
@@ -266,7 +266,7 @@ fn impossible_sizes_of_heads_are_refused() {
 
 #[test]
 fn biases_are_refused_where_no_projection_would_have_them() {
-    let own = placement(Role::Encoder, 4);
+    let own = spec(Role::Encoder, 4);
     for config in AnyMechanism::all() {
         for (asked, option) in [(own.with_qkv_bias(true), "`qkv_bias` is true"), (own.with_output_bias(true), "`output_bias` is true")] {
             if config.has_biases_on_demand() {
@@ -281,7 +281,7 @@ fn biases_are_refused_where_no_projection_would_have_them() {
 
 #[test]
 fn impossible_linformers_and_convolutions_are_refused() {
-    let (own, encoder) = (placement(Role::Decoder, 2), placement(Role::Encoder, 2));
+    let (own, encoder) = (spec(Role::Decoder, 2), spec(Role::Encoder, 2));
     refused(&parse("linformer"), &own, &["decoder layer 1 of 1, self-attention", "linformer cannot be causal", "encoders"]);
     for rank in [0, 9] {
         let config = AnyMechanism::from(LinformerConfig::default().with_rank(rank));
@@ -317,7 +317,7 @@ fn impossible_linformers_and_convolutions_are_refused() {
 
 #[test]
 fn impossible_mixers_of_positions_are_refused() {
-    let (own, encoder) = (placement(Role::Decoder, 2), placement(Role::Encoder, 2));
+    let (own, encoder) = (spec(Role::Decoder, 2), spec(Role::Encoder, 2));
     for name in ["fnet", "mlp-mixer"] {
         let says = ["decoder layer 1 of 1, self-attention", &format!("{name} cannot be causal"), "encoders"];
         refused(&parse(name), &own, &says);
@@ -341,7 +341,7 @@ fn impossible_mixers_of_positions_are_refused() {
 
 #[test]
 fn impossible_latents_are_refused() {
-    let own = placement(Role::Decoder, 2);
+    let own = spec(Role::Decoder, 2);
     let check = |config: MlaConfig, says: &[&str]| refused(&config.into(), &own, &[&["decoder layer 1 of 1", "mla"], says].concat());
     let mla = MlaConfig::default();
     check(mla.clone().with_latent(0), &["`latent` is 0", "at least 1"]);
@@ -369,7 +369,7 @@ fn kernel_sizes_are_one_number_or_one_for_each_layer() {
 
 #[test]
 fn impossible_patterns_are_refused() {
-    let own = placement(Role::Decoder, 2);
+    let own = spec(Role::Decoder, 2);
     let place = "decoder layer 1 of 1, self-attention";
     refused(&AnyMechanism::from(local_1d(0, None)), &own, &[place, "local-1d", "`query_block` is 0", "at least 1"]);
     for block in [[0, 2], [2, 0]] {
@@ -432,7 +432,7 @@ fn impossible_patterns_are_refused() {
 
 #[test]
 fn scores_that_are_known_up_to_a_number_have_a_softmax_and_nothing_else() {
-    let own = placement(Role::Encoder, 4);
+    let own = spec(Role::Encoder, 4);
     refused(&parse("gaussian@soft-cap"), &own, &["soft-cap", "`logits` is gaussian", "take an attention that has scores"]);
     for normaliser in ["sigmoid", "softmax-plus-one", "learned-sink", "softpick", "entmax", "relu"] {
         for logits in ["gaussian", "dot-product+gaussian", "gaussian@sparse-fixed"] {
@@ -501,15 +501,15 @@ fn names_and_aliases_are_understood() {
 }
 
 /// Builds an attention and runs it once.
-fn run(config: &AnyMechanism, placement: &Placement) {
+fn run(config: &AnyMechanism, spec: &LayerSpec) {
     let device = flex().device;
-    let attention = config.init(placement, &RandomKey::from_seed(1), &device);
-    let sequence = |name| Array::random(name, &[2, 5, placement.d_model]).tensor(&device);
-    let input = match placement.role {
+    let attention = config.init(spec, &RandomKey::from_seed(1), &device);
+    let sequence = |name| Array::random(name, &[2, 5, spec.d_model]).tensor(&device);
+    let input = match spec.role {
         Role::Cross => AttentionInput::cross_attention(sequence("queries"), sequence("memory")),
         _ => AttentionInput::self_attention(sequence("sequence")),
     };
-    let visibility = if placement.role == Role::Decoder { Visibility::causal() } else { Visibility::all() };
+    let visibility = if spec.role == Role::Decoder { Visibility::causal() } else { Visibility::all() };
     let context = Array::read(attention.forward(input.visibility(visibility), &mut Probe::off()).context);
     finite(&config.name(), &context.values).unwrap();
 }
@@ -519,10 +519,10 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
     let families = AnyMechanism::all();
     let (mut built, mut refused) = (0, 0);
     for role in [Role::Encoder, Role::Decoder, Role::Cross] {
-        let placement = placement(role, 2).with_d_model(8);
-        let mut check = |config: AnyMechanism, option: &str, [part, other]: [&AnyMechanism; 2]| match config.validate(&placement) {
+        let spec = spec(role, 2).with_d_model(8);
+        let mut check = |config: AnyMechanism, option: &str, [part, other]: [&AnyMechanism; 2]| match config.validate(&spec) {
             Ok(()) => {
-                run(&config, &placement);
+                run(&config, &spec);
                 built += 1;
             }
             Err(error) => {

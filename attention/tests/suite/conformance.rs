@@ -134,7 +134,7 @@ fn attentions_with_engines_say_which_ran() {
     let mut silent = Vec::new();
     for variant in variants().iter().filter(|variant| variant.config.has_engines()) {
         let subject = variant.subject(2, &flex());
-        let case = subject.case("engines", 2, subject.placement.max_length);
+        let case = subject.case("engines", 2, subject.spec.max_length);
         let input = || case.input(&subject.device).visibility(subject.usual());
         for engine in [Engine::Auto, Engine::Fused, Engine::Reference] {
             if subject.executed(input().engine(engine)).is_empty() {

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Observation;
 use heedful_attention::description::arithmetic::multiplications;
 use heedful_attention::description::{AnyAttention, AnyMechanism, PlainAttention};
@@ -43,11 +43,11 @@ const HIDING: [&str; 11] = [
     "alibi@sparse-strided",
 ];
 
-fn place(role: Role, max_length: usize) -> Placement {
-    Placement::new(role, 8, 2).with_max_length(max_length)
+fn place(role: Role, max_length: usize) -> LayerSpec {
+    LayerSpec::new(role, 8, 2).with_max_length(max_length)
 }
 
-fn layer(mechanism: &AnyMechanism, place: &Placement) -> AttentionLayer {
+fn layer(mechanism: &AnyMechanism, place: &LayerSpec) -> AttentionLayer {
     mechanism.validate(place).unwrap_or_else(|error| panic!("{error}"));
     let key = RandomKey::from_seed(1);
     AttentionLayer::from_attention(mechanism.init(place, &key, &flex().device), place, &key)

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::Subject;
 use heedful_attention::contract::AttentionInput;
 use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::engine::fused::{self, Order, Part};
@@ -344,9 +344,9 @@ fn long_subjects(device: &Device) -> impl Iterator<Item = (String, Subject<heedf
         let role = if config.can_be_causal() { Role::Decoder } else { Role::Encoder };
         // Of few channels, of which a ReLU leaves hardly one, the sum of the weights is so small that its rounding shows in gradients.
         let d_model = if config.get::<CosformerConfig>().is_some() { 48 } else { 12 };
-        let placement = Placement::new(role, d_model, 3).with_max_length(150).with_dropout(0.2);
+        let spec = LayerSpec::new(role, d_model, 3).with_max_length(150).with_dropout(0.2);
         let name = config.name();
-        (name, Subject::new(placement, move |placement, key, device| config.init(placement, key, device), &device))
+        (name, Subject::new(spec, move |spec, key, device| config.init(spec, key, device), &device))
     })
 }
 

@@ -29,8 +29,8 @@ fn difference(mut loss: impl FnMut(f64) -> f64) -> f64 {
 pub fn gradients_agree<A: Attention>(subject: &Subject<A>, plain: &mut PlainAttention, frozen: &[&str]) -> Outcome {
     let case = subject.case("gradients", 2, 5);
     let wanted = |view: &&View| ["all", "causal and padding", "strictly before", "left padding, whole"].contains(&view.name);
-    let suits = |view: &&View| view.suits(&subject.attention, &case, subject.placement.heads);
-    for view in views(&case, subject.placement.role).iter().filter(wanted).filter(suits) {
+    let suits = |view: &&View| view.suits(&subject.attention, &case, subject.spec.heads);
+    for view in views(&case, subject.spec.role).iter().filter(wanted).filter(suits) {
         let found = subject.gradients(&case, |input| view.apply(input));
         let close = |what: &str, found: f64, expected: f64| {
             same(&format!("{}: gradient of {what}", view.name), &[found], &[expected], 1e-4 * subject.rounding * (1.0 + expected.abs()))
@@ -80,7 +80,7 @@ pub fn gradients_agree<A: Attention>(subject: &Subject<A>, plain: &mut PlainAtte
 fn every_gradient_is_that_of_the_formula() {
     for variant in variants() {
         let subject = variant.subject(2, &flex());
-        let mut plain = PlainAttention::read(&variant.config, subject.placement, &subject.attention);
+        let mut plain = PlainAttention::read(&variant.config, subject.spec, &subject.attention);
         if let Err(error) = gradients_agree(&subject, &mut plain, &["frozen_table", "frozen_matrix", "rotations", "directions"]) {
             panic!("{}: {error}", variant.name);
         }
@@ -93,7 +93,7 @@ fn every_backend_differentiates_dot_product_attention() {
     let variant = variants.iter().find(|variant| variant.config.name() == "dot-product").expect("dot-product is in the list");
     for backend in backends() {
         let subject = variant.subject(2, &backend);
-        let mut plain = PlainAttention::read(&variant.config, subject.placement, &subject.attention);
+        let mut plain = PlainAttention::read(&variant.config, subject.spec, &subject.attention);
         if let Err(error) = gradients_agree(&subject, &mut plain, &[]) {
             panic!("{}: {error}", backend.name);
         }

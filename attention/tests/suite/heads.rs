@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::{Property, Subject};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use heedful_attention::mechanisms::uniform::{Uniform, UniformConfig};
@@ -34,13 +34,13 @@ impl Heads for Mean {
 }
 
 fn subject(role: Role, device: &Device) -> Subject<SoftmaxAttention<Mean>> {
-    let placement = Placement::new(role, 8, 4).with_kv_heads(Some(2)).with_max_length(8).with_dropout(0.3);
-    let build = |place: &Placement, key: &RandomKey, device: &Device| {
+    let spec = LayerSpec::new(role, 8, 4).with_kv_heads(Some(2)).with_max_length(8).with_dropout(0.3);
+    let build = |place: &LayerSpec, key: &RandomKey, device: &Device| {
         let content = DotProductConfig::default().init(place, &key.named("content"), device);
         let heads = Mean { content, all: UniformConfig::default().init(place, key, device) };
         SoftmaxAttention::new(heads, place, key, device)
     };
-    Subject::new(placement, build, device)
+    Subject::new(spec, build, device)
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! much as its result moves when inputs and parameters are rounded in another way.
 
 use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
@@ -20,7 +20,7 @@ use crate::array::{Array, finite};
 use crate::backends::{backends, flex};
 use crate::properties::Outcome;
 use crate::subject::{Subject, coefficients};
-use crate::variants::{Variant, placement, variants};
+use crate::variants::{Variant, spec, variants};
 
 const FACTORS: [f64; 4] = [1.0, 30.0, 100.0, 300.0];
 
@@ -126,11 +126,11 @@ fn swept() -> Vec<(Variant, bool)> {
 }
 
 fn agrees(subject: &Subject<AnyAttention>, (variant, has_slopes): &(Variant, bool), factor: f64) -> Outcome {
-    let plain = PlainAttention::read(&variant.config, subject.placement, &subject.attention);
+    let plain = PlainAttention::read(&variant.config, subject.spec, &subject.attention);
     let case = scaled(&subject.case("large", 1, 5), factor);
     let all = roundings(&plain, &case);
-    let wanted = |view: &&View| ["all", "causal"].contains(&view.name) && view.suits(&subject.attention, &case, subject.placement.heads);
-    for view in views(&case, subject.placement.role).iter().filter(wanted) {
+    let wanted = |view: &&View| ["all", "causal"].contains(&view.name) && view.suits(&subject.attention, &case, subject.spec.heads);
+    for view in views(&case, subject.spec.role).iter().filter(wanted) {
         let contexts: Vec<Vec<f64>> = all.iter().map(|(plain, case)| plain.forward(case, view).0.values).collect();
         let all_slopes: Vec<Vec<f64>> = all.iter().map(|(plain, case)| slopes(plain, case, view)).collect();
         for engine in [Engine::Auto, Engine::Fused, Engine::Reference] {
@@ -185,7 +185,7 @@ fn features_of_any_size_are_right_on_every_backend() {
 }
 
 fn init(mechanism: &AnyMechanism, role: Role) -> AnyAttention {
-    mechanism.init(&placement(role, 2), &RandomKey::from_seed(1), &flex().device)
+    mechanism.init(&spec(role, 2), &RandomKey::from_seed(1), &flex().device)
 }
 
 fn self_attention(x: &Array) -> AttentionInput {

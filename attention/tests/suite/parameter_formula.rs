@@ -2,7 +2,7 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
@@ -136,16 +136,16 @@ fn every_formula_counts_the_parameters_at_any_size() {
     for (name, config, role) in variants().into_iter().map(|variant| (variant.name, variant.config, variant.role)).chain(names) {
         let formula = config.parameter_formula().unwrap_or_else(|| panic!("{name} has no formula of its parameters"));
         for (d_model, heads, max_length) in sizes {
-            let placement = Placement::new(role, d_model, heads).with_max_length(max_length);
+            let spec = LayerSpec::new(role, d_model, heads).with_max_length(max_length);
             let mut letters = vec![("d", d_model), ("H", heads), ("D", d_model / heads), ("L", max_length)];
             letters.extend(option_letters(&config, max_length));
             letters.extend(widths(&config, heads, d_model / heads));
             let mut count = Count::default();
-            config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
-            assert_eq!(value(&formula.trained.to_string(), &letters), count.trained, "{name}: trained, {formula}, {placement:?}");
-            assert_eq!(value(&formula.fixed.to_string(), &letters), count.fixed, "{name}: fixed, {formula}, {placement:?}");
+            config.init(&spec, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
+            assert_eq!(value(&formula.trained.to_string(), &letters), count.trained, "{name}: trained, {formula}, {spec:?}");
+            assert_eq!(value(&formula.fixed.to_string(), &letters), count.fixed, "{name}: fixed, {formula}, {spec:?}");
             let numbers = ParameterCount { trained: count.trained as u128, fixed: count.fixed as u128 };
-            assert_eq!(config.parameters_at(&placement), Some(numbers), "{name}: {placement:?}");
+            assert_eq!(config.parameters_at(&spec), Some(numbers), "{name}: {spec:?}");
         }
     }
 }
@@ -155,12 +155,12 @@ fn parameters_of_heads_of_any_size_are_counted() {
     let mut counted = 0;
     for config in AnyMechanism::all().into_iter().filter(AnyMechanism::has_free_heads) {
         for (heads, kv_heads, head_width) in [(4, Some(2), None), (4, Some(1), Some(6)), (3, None, Some(8))] {
-            let placement = Placement::new(Role::Encoder, 16, heads).with_max_length(8).with_kv_heads(kv_heads).with_head_width(head_width);
-            config.validate(&placement).unwrap();
+            let spec = LayerSpec::new(Role::Encoder, 16, heads).with_max_length(8).with_kv_heads(kv_heads).with_head_width(head_width);
+            config.validate(&spec).unwrap();
             let mut count = Count::default();
-            config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
+            config.init(&spec, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
             let numbers = ParameterCount { trained: count.trained as u128, fixed: count.fixed as u128 };
-            assert_eq!(config.parameters_at(&placement), Some(numbers), "{config}: {placement:?}");
+            assert_eq!(config.parameters_at(&spec), Some(numbers), "{config}: {spec:?}");
             counted += 1;
         }
     }
@@ -171,11 +171,11 @@ fn parameters_of_heads_of_any_size_are_counted() {
 fn layers_of_other_sizes_are_counted() {
     for config in [parse("lightweight-conv"), parse("dynamic-conv")] {
         let counts = [0, 1, 3].map(|layer| {
-            let placement = Placement::new(Role::Encoder, 12, 4).at_layer(layer, 4);
+            let spec = LayerSpec::new(Role::Encoder, 12, 4).at_layer(layer, 4);
             let mut count = Count::default();
-            config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
+            config.init(&spec, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
             let numbers = ParameterCount { trained: count.trained as u128, fixed: count.fixed as u128 };
-            assert_eq!(config.parameters_at(&placement), Some(numbers), "{config}: {placement:?}");
+            assert_eq!(config.parameters_at(&spec), Some(numbers), "{config}: {spec:?}");
             count.trained
         });
         assert!(counts[0] < counts[1] && counts[1] < counts[2], "{config}: {counts:?}");
@@ -188,19 +188,19 @@ fn biases_that_the_place_asks_for_are_counted() {
     let biased = AnyMechanism::from(DotProductConfig::default().with_bias(true));
     for config in AnyMechanism::all().into_iter().filter(AnyMechanism::has_biases_on_demand).chain([biased, parse("dot-product+alibi")]) {
         for (qkv_bias, output_bias) in [(false, false), (true, false), (false, true), (true, true)] {
-            let placement = Placement::new(Role::Encoder, 16, 4).with_max_length(8).with_qkv_bias(qkv_bias).with_output_bias(output_bias);
-            let placement = placement.with_kv_heads(config.has_free_heads().then_some(2));
-            config.validate(&placement).unwrap();
+            let spec = LayerSpec::new(Role::Encoder, 16, 4).with_max_length(8).with_qkv_bias(qkv_bias).with_output_bias(output_bias);
+            let spec = spec.with_kv_heads(config.has_free_heads().then_some(2));
+            config.validate(&spec).unwrap();
             let mut count = Count::default();
-            config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
+            config.init(&spec, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
             let numbers = ParameterCount { trained: count.trained as u128, fixed: count.fixed as u128 };
-            assert_eq!(config.parameters_at(&placement), Some(numbers), "{config}: {placement:?}");
+            assert_eq!(config.parameters_at(&spec), Some(numbers), "{config}: {spec:?}");
             counted += 1;
         }
     }
     assert!(counted > 30, "only {counted} were counted");
-    let of_dot_product = |placement: Placement| parse("dot-product").parameters_at(&placement).unwrap().trained;
-    let place = Placement::new(Role::Decoder, 12, 4).with_kv_heads(Some(2));
+    let of_dot_product = |spec: LayerSpec| parse("dot-product").parameters_at(&spec).unwrap().trained;
+    let place = LayerSpec::new(Role::Decoder, 12, 4).with_kv_heads(Some(2));
     assert_eq!(of_dot_product(place.with_qkv_bias(true)) - of_dot_product(place), 12 + 6 + 6);
     assert_eq!(of_dot_product(place.with_output_bias(true)) - of_dot_product(place), 12);
 }
@@ -210,8 +210,8 @@ fn parameters_are_counted_at_sizes_that_nobody_could_build() {
     let largest = usize::MAX;
     for variant in variants() {
         for (d_model, heads, max_length) in [(largest, 1, largest), (largest, 0, 0), (0, largest, largest)] {
-            let placement = Placement::new(variant.role, d_model, heads).with_max_length(max_length);
-            let found = variant.config.parameters_at(&placement);
+            let spec = LayerSpec::new(variant.role, d_model, heads).with_max_length(max_length);
+            let found = variant.config.parameters_at(&spec);
             // Of what has no projections, the parameters are those of positions, or there are none.
             let has_few = d_model == 0 || variant.config.family() == "fnet" || variant.config.family() == "mlp-mixer" && max_length == 0;
             assert!(found.is_some_and(|count| has_few || count.trained >= largest as u128), "{}: {found:?}", variant.name);

@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::abilities::{Abilities, Causality};
 use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::{Span, Visibility};
@@ -109,7 +109,7 @@ impl Attention for Fading {
 }
 
 fn subject(device: &Device, writes_padding: bool) -> Subject<Fading> {
-    let build = move |place: &Placement, key: &RandomKey, device: &Device| {
+    let build = move |place: &LayerSpec, key: &RandomKey, device: &Device| {
         let linear = |name| init::linear(place.d_model, place.d_model, false, &key.named(name), device);
         Fading {
             query: linear("query"),
@@ -121,7 +121,7 @@ fn subject(device: &Device, writes_padding: bool) -> Subject<Fading> {
             writes_padding,
         }
     };
-    Subject::new(Placement::new(Role::Decoder, 6, 2).with_max_length(8), build, device).unnormalised()
+    Subject::new(LayerSpec::new(Role::Decoder, 6, 2).with_max_length(8), build, device).unnormalised()
 }
 
 #[test]

@@ -4,16 +4,16 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::Positions;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::Span;
 use heedful_attention::engine::LogitTerms;
 use heedful_attention::mechanisms::rotary::{Rotary, RotaryConfig};
 use heedful_attention::softmax_attention::SoftmaxAttention;
-use heedful_attention::softmax_attention::logits::{LogitFacts, Logits};
+use heedful_attention::softmax_attention::logits::{LogitAbilities, Logits};
 use heedful_random::RandomKey;
 
 use crate::backends::flex;
-use crate::variants::placement;
+use crate::variants::spec;
 
 #[derive(Module, Debug)]
 struct Forgetful {
@@ -23,8 +23,8 @@ struct Forgetful {
 }
 
 impl Logits for Forgetful {
-    fn facts(&self) -> LogitFacts {
-        self.logits.facts()
+    fn abilities(&self) -> LogitAbilities {
+        self.logits.abilities()
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
@@ -40,11 +40,11 @@ impl Logits for Forgetful {
 #[test]
 fn keys_that_are_rotated_from_the_beginning_at_each_step_are_noticed() {
     for forgets in [false, true] {
-        let build = move |place: &Placement, key: &RandomKey, device: &Device| {
+        let build = move |place: &LayerSpec, key: &RandomKey, device: &Device| {
             let logits = RotaryConfig::default().init(place, &key.named("logits"), device);
             SoftmaxAttention::new(Forgetful { logits, forgets }, place, key, device)
         };
-        let subject = Subject::new(placement(Role::Decoder, 2).with_d_model(8), build, &flex().device);
+        let subject = Subject::new(spec(Role::Decoder, 2).with_d_model(8), build, &flex().device);
         assert_eq!(Property::Steps.check(&subject).is_err(), forgets);
     }
 }

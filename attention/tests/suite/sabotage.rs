@@ -16,7 +16,7 @@ use heedful_attention::conformance::{Property, two_devices_agree};
 use heedful_attention::contract::abilities::Abilities;
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::init::Init;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
@@ -30,7 +30,7 @@ use crate::backends::flex;
 use crate::gradients::gradients_agree;
 use crate::properties::Outcome;
 use crate::subject::Subject;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -134,20 +134,20 @@ struct Broken {
 }
 
 impl Broken {
-    fn new(config: &AnyMechanism, fault: Fault, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
+    fn new(config: &AnyMechanism, fault: Fault, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
         let key = match fault {
             Fault::OtherWeights if device.is_autodiff() => key.named("autodiff"),
             Fault::WeightsByChance => key.numbered(BUILT.fetch_add(1, Ordering::Relaxed)),
             _ => *key,
         };
-        let heads = placement.heads;
+        let heads = spec.heads;
         // What is to see too much must not be kept from it where it stands.
         let sees_too_much = matches!(fault, Fault::MaskOffByOne | Fault::PaddingIgnored | Fault::EmptyRowsSeeAll | Fault::FusedSeesMore);
-        let role = if sees_too_much && placement.role == Role::Decoder { Role::Encoder } else { placement.role };
-        let mut inner = config.init(&placement.with_role(role), &key, device);
+        let role = if sees_too_much && spec.role == Role::Decoder { Role::Encoder } else { spec.role };
+        let mut inner = config.init(&spec.with_role(role), &key, device);
         if let Some(attention) = inner.get_mut::<SoftmaxAttention<AnyLogits>>() {
             if fault == Fault::HeadsMixedInOutput {
-                let width = placement.d_model;
+                let width = spec.d_model;
                 let weight = attention.output.weight.val().reshape([heads, 3, width]).swap_dims(0, 1).reshape([width, width]);
                 attention.output.weight = Param::from_tensor(weight.detach());
             }
@@ -160,8 +160,8 @@ impl Broken {
                 }
             }
         }
-        let unrecorded = Init::Normal(1.0).tensor([placement.d_model], &key.named("unrecorded"), device);
-        Self { inner, fault, calls: Arc::default(), unrecorded, limit: placement.limit(), heads }
+        let unrecorded = Init::Normal(1.0).tensor([spec.d_model], &key.named("unrecorded"), device);
+        Self { inner, fault, calls: Arc::default(), unrecorded, limit: spec.limit(), heads }
     }
 
     fn breaks_input(&self, mut input: AttentionInput) -> AttentionInput {
@@ -305,14 +305,14 @@ impl Attention for Broken {
 fn subject(name: &str, fault: Fault, role: Role) -> Subject<Broken> {
     let config = parse(name);
     let built = config.clone();
-    let build = move |placement: &Placement, key: &RandomKey, device: &Device| Broken::new(&built, fault, placement, key, device);
-    Subject::new(placement(role, 2), build, &flex().device).computing(&config).with_border(BLOCK)
+    let build = move |spec: &LayerSpec, key: &RandomKey, device: &Device| Broken::new(&built, fault, spec, key, device);
+    Subject::new(spec(role, 2), build, &flex().device).computing(&config).with_border(BLOCK)
 }
 
 /// The values of the attention as it should be.
 fn plain(name: &str) -> PlainAttention {
     let sound = subject(name, Fault::Nothing, Role::Decoder);
-    PlainAttention::read(&parse(name), sound.placement, &sound.attention)
+    PlainAttention::read(&parse(name), sound.spec, &sound.attention)
 }
 
 /// What has to notice a fault.

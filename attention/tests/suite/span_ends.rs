@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, AttentionInput};
@@ -18,7 +18,7 @@ use crate::array::{Array, same};
 use crate::backends::{backends, flex};
 use crate::executions::{dense, tiled};
 use crate::subject::coefficients;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 const HEADS: usize = 2;
 const WIDTH: usize = 3;
@@ -236,7 +236,7 @@ fn of_spans(attention: &impl Attention, input: AttentionInput) -> Vec<f64> {
 
 #[test]
 fn the_end_of_a_ramp_is_not_cut_from_a_carried_memory() {
-    let place = placement(Role::Decoder, 2).with_max_length(40);
+    let place = spec(Role::Decoder, 2).with_max_length(40);
     for backend in backends() {
         let device = backend.device.clone().autodiff();
         let config = AdaptiveSpanConfig::default().with_ramp(4.0).with_logits(parse("dot-product"));

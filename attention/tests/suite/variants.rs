@@ -1,7 +1,7 @@
 //! The mechanisms and options that the suite runs through.
 
-use heedful_attention::contract::placement::{Placement, Role};
-use heedful_attention::description::restricted::Execution;
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
+use heedful_attention::description::restricted::PatternExecution;
 use heedful_attention::description::{AnyAttention, AnyMechanism, Kind};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
@@ -137,16 +137,16 @@ pub fn variants() -> Vec<Variant> {
     add("random+dot-product, sum", mixture("random+dot-product", MixtureWeights::Sum), one, true);
     add("dot-product+random, sigmoid", mixture("dot-product+random", MixtureWeights::Sigmoid), one, true);
     let roles = &[Role::Encoder, Role::Decoder, Role::Cross];
-    for execution in [gaussian::Execution::Dense, gaussian::Execution::Banded, gaussian::Execution::Index] {
+    for execution in [gaussian::GaussianExecution::Dense, gaussian::GaussianExecution::Banded, gaussian::GaussianExecution::Index] {
         for normalisation in [Normalisation::None, Normalisation::Renormalise] {
             let config = GaussianConfig::default().with_execution(execution).with_normalisation(normalisation).with_length_ratio(0.8);
             let name = format!("gaussian, {execution:?}, {normalisation:?}");
             // A row whose one key lies beyond the border sums to 0 also after division.
-            let normalised = normalisation == Normalisation::Renormalise && execution != gaussian::Execution::Index;
+            let normalised = normalisation == Normalisation::Renormalise && execution != gaussian::GaussianExecution::Index;
             add(&name, AnyMechanism::from(config), roles, normalised);
         }
     }
-    let narrow = GaussianConfig::default().with_execution(gaussian::Execution::Banded).with_window(1).with_deviations(vec![1.5]);
+    let narrow = GaussianConfig::default().with_execution(gaussian::GaussianExecution::Banded).with_window(1).with_deviations(vec![1.5]);
     let ends = &[Role::Encoder, Role::Cross];
     add("linformer", parse("linformer"), ends, false);
     for sharing in [Sharing::None, Sharing::Headwise, Sharing::KeyValue, Sharing::Layerwise] {
@@ -172,9 +172,9 @@ pub fn variants() -> Vec<Variant> {
     // One tap, an even number, and more than there are positions.
     for taps in [1, 4, 19] {
         for (glu, renormalise_padding, execution) in [
-            (true, false, convolution::Execution::Expanded),
-            (false, true, convolution::Execution::Unfolded),
-            (true, true, convolution::Execution::Expanded),
+            (true, false, convolution::ConvolutionExecution::Expanded),
+            (false, true, convolution::ConvolutionExecution::Unfolded),
+            (true, true, convolution::ConvolutionExecution::Expanded),
         ] {
             let kernel = KernelSizes::Each(vec![taps]);
             let what = format!("{taps} taps, glu {glu}, renormalise {renormalise_padding}, {execution:?}");
@@ -410,7 +410,7 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let (one, both) = (&[Role::Decoder], &[Role::Encoder, Role::Decoder]);
     let blocked = local_1d(2, None);
     add("local-1d", AnyMechanism::from(blocked.clone()), both, false);
-    add("local-1d, masked", AnyMechanism::from(blocked.with_execution(Execution::Masked)), one, false);
+    add("local-1d, masked", AnyMechanism::from(blocked.with_execution(PatternExecution::Masked)), one, false);
     add("local-1d, short memory", AnyMechanism::from(local_1d(3, Some(1))), one, false);
     let window = SlidingWindowConfig::default().with_window(3);
     add("sliding-window, short", AnyMechanism::from(window.clone()), both, false);
@@ -423,11 +423,11 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let columns = AnyMechanism::from(SparseStridedConfig::default().with_stride(2));
     add("shared-qk@sparse-strided", columns.over(parse("shared-qk")).unwrap(), one, false);
     add("alibi@sliding-window", AnyMechanism::from(window.clone()).over(parse("alibi")).unwrap(), one, false);
-    add("sliding-window, masked", AnyMechanism::from(window.with_execution(Execution::Masked)), one, false);
+    add("sliding-window, masked", AnyMechanism::from(window.with_execution(PatternExecution::Masked)), one, false);
     streams(add);
     let blocked = local_2d(4, [1, 2], [1, 1]);
     add("local-2d", AnyMechanism::from(blocked.clone()), both, false);
-    add("local-2d, masked", AnyMechanism::from(blocked.with_execution(Execution::Masked)), one, false);
+    add("local-2d, masked", AnyMechanism::from(blocked.with_execution(PatternExecution::Masked)), one, false);
     for integration in [Integration::Interleaved, Integration::Merged, Integration::Heads] {
         let strided = SparseStridedConfig::default().with_stride(2).with_integration(integration);
         add(&format!("sparse-strided, {integration:?}"), AnyMechanism::from(strided), one, false);
@@ -445,11 +445,11 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("sparse-strided, at a ratio", AnyMechanism::from(strided), one, false);
     let fixed = SparseFixedConfig::default().with_stride(3).with_summary(1).with_integration(Integration::Interleaved);
     add("sparse-fixed, at a ratio", AnyMechanism::from(fixed.with_ratio(vec![2, 1])), one, false);
-    let masked = SparseStridedConfig::default().with_stride(3).with_execution(Execution::Masked);
+    let masked = SparseStridedConfig::default().with_stride(3).with_execution(PatternExecution::Masked);
     add("sparse-strided, masked", AnyMechanism::from(masked), one, false);
     let shared = SparseFixedConfig::default().with_stride(4).with_summary(2).with_separate_summaries(false);
     add("sparse-fixed, shared summaries", AnyMechanism::from(shared.clone()), one, false);
-    add("sparse-fixed, masked", AnyMechanism::from(shared.with_execution(Execution::Masked)), one, false);
+    add("sparse-fixed, masked", AnyMechanism::from(shared.with_execution(PatternExecution::Masked)), one, false);
     let local = AnyMechanism::from(local_1d(2, None));
     for logits in ["random", "dense", "factorized-random", "gaussian", "random+dot-product"] {
         add(&format!("{logits}@local-1d"), local.clone().over(parse(logits)).unwrap(), one, false);
@@ -474,7 +474,7 @@ fn streams(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("rotary@streaming-llm@differential, short", parse("differential").over(over("rotary")).unwrap(), one, false);
     let wide = cache.clone().with_sinks(3).with_logits(parse("rotary"));
     add("rotary@streaming-llm, more sinks than window", wide.into(), one, false);
-    let masked = cache.clone().with_execution(Execution::Masked);
+    let masked = cache.clone().with_execution(PatternExecution::Masked);
     add("alibi@streaming-llm, masked", masked.with_logits(parse("alibi")).into(), one, false);
     let sequence = cache.with_positions(StreamingPositions::Sequence);
     for logits in ["rotary", "relative"] {
@@ -638,7 +638,7 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     }
 }
 
-/// What the names of variants have in them whose placement asks for biases of all projections.
+/// What the names of variants have in them whose layer spec asks for biases of all projections.
 const BIASED: &str = "biases of the place";
 
 fn biased(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
@@ -682,15 +682,15 @@ pub fn mixture(members: &str, weights: MixtureWeights) -> AnyMechanism {
 const MAX_LENGTH: usize = 8;
 
 /// A layer with heads of width 3, sequences of up to eight elements, and dropout.
-pub fn placement(role: Role, heads: usize) -> Placement {
-    Placement::new(role, 3 * heads, heads).with_max_length(MAX_LENGTH).with_dropout(0.3)
+pub fn spec(role: Role, heads: usize) -> LayerSpec {
+    LayerSpec::new(role, 3 * heads, heads).with_max_length(MAX_LENGTH).with_dropout(0.3)
 }
 
 impl Variant {
     pub fn subject(&self, heads: usize, backend: &Backend) -> Subject<AnyAttention> {
-        let placement = self.placement(heads);
-        self.config.validate(&placement).unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let subject = Subject::of(&self.config, placement, &backend.device).unmoved_within(backend.unmoved()).rounding(backend.rounding);
+        let spec = self.spec(heads);
+        self.config.validate(&spec).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        let subject = Subject::of(&self.config, spec, &backend.device).unmoved_within(backend.unmoved()).rounding(backend.rounding);
         let subject = if self.normalised { subject } else { subject.unnormalised() };
         let is_normed = self.config.get::<DifferentialConfig>().is_some_and(|config| config.norm);
         let draws = self.config.get::<PerformerConfig>().is_some_and(|config| config.directions == Directions::PerCall);
@@ -702,22 +702,22 @@ impl Variant {
     }
 
     /// Where it stands: in a layer of heads of width 3, or of width 4 if two each share keys and values or channels are turned in pairs.
-    pub fn placement(&self, heads: usize) -> Placement {
-        let placement = placement(self.role, heads);
-        let placement = if turns_pairs(&self.config) { placement.with_d_model(4 * heads) } else { placement };
+    pub fn spec(&self, heads: usize) -> LayerSpec {
+        let spec = spec(self.role, heads);
+        let spec = if turns_pairs(&self.config) { spec.with_d_model(4 * heads) } else { spec };
         let has_biases = self.name.contains(BIASED);
-        let placement = placement.with_qkv_bias(has_biases).with_output_bias(has_biases);
+        let spec = spec.with_qkv_bias(has_biases).with_output_bias(has_biases);
         if !self.shares_keys {
-            return placement;
+            return spec;
         }
-        placement.with_kv_heads(Some(heads.div_ceil(2)).filter(|shared| heads.is_multiple_of(*shared)).or(Some(1))).with_head_width(Some(4))
+        spec.with_kv_heads(Some(heads.div_ceil(2)).filter(|shared| heads.is_multiple_of(*shared)).or(Some(1))).with_head_width(Some(4))
     }
 
     /// Length at which the mechanism changes what it does.
     fn border(&self) -> Option<usize> {
         by_type!(&self.config.resolved(MAX_LENGTH);
             config in AftConfig => config.window,
-            config in GaussianConfig => (config.execution == gaussian::Execution::Banded).then_some(config.window),
+            config in GaussianConfig => (config.execution == gaussian::GaussianExecution::Banded).then_some(config.window),
             config in SlidingWindowConfig => config.window,
             config in StreamingLlmConfig => config.window.map(|window| config.sinks + window),
             config in LocalOneDConfig => config.query_block,

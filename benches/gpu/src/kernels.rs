@@ -8,7 +8,7 @@ use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use heedful_attention::contract::init::Init;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, AttentionInput};
@@ -261,9 +261,9 @@ fn lsh(device: &Device) -> usize {
         let config =
             LshConfig::default().with_chunk(chunk).with_rounds(rounds).with_full_attention_below(0).with_buckets(BucketCount::One(buckets));
         let config = AnyMechanism::from(config);
-        let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8);
+        let spec = LayerSpec::new(Role::Decoder, 6, 2).with_max_length(8);
         let of = |device: &Device, [batch, length]: [usize; 2]| {
-            let attention = config.init(&placement, &RandomKey::from_seed(1), device);
+            let attention = config.init(&spec, &RandomKey::from_seed(1), device);
             let x: Tensor<3> = Init::Normal(1.0).tensor([batch, length, 6], &RandomKey::from_seed(2), device);
             let mut seen = Vec::new();
             let mut look = |_: &str, observation: Observation| match observation {

@@ -4,7 +4,7 @@ use burn::module::{Module, ModuleDisplay, ModuleVisitor, Param, ParamId};
 use burn::optim::{AdamConfig, SgdConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn::train::{InferenceStep, TrainStep};
-use heedful_attention::contract::placement::Placement;
+use heedful_attention::contract::layer_spec::LayerSpec;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
 use heedful_attention::tensors::read::read;
@@ -199,7 +199,7 @@ fn shared_parameters_stay_shared_on_another_device() {
 #[test]
 fn models_of_one_mechanism_by_its_type_are_learnt_too() {
     let config = LanguageModelConfig { vocabulary: 7, layers: 1, block: block(), ..Default::default() };
-    let build = |placement: &Placement, key: &RandomKey, device: &Device| GaussianConfig::default().init(placement, key, device);
+    let build = |spec: &LayerSpec, key: &RandomKey, device: &Device| GaussianConfig::default().init(spec, key, device);
     let model = config.init_with(&key(), &Device::flex().autodiff(), build);
     assert_learnt("next tokens", losses(model, NextToken { padding: Some(0) }, &sequences, |output| output.loss));
 }

@@ -7,7 +7,7 @@ mod layer_time;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, DeviceKind, Int, Tensor};
 use heedful_attention::conformance::Subject;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::random::RandomKey;
 use heedful_attention::description::AnyMechanism;
@@ -70,7 +70,7 @@ fn train(attention: &AnyMechanism, device: &Device) -> Vec<f32> {
 
 /// Asks the mechanism for all that models rely on.
 fn conforms(device: &Device) {
-    let place = Placement::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
+    let place = LayerSpec::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
     let recency: AnyMechanism = "recency".parse().expect("it is registered");
     match Subject::of(&recency, place, device).check() {
         Ok(report) => println!("{report}"),

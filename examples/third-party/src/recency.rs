@@ -39,8 +39,8 @@ impl Mechanism for RecencyConfig {
         }
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        let slope = Init::Normal(self.init_std).parameter([placement.heads], &key.named("slope"), device);
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let slope = Init::Normal(self.init_std).parameter([spec.heads], &key.named("slope"), device);
         Some(AnyLogits::new(Recency { slope }))
     }
 
@@ -55,8 +55,8 @@ impl Mechanism for RecencyConfig {
 }
 
 impl Logits for Recency {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts::default()
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities::default()
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {

@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::abilities::Abilities;
 use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::Mechanism;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
@@ -249,7 +249,7 @@ impl<'de> Deserialize<'de> for FamilyName {
 }
 
 /// Sizes of the attentions whose parameters are counted in [`list`].
-const COUNTED: Placement = Placement::new(Role::Encoder, 256, 4).with_max_length(256);
+const COUNTED: LayerSpec = LayerSpec::new(Role::Encoder, 256, 4).with_max_length(256);
 /// Columns of a terminal that every line of [`list`] fits in.
 const COLUMNS: usize = 80;
 
@@ -284,7 +284,7 @@ pub fn tables() -> String {
     let cost = columns(COLUMNS, &["attention", "time; state; parameters"], cost);
     let letters = registry::letters().into_iter().map(|(letter, meaning)| vec![letter.to_owned(), meaning.to_owned()]).collect();
     let letters = columns(COLUMNS, &["letter", "meaning"], letters);
-    let Placement { d_model, heads, max_length, .. } = COUNTED;
+    let LayerSpec { d_model, heads, max_length, .. } = COUNTED;
     format!(
         "{about}\n\n\
          {able}\n\

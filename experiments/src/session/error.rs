@@ -7,10 +7,10 @@ use std::error::Error;
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use heedful_attention::contract::error::ConfigError;
 use heedful_host::exit;
 pub use heedful_host::exit::{Completion, FAILURE_EXIT, INTERRUPTED_EXIT, ProgramError, USAGE_EXIT};
 use heedful_host::whole_files::FileError;
-use heedful_models::error::ConfigError;
 use heedful_runs::record::RecordError;
 use heedful_runs::run_folder::RunFolderError;
 use heedful_runs::settings::SettingsError;

@@ -12,7 +12,7 @@ mod activations;
 #[cfg(all(test, target_os = "linux"))]
 mod measured;
 
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
@@ -194,8 +194,8 @@ impl Model<'_> {
         counts.min_by_key(|count| count.trained + count.fixed).unwrap_or_default()
     }
 
-    fn place(&self) -> Placement {
-        self.settings.block().placement(Role::Encoder, 0, 1, self.settings.heads)
+    fn place(&self) -> LayerSpec {
+        self.settings.block().spec(Role::Encoder, 0, 1, self.settings.heads)
     }
 
     /// Of one stack: that of the other may have fewer tokens.

@@ -7,7 +7,7 @@
 mod config;
 mod task;
 
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::description::AnyMechanism;
 use heedful_data::generate::vectors::{VectorSequence, VectorTask};
 use heedful_host::checksum::sha256_hex;

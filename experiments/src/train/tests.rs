@@ -17,7 +17,7 @@ use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::store::burn_pack::{Bytes, Reader};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::{Attention, AttentionInput, Losses};
 use heedful_attention::description::AnyAttention;
@@ -841,14 +841,14 @@ fn spans_stay_fractions_whatever_pulls_at_them() {
             model
         }
     }
-    let placement = Placement::new(Role::Decoder, 4, 2).with_max_length(8);
+    let spec = LayerSpec::new(Role::Decoder, 4, 2).with_max_length(8);
     let span = AnyMechanism::from(AdaptiveSpanConfig::default().with_initial(0.5));
     for (factor, end) in [(1e3, 0.0), (-1e3, 1.0)] {
         let folder = tempfile::tempdir().unwrap();
         let config = TrainingConfig { learning_rate: 0.3, schedule: ScheduleConfig::Constant, accumulate: 1, ..config() };
         let task = Pull { factor, spans: Mutex::default() };
         let trainer = Trainer::new(&task, &config, folder.path(), DIGEST, RandomKey::from_seed(1)).watcher(Watcher::Nobody);
-        trainer.run(span.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff())).unwrap();
+        trainer.run(span.init(&spec, &RandomKey::from_seed(1), &Device::flex().autodiff())).unwrap();
         let spans = task.spans.into_inner().unwrap();
         assert!(spans[0] > 0.0 && spans[0] < 1.0, "the first step is free: {spans:?}");
         assert_eq!(spans[4..], [end; 14], "later ones are held");

@@ -12,7 +12,8 @@ use heedful_attention::contract::init::{self, Init};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Sizes of [`ActorCriticHeads`], and weights of their losses. The number of actions must be given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +41,7 @@ impl ActorCriticHeadsConfig {
     /// # Errors
     /// No actions, no width, or a weight that is negative or not finite.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("actor-critic heads");
+        let check = Check::of("actor-critic heads");
         check.at_least_one("d_model", self.d_model)?;
         check.at_least_one("actions", self.actions)?;
         for (option, weight) in [("value_weight", self.value_weight), ("entropy_weight", self.entropy_weight)] {
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
     use burn::optim::{AdamConfig, GradientsParams};
     use burn::tensor::TensorData;
-    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::layer_spec::Role;
     use heedful_attention::contract::probe::Probe;
     use heedful_attention::description::{AnyAttention, AnyMechanism};
     use rand::RngExt;

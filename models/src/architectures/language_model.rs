@@ -294,7 +294,7 @@ pub(crate) mod tests {
     use super::*;
     use burn::tensor::TensorData;
     use heedful_attention::contract::abilities::{Abilities, Causality};
-    use heedful_attention::contract::placement::Placement;
+    use heedful_attention::contract::layer_spec::LayerSpec;
     use heedful_attention::contract::probe::Observation;
     use heedful_attention::contract::progress::{DecodingStart, Progress};
     use heedful_attention::contract::visibility::Span;
@@ -763,8 +763,8 @@ pub(crate) mod tests {
 
     #[test]
     fn an_attention_of_a_users_own_drops_in() {
-        let build = |placement: &Placement, key: &RandomKey, device: &Device| MeanAttention {
-            value: init::linear(placement.d_model, placement.d_model, false, key, device),
+        let build = |spec: &LayerSpec, key: &RandomKey, device: &Device| MeanAttention {
+            value: init::linear(spec.d_model, spec.d_model, false, key, device),
         };
         let model: LanguageModel<MeanAttention> = tiny(AnyMechanism::default()).init_with(&RandomKey::from_seed(1), &Device::flex(), build);
         let input = tokens([[2, 5, 7, 1], [0, 9, 9, 4]]);

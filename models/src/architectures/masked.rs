@@ -16,11 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::architectures::classifier::Classifier;
 use crate::block::BlockConfig;
-use crate::error::{Check, ConfigError};
 use crate::kernels::fused::linear;
 use crate::parts::feed_forward::Activation;
 use crate::parts::loss::{CrossEntropy, projected_cross_entropy, with_biases};
 use crate::parts::norm::Norm;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// How many tokens are chosen, and what takes their place. The vocabulary and the mask token must be given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,7 +67,7 @@ impl MaskingConfig {
     /// # Errors
     /// A vocabulary without an ordinary token, a mask token outside it, or fractions that are none.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("masked language model");
+        let check = Check::of("masked language model");
         if self.vocabulary <= self.special {
             return Err(check.wrong("vocabulary", self.vocabulary, format!("give more tokens than the {} special ones", self.special)));
         }

@@ -10,7 +10,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::init::{self, Init};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::description::AnyAttention;
 use heedful_attention::tensors::read::read;
@@ -24,9 +24,10 @@ use crate::block::initialisation::Initialisation;
 use crate::block::layout::LayerAttention;
 use crate::block::segment::SegmentMemory;
 use crate::block::stack::{Stack, StackConfig};
-use crate::error::{Check, ConfigError};
 use crate::parts::embedding::EmbeddingScale;
 use crate::parts::position::{PositionConfig, PositionEncoding};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// What reads the observations of an episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +68,7 @@ impl PolicyConfig {
     /// # Errors
     /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("policy");
+        let check = Check::of("policy");
         check.at_least_one("observation", self.observation)?;
         check.at_least_one("layers", self.layers)?;
         self.block.validate(&check)?;
@@ -94,7 +95,7 @@ impl PolicyConfig {
     /// # Panics
     /// If the configuration is not valid.
     pub fn init(&self, key: &RandomKey, device: &Device) -> Policy {
-        self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
+        self.init_with(key, device, |spec, key, device| self.attention.at(spec.layer).init(spec, key, device))
     }
 
     /// The same with attentions made by `build` from their place and key.
@@ -105,7 +106,7 @@ impl PolicyConfig {
         &self,
         key: &RandomKey,
         device: &Device,
-        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+        build: impl Fn(&LayerSpec, &RandomKey, &Device) -> A,
     ) -> Policy<A> {
         let BlockConfig { d_model, max_length, .. } = self.block;
         let is_transformer = self.core == Core::Transformer;

@@ -14,7 +14,8 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::block::halting::{Halting, HaltingConfig};
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Which cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +58,7 @@ impl RecurrentConfig {
     /// # Errors
     /// An impossible option, by name.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("recurrent network");
+        let check = Check::of("recurrent network");
         for (option, value) in [("inputs", self.inputs), ("units", self.units), ("outputs", self.outputs), ("limit", self.limit)] {
             check.at_least_one(option, value)?;
         }

@@ -215,7 +215,7 @@ pub(crate) fn last_position(states: Tensor<3>) -> Tensor<2> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::layer_spec::Role;
     use heedful_attention::description::AnyMechanism;
 
     use crate::architectures::language_model::tests::all_pairs;
@@ -414,8 +414,8 @@ mod tests {
         let has_cross: Vec<_> = model.decoder.layers.iter().map(|block| block.cross_attention.is_some()).collect();
         assert_eq!(has_cross, [false, false, true]);
         assert!(model.decoder.layers[0].cross_attention_residual.is_none());
-        let placement = tiny(AttentionLayout::named("sh-x").unwrap()).decoder_stack().placements().last().unwrap();
-        assert_eq!((placement.role, placement.layer, placement.heads, placement.d_head()), (Role::Cross, 2, 1, 8));
+        let spec = tiny(AttentionLayout::named("sh-x").unwrap()).decoder_stack().specs().last().unwrap();
+        assert_eq!((spec.role, spec.layer, spec.heads, spec.d_head()), (Role::Cross, 2, 1, 8));
         let mut heads = Vec::new();
         let mut listener = |path: &str, observation| {
             if let heedful_attention::contract::probe::Observation::Weights(weights) = observation {

@@ -8,7 +8,8 @@ use heedful_random::RandomKey;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// How much is hidden. The first sentinel must be given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ impl SpanCorruptionConfig {
     /// # Errors
     /// If one is out of its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("span corruption");
+        let check = Check::of("span corruption");
         if !(self.density > 0.0 && self.density < 1.0) {
             return Err(check.wrong("density", self.density, "give a share greater than 0 and less than 1"));
         }

@@ -22,8 +22,9 @@ use heedful_attention::contract::{Losses, init};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Check, ConfigError};
 use crate::parts::loss::projected_cross_entropy;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Which losses are added.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,7 +64,7 @@ impl AuxiliaryLossesConfig {
     /// # Errors
     /// No target, or a weight that is negative or not finite.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("auxiliary losses");
+        let check = Check::of("auxiliary losses");
         check.at_least_one("targets", self.targets)?;
         if !(self.target_weight >= 0.0 && self.target_weight.is_finite()) {
             return Err(check.wrong("target_weight", self.target_weight, "give a number of at least 0"));

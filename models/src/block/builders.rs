@@ -77,7 +77,7 @@ macro_rules! model_builders {
             ///
             /// # Errors
             /// As [`validate`](Self::validate).
-            pub fn build(&self, device: &burn::tensor::Device) -> Result<$model, crate::error::ConfigError> {
+            pub fn build(&self, device: &burn::tensor::Device) -> Result<$model, heedful_attention::contract::error::ConfigError> {
                 self.validate()?;
                 Ok(self.init(&self.root(device), device))
             }
@@ -90,8 +90,8 @@ macro_rules! model_builders {
             pub fn build_with<A: heedful_attention::contract::Attention>(
                 &self,
                 device: &burn::tensor::Device,
-                attention: impl Fn(&heedful_attention::contract::placement::Placement, &heedful_random::RandomKey, &burn::tensor::Device) -> A,
-            ) -> Result<$model<A>, crate::error::ConfigError> {
+                attention: impl Fn(&heedful_attention::contract::layer_spec::LayerSpec, &heedful_random::RandomKey, &burn::tensor::Device) -> A,
+            ) -> Result<$model<A>, heedful_attention::contract::error::ConfigError> {
                 self.validate()?;
                 Ok(self.init_with(&self.root(device), device, attention))
             }
@@ -120,7 +120,7 @@ macro_rules! one_stack_builders {
             /// # Panics
             /// If the configuration is not valid.
             pub fn init(&self, key: &heedful_random::RandomKey, device: &burn::tensor::Device) -> $model {
-                self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
+                self.init_with(key, device, |spec, key, device| self.attention.at(spec.layer).init(spec, key, device))
             }
         }
     };

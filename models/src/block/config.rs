@@ -2,18 +2,19 @@
 
 use burn::tensor::Device;
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::{Block, Parallel};
-use crate::error::{Check, ConfigError};
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::feed_forward::{Activation, FeedForwardConfig};
 use crate::parts::gate::GateConfig;
 use crate::parts::norm::NormConfig;
 use crate::parts::position::PositionConfig;
 use crate::parts::residual::{NormOrder, ResidualConfig};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// The stacks whose blocks have a feed-forward network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,9 +213,9 @@ impl BlockConfig {
 
     /// Where an attention of the block `layer` of `layers` stands. If it has another number of heads than the block, each of them has keys and values of its
     /// own and the usual width.
-    pub fn placement(&self, role: Role, layer: usize, layers: usize, heads: usize) -> Placement {
+    pub fn spec(&self, role: Role, layer: usize, layers: usize, heads: usize) -> LayerSpec {
         let Self { d_model, kv_heads, head_width, max_length, attention_dropout: dropout, .. } = *self;
-        let place = Placement::new(role, d_model, heads);
+        let place = LayerSpec::new(role, d_model, heads);
         let place = if heads == self.heads { place.with_kv_heads(kv_heads).with_head_width(head_width) } else { place };
         let place = place.with_qkv_bias(self.qkv_bias).with_output_bias(self.attention_output_bias);
         place.at_layer(layer, layers).with_max_length(max_length).with_dropout(dropout)

@@ -22,9 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::halting::HaltingConfig;
 use crate::block::{BlockConfig, FeedForwardIn};
-use crate::error::{Check, ConfigError};
 use crate::parts::position::{PositionConfig, PositionEncoding};
 use crate::parts::residual::NormOrder;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// How deep a stack is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
     use burn::module::Param;
     use burn::tensor::Int;
-    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::layer_spec::Role;
     use heedful_attention::contract::probe::{Observation, Probe};
     use heedful_attention::contract::visibility::Visibility;
     use heedful_attention::description::AnyMechanism;

@@ -19,7 +19,8 @@ use heedful_attention::tensors::read::read;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// How the states of the steps become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,14 +25,15 @@ mod reading;
 
 use std::sync::LazyLock;
 
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyMechanism;
 use serde::Serialize;
 
 pub(crate) use self::choice::resolved;
 pub use self::choice::{IntoLayers, IntoLayout};
 use crate::block::BlockConfig;
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Layouts by name, in the order of their file.
 static LAYOUTS: LazyLock<Vec<(String, AttentionLayout)>> = LazyLock::new(|| {
@@ -234,12 +235,12 @@ impl AttentionLayout {
     ///
     /// # Panics
     /// If there is no cross-attention at a place of one.
-    pub fn at(&self, placement: &Placement) -> &AnyMechanism {
-        match placement.role {
-            Role::Encoder => self.encoder.at(placement.layer),
-            Role::Decoder => self.decoder.at(placement.layer),
+    pub fn at(&self, spec: &LayerSpec) -> &AnyMechanism {
+        match spec.role {
+            Role::Encoder => self.encoder.at(spec.layer),
+            Role::Decoder => self.decoder.at(spec.layer),
             Role::Cross => {
-                let cross = self.cross.at(placement.layer, placement.layers);
+                let cross = self.cross.at(spec.layer, spec.layers);
                 &cross.expect("the layer has a cross-attention").attention
             }
         }
@@ -410,7 +411,7 @@ mod tests {
 
     #[test]
     fn lists_must_divide_the_number_of_layers() {
-        let check = Check("test");
+        let check = Check::of("test");
         let two = LayerAttention::Each(vec![AnyMechanism::default(); 2]);
         assert!(two.validate_length(&check, "attention", 6).is_ok());
         let error = two.validate_length(&check, "attention", 5).unwrap_err().to_string();

@@ -203,7 +203,7 @@ mod tests {
     use burn::module::{ModuleVisitor, Param};
     use burn::tensor::{Device, Int, TensorData};
     use heedful_attention::contract::init::Init;
-    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::layer_spec::Role;
     use heedful_attention::contract::visibility::Visibility;
     use heedful_attention::description::AnyMechanism;
 

@@ -190,7 +190,7 @@ mod tests {
 
     use burn::tensor::Device;
     use heedful_attention::contract::init::Init;
-    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::layer_spec::Role;
     use heedful_attention::contract::progress::DecodingStart;
     use heedful_attention::description::{AnyAttention, AnyMechanism};
 
@@ -241,8 +241,7 @@ mod tests {
     fn block(attention: &AnyMechanism, role: Role, config: BlockConfig, device: &Device) -> Block {
         let config = BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, dropout: 0.0, ..config };
         let key = RandomKey::from_seed(3);
-        let build =
-            |attention: &AnyMechanism, role: Role| attention.init(&config.placement(role, 0, 1, 2), &key.named("attention"), device);
+        let build = |attention: &AnyMechanism, role: Role| attention.init(&config.spec(role, 0, 1, 2), &key.named("attention"), device);
         let cross = (role == Role::Decoder).then(|| build(&AnyMechanism::default(), Role::Cross));
         config.init(role, build(attention, role), cross, &key, device)
     }
@@ -399,9 +398,8 @@ mod tests {
         let device = Device::flex();
         let config = BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..BlockConfig::default() };
         let key = RandomKey::from_seed(3);
-        let [own, cross] = [Role::Decoder, Role::Cross].map(|role| Counting {
-            inner: AnyMechanism::default().init(&config.placement(role, 0, 1, 2), &key.named("attention"), &device),
-        });
+        let [own, cross] = [Role::Decoder, Role::Cross]
+            .map(|role| Counting { inner: AnyMechanism::default().init(&config.spec(role, 0, 1, 2), &key.named("attention"), &device) });
         let block = config.init(Role::Decoder, own, Some(cross), &key, &device);
         block.pass_running(states(5, LENGTH, &device), &context(Role::Decoder, &device), Some(&running()), None, None, &mut Probe::off());
         assert_eq!(*ASKED.lock().unwrap(), [[3, 4, 8]; 2]);

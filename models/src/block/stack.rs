@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
@@ -20,10 +20,11 @@ use crate::block::layout::LayerAttention;
 use crate::block::recomputation::checkpointed;
 use crate::block::segment::SegmentMemory;
 use crate::block::{Block, BlockConfig, BlockState, Context, Hidden, Running, reversible};
-use crate::error::{Check, ConfigError};
 use crate::parts::feed_forward::FeedForward;
 use crate::parts::norm::Norm;
 use crate::parts::position::{PositionConfig, PositionEncoding};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Sizes and options of a [`Stack`].
 #[derive(Clone, Debug)]
@@ -71,22 +72,22 @@ impl StackConfig {
         positions.validate(check, block.d_model, block.max_length)?;
         depth.validate(check, block, *positions)?;
         attention.validate_length(check, "attention", self.cross_heads.len())?;
-        self.placements().try_for_each(|placement| Ok(attention.at(placement.layer).validate(&placement)?))
+        self.specs().try_for_each(|spec| attention.at(spec.layer).validate(&spec))
     }
 
     /// Where the self-attention of a layer stands.
-    fn own_place(&self, layer: usize) -> Placement {
-        let place = self.block.placement(self.role, layer, self.cross_heads.len(), self.block.heads);
+    fn own_place(&self, layer: usize) -> LayerSpec {
+        let place = self.block.spec(self.role, layer, self.cross_heads.len(), self.block.heads);
         let place = if self.without_biases.contains(&layer) { place.with_qkv_bias(false).with_output_bias(false) } else { place };
         if self.with_usual_heads.contains(&layer) { place.with_kv_heads(None).with_head_width(None) } else { place }
     }
 
     /// Where the attentions stand, in the order in which they are built.
-    pub fn placements(&self) -> impl Iterator<Item = Placement> {
+    pub fn specs(&self) -> impl Iterator<Item = LayerSpec> {
         let layers = self.cross_heads.len();
         self.cross_heads.iter().enumerate().flat_map(move |(layer, cross)| {
             let own = self.own_place(layer);
-            let cross = cross.map(|heads| self.block.placement(Role::Cross, layer, layers, heads));
+            let cross = cross.map(|heads| self.block.spec(Role::Cross, layer, layers, heads));
             [Some(own), cross].into_iter().flatten()
         })
     }
@@ -96,7 +97,7 @@ impl StackConfig {
         &self,
         key: &RandomKey,
         device: &Device,
-        build: &impl Fn(&Placement, &RandomKey, &Device) -> A,
+        build: &impl Fn(&LayerSpec, &RandomKey, &Device) -> A,
     ) -> Stack<A> {
         let layers = self.cross_heads.len();
         let BlockConfig { d_model, max_length, position_offset, .. } = self.block;
@@ -107,7 +108,7 @@ impl StackConfig {
             let self_attention = build(&own, &key.named("self_attention"), device);
             let self_attention = blocks.iter().map(|block| &block.self_attention).fold(self_attention, A::sharing_with);
             let cross_attention = cross_heads.map(|heads| {
-                let place = self.block.placement(Role::Cross, layer, layers, heads);
+                let place = self.block.spec(Role::Cross, layer, layers, heads);
                 let cross_attention = build(&place, &key.named("cross_attention"), device);
                 blocks.iter().filter_map(|block| block.cross_attention.as_ref()).fold(cross_attention, A::sharing_with)
             });

@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, room, tokens_of};
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Options of beam search. The defaults are those of Vaswani et al. 2017.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,7 +32,7 @@ impl BeamSearch {
     /// # Errors
     /// If one is out of its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("beam search");
+        let check = Check::of("beam search");
         check.at_least_one("beam", self.beam)?;
         if !(self.length_penalty.is_finite() && self.length_penalty >= 0.0) {
             return Err(check.wrong("length_penalty", self.length_penalty, "give a number of at least 0"));

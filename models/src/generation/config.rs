@@ -4,7 +4,8 @@ use burn::tensor::{Int, Tensor};
 use heedful_random::RandomKey;
 
 use super::{BeamSearch, Hypothesis, Prompts, Rules, Sampling, SpecialTokens, StepDecoder, beam_search, greedy, sample};
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// How [`LanguageModel::generate`](crate::architectures::language_model::LanguageModel::generate) and
 /// [`Seq2SeqTransformer::generate`](crate::architectures::seq2seq::Seq2SeqTransformer::generate) continue a prompt: by the most probable token at each step,
@@ -87,7 +88,7 @@ impl GenerationConfig {
     /// # Errors
     /// If the number of tokens is 0, or an option of sampling or search is out of its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        Check("generation").at_least_one("max_tokens", self.max_tokens)?;
+        Check::of("generation").at_least_one("max_tokens", self.max_tokens)?;
         match &self.strategy {
             Strategy::Greedy => Ok(()),
             Strategy::Sample(sampling) => sampling.validate(),

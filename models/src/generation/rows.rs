@@ -5,7 +5,8 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
 use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, nothing_to_choose, room, tokens_of};
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// How tokens are drawn. First the logits are divided by the temperature, then the tokens are restricted to the `top_k` best, then to the smallest set of best
 /// tokens that holds at least `top_p` of what is left.
@@ -32,7 +33,7 @@ impl Sampling {
     /// # Errors
     /// If one is out of its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("sampling");
+        let check = Check::of("sampling");
         if !(self.temperature.is_finite() && self.temperature > 0.0) {
             let remedy = "give a number greater than 0, or decode greedily";
             return Err(check.wrong("temperature", self.temperature, remedy));

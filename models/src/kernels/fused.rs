@@ -4,12 +4,12 @@
 //! In main memory they fall back on separate operations where numbers are not 32-bit floats.
 
 mod autodiff;
-mod composed;
-#[cfg(feature = "cube")]
-mod cube;
+mod cpu;
 mod flex;
+#[cfg(feature = "cube")]
+mod gpu;
 mod operator;
-mod slices;
+mod tensor_ops;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -1,11 +1,11 @@
 //! What happens to each parameter once its gradient is known, in one pass over memory: the update of Adam and AdamW, and the sum of squares of a gradient.
 
-mod composed;
-#[cfg(feature = "cube")]
-mod cube;
+mod cpu;
 mod flex;
+#[cfg(feature = "cube")]
+mod gpu;
 mod operator;
-mod slices;
+mod tensor_ops;
 #[cfg(test)]
 mod tests;
 

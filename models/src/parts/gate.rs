@@ -20,7 +20,8 @@ use heedful_attention::engine::linear::linear;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Which gate joins the stream and a sublayer's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -320,9 +321,9 @@ mod tests {
 
     #[test]
     fn a_bias_that_is_not_there_is_refused() {
-        let refused = |config: GateConfig| config.validate(&Check("model")).unwrap_err().to_string();
+        let refused = |config: GateConfig| config.validate(&Check::of("model")).unwrap_err().to_string();
         assert!(refused(GateConfig { kind: GateKind::Input, bias: Some(1.0) }).contains("`gate.bias`"));
         assert!(refused(GateConfig { kind: GateKind::Gru, bias: Some(f64::NAN) }).contains("`gate.bias`"));
-        assert!(GateConfig::new(GateKind::Gru).validate(&Check("model")).is_ok());
+        assert!(GateConfig::new(GateKind::Gru).validate(&Check::of("model")).is_ok());
     }
 }

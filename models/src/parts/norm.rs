@@ -15,8 +15,9 @@ use heedful_attention::tensors::read::is_queued;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Check, ConfigError};
 use crate::kernels::fused::{self, NORM_EPSILON};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Which normalisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,13 +255,13 @@ mod tests {
 
     #[test]
     fn impossible_options_are_refused_by_name() {
-        let refused = |config: NormConfig| config.validate(&Check("test")).unwrap_err().to_string();
+        let refused = |config: NormConfig| config.validate(&Check::of("test")).unwrap_err().to_string();
         for epsilon in [0.0, -1.0, 1e-60, f64::NAN] {
             assert!(refused(NormConfig::default().with_epsilon(epsilon)).contains("`norm.epsilon`"), "{epsilon}");
         }
         for bias in [true, false] {
             assert!(refused(NormConfig::new(NormKind::Rms).with_bias(bias)).contains("`norm.bias`"));
         }
-        assert!(NormConfig::default().with_bias(false).validate(&Check("test")).is_ok());
+        assert!(NormConfig::default().with_bias(false).validate(&Check::of("test")).is_ok());
     }
 }

@@ -16,7 +16,8 @@ use heedful_random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 pub use self::grid::{GridConfig, GridEncoding, Join};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::error::ConfigError;
+use heedful_attention::contract::error::ConfigError;
 
 /// A folder of a pretrained model that cannot be read or written, with the remedy.
 #[derive(Debug, Error)]

@@ -54,13 +54,13 @@ use crate::block::BlockConfig;
 use crate::block::depth::{DepthConfig, SharedConfig};
 use crate::block::initialisation::Initialisation;
 use crate::block::layout::{AttentionLayout, LayerAttention};
-use crate::error::ConfigError;
 use crate::parts::embedding::EmbeddingScale;
 use crate::parts::feed_forward::Activation;
 use crate::parts::gate::{GateConfig, GateKind};
 use crate::parts::norm::NormConfig;
 use crate::parts::position::{GridConfig, Join, PositionConfig};
 use crate::parts::residual::NormOrder;
+use heedful_attention::contract::error::ConfigError;
 
 /// What ends the name of a twin.
 const TINY: &str = "-tiny";

@@ -37,8 +37,9 @@ pub use self::report::{Dropped, Kept, New, Reason, SwapReport};
 use crate::architectures::classifier::{Classifier, ClassifierConfig};
 use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use crate::block::layout::{IntoLayers, LayerAttention};
-use crate::error::{Check, ConfigError};
 use crate::training::weights::{Differences, WeightsError, partly_from_bytes, to_bytes};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// A swap that cannot be made.
 #[derive(Debug, Error)]
@@ -109,7 +110,7 @@ pub trait Swappable: Clone {
         self.check()?;
         let chosen = layers.layers(count)?;
         let attention = attention.into_layers();
-        attention.validate_length(&Check(Self::NAME), "attention", count)?;
+        attention.validate_length(&Check::of(Self::NAME), "attention", count)?;
         let of_layer = |layer: usize| -> &AnyMechanism {
             let own = if chosen.contains(&layer) { &attention } else { self.attention() };
             own.at(layer)

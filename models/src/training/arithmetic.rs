@@ -14,7 +14,7 @@ use crate::block::stack::{Stack, StackConfig};
 impl StackConfig {
     /// Multiplications for one sequence of `length` elements of the stack with these attentions, which looks at a memory of `memory` elements.
     fn multiplications(&self, stack: &Stack, length: usize, memory: usize) -> Multiplications {
-        let mut places = self.placements();
+        let mut places = self.specs();
         let of_block: Vec<Multiplications> = stack
             .layers
             .iter()

@@ -3,7 +3,7 @@
 //! Counts are those of a built model, so a matrix that is embedding and output projection counts once, and layers that share a block count it once. There is no
 //! count where a mechanism does not say how many parameters it has, and where layers share some of them, as those of a layerwise Linformer.
 
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
@@ -129,21 +129,21 @@ impl AuxiliaryLossesConfig {
 }
 
 impl StackConfig {
-    fn parameters<'a>(&self, attention: impl Fn(&Placement) -> &'a AnyMechanism) -> Option<ParameterCount> {
+    fn parameters<'a>(&self, attention: impl Fn(&LayerSpec) -> &'a AnyMechanism) -> Option<ParameterCount> {
         let BlockConfig { d_model, max_length, norm, .. } = self.block;
         let mut count = ParameterCount::default();
         // Mechanisms with parameters that layers have in common, each with its role.
         let mut sharing: Vec<(Role, &AnyMechanism)> = Vec::new();
-        for placement in self.placements() {
-            let own = attention(&placement);
-            let ParameterCount { trained, fixed } = of_attention(own, &placement)?;
-            let ParameterCount { trained: mut common, .. } = own.shared_parameters_at(&placement);
-            if common > 0 && !sharing.contains(&(placement.role, own)) {
-                if sharing.iter().any(|(role, _)| *role == placement.role) {
+        for spec in self.specs() {
+            let own = attention(&spec);
+            let ParameterCount { trained, fixed } = of_attention(own, &spec)?;
+            let ParameterCount { trained: mut common, .. } = own.shared_parameters_at(&spec);
+            if common > 0 && !sharing.contains(&(spec.role, own)) {
+                if sharing.iter().any(|(role, _)| *role == spec.role) {
                     // Two configurations may have some of them in common.
                     return None;
                 }
-                sharing.push((placement.role, own));
+                sharing.push((spec.role, own));
                 common = 0;
             }
             count = ParameterCount { fixed: count.fixed.saturating_add(fixed), ..plus(count, trained - common) };
@@ -167,10 +167,10 @@ impl StackConfig {
     }
 }
 
-fn of_attention(attention: &AnyMechanism, placement: &Placement) -> Option<ParameterCount> {
+fn of_attention(attention: &AnyMechanism, spec: &LayerSpec) -> Option<ParameterCount> {
     match attention.get::<LinformerConfig>() {
-        Some(linformer) if linformer.sharing == Sharing::Layerwise && placement.layers > 1 => None,
-        _ => attention.parameters_at(placement),
+        Some(linformer) if linformer.sharing == Sharing::Layerwise && spec.layers > 1 => None,
+        _ => attention.parameters_at(spec),
     }
 }
 
@@ -178,7 +178,7 @@ impl LanguageModelConfig {
     /// How many parameters the model has, without building it: see [the module](crate::training::parameters).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let (vocabulary, d_model) = (self.vocabulary, self.block.d_model);
-        let count = self.stack().parameters(|placement| self.attention.at(placement.layer))?;
+        let count = self.stack().parameters(|spec| self.attention.at(spec.layer))?;
         // The embedding has those of the head.
         let vectors = self.adaptive.as_ref().map_or(0, |adaptive| {
             adaptive.embedding_parameters(vocabulary, d_model).saturating_sub(matrix(adaptive.head(vocabulary), d_model))
@@ -198,7 +198,7 @@ impl ClassifierConfig {
     /// How many parameters the model has, without building it: see [the module](crate::training::parameters).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let d_model = self.block.d_model;
-        let count = self.stack().parameters(|placement| self.attention.at(placement.layer))?;
+        let count = self.stack().parameters(|spec| self.attention.at(spec.layer))?;
         let pooler = if self.pooler { map(d_model, d_model, true) } else { 0 };
         let head = if self.masked_head {
             let transform = map(d_model, d_model, true).saturating_add(self.block.norm.parameters(d_model));
@@ -214,7 +214,7 @@ impl VisionConfig {
     /// How many parameters the model has, without building it: see [the module](crate::training::parameters).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let BlockConfig { d_model, max_length, .. } = self.block;
-        let count = self.stack().parameters(|placement| self.attention.at(placement.layer))?;
+        let count = self.stack().parameters(|spec| self.attention.at(spec.layer))?;
         let token = if self.pooling == Pooling::ClassToken { d_model as u128 } else { 0 };
         let positions = self.depth.embedded_positions(self.positions).parameters(max_length, d_model);
         Some([map(self.patch_size(), d_model, true), token, positions, map(d_model, self.classes, true)].into_iter().fold(count, plus))
@@ -224,7 +224,7 @@ impl VisionConfig {
 impl Seq2SeqConfig {
     /// How many parameters the model has, without building it: see [the module](crate::training::parameters).
     pub fn parameters(&self) -> Option<ParameterCount> {
-        let of_stack = |stack: StackConfig| stack.parameters(|placement| self.attention.at(placement));
+        let of_stack = |stack: StackConfig| stack.parameters(|spec| self.attention.at(spec));
         let (encoder, decoder) = (of_stack(self.encoder_stack())?, of_stack(self.decoder_stack())?);
         let count = ParameterCount { fixed: encoder.fixed.saturating_add(decoder.fixed), ..plus(encoder, decoder.trained) };
         let target = if self.tying == Tying::ThreeWay { 0 } else { self.target_embedding().parameters() };

@@ -20,12 +20,12 @@ pub(super) struct CachedMask {
     heads: usize,
     dtype: DType,
     device: Device,
-    mask: Option<Mask>,
+    mask: Option<DenseMask>,
 }
 
 /// A visibility in the form that is applied to logits.
 #[derive(Clone, Debug)]
-pub struct Mask {
+pub struct DenseMask {
     /// 0 where visible and a large negative number where not, `[batch | 1, heads | 1, queries, keys]`.
     pub bias: Tensor<4>,
     /// 1 for rows with a visible key and 0 for the others, `[batch | 1, heads | 1, queries, 1]`; absent if every row has one.
@@ -34,7 +34,7 @@ pub struct Mask {
 
 impl Visibility {
     /// The mask that is added to logits, or `None` if nothing is hidden.
-    pub fn mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<Mask> {
+    pub fn mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<DenseMask> {
         if matches!(*self.rule, Rule::All) {
             return None;
         }
@@ -78,7 +78,7 @@ impl Visibility {
         tiles
     }
 
-    fn build_mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<Mask> {
+    fn build_mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<DenseMask> {
         if self.is_given() {
             return Some(self.given_mask(span, heads, dtype, device));
         }
@@ -91,7 +91,7 @@ impl Visibility {
         let bias = visible.iter().map(|&visible| if visible { 0.0 } else { hidden_logit(dtype) }).collect::<Vec<_>>();
         let has_key = visible.chunks(span.keys).map(|row| if row.contains(&true) { 1.0f32 } else { 0.0 }).collect::<Vec<_>>();
         let tensor = |values, last| Tensor::from_data(TensorData::new(values, [rows, heads, span.queries, last]), (device, dtype));
-        Some(Mask { has_key: has_key.contains(&0.0).then(|| tensor(has_key, 1)), bias: tensor(bias, span.keys) })
+        Some(DenseMask { has_key: has_key.contains(&0.0).then(|| tensor(has_key, 1)), bias: tensor(bias, span.keys) })
     }
 }
 

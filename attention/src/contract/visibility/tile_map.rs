@@ -23,7 +23,7 @@ pub(crate) const VISIBLE: u8 = 1;
 
 /// What is visible of a tile in which something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum VisiblePairs {
+pub(crate) enum TileVisibility {
     /// Everything.
     All,
     /// What this mask says.
@@ -38,7 +38,7 @@ pub(crate) struct Tile {
     /// Its number among the tiles of keys, in a list of the tiles that queries meet; among those of queries, in a list of those that keys meet.
     pub index: u32,
     /// What is visible of it.
-    pub pairs: VisiblePairs,
+    pub visible: TileVisibility,
 }
 
 /// The plane of queries and keys in tiles of [`TILE`] x [`TILE`]. What is hidden takes no place; of a causal or windowed visibility only the tiles at the
@@ -128,8 +128,8 @@ impl TileMapBuilder {
         for (keys, levels) in levels {
             if levels.iter().any(|&level| level > VISIBLE) {
                 self.map.levels.push(levels);
-                let pairs = VisiblePairs::Levelled(self.map.levels.len() as u32 - 1);
-                self.lists().tiles.push(Tile { index: keys, pairs });
+                let visible = TileVisibility::Levelled(self.map.levels.len() as u32 - 1);
+                self.lists().tiles.push(Tile { index: keys, visible });
             } else {
                 let bits = |row: &[u8]| row.iter().enumerate().fold(0, |bits, (at, &level)| bits | u64::from(level) << at);
                 let mut mask = [0; TILE];
@@ -144,16 +144,16 @@ impl TileMapBuilder {
         if mask.iter().all(|&bits| bits == 0) {
             return;
         }
-        let pairs = if mask[..queries].iter().all(|&bits| bits == u64::MAX) {
-            VisiblePairs::All
+        let visible = if mask[..queries].iter().all(|&bits| bits == u64::MAX) {
+            TileVisibility::All
         } else {
             let masks = &mut self.map.masks;
-            VisiblePairs::Masked(*self.known.entry(mask).or_insert_with(|| {
+            TileVisibility::Masked(*self.known.entry(mask).or_insert_with(|| {
                 masks.push(mask);
                 masks.len() as u32 - 1
             }))
         };
-        self.lists().tiles.push(Tile { index: keys, pairs });
+        self.lists().tiles.push(Tile { index: keys, visible });
     }
 
     fn end_tile(&mut self) {
@@ -234,10 +234,10 @@ impl TileMap {
     pub fn shift(&self, row: usize, head: usize, query: usize, key: usize) -> Option<f32> {
         let tiles = self.met_by_queries(row, head, query / TILE);
         let tile = tiles[tiles.binary_search_by_key(&((key / TILE) as u32), |tile| tile.index).ok()?];
-        match tile.pairs {
-            VisiblePairs::All => Some(0.0),
-            VisiblePairs::Masked(mask) => (self.mask(mask)[query % TILE] >> (key % TILE) & 1 == 1).then_some(0.0),
-            VisiblePairs::Levelled(levels) => match self.levels(levels)[query % TILE * TILE + key % TILE] {
+        match tile.visible {
+            TileVisibility::All => Some(0.0),
+            TileVisibility::Masked(mask) => (self.mask(mask)[query % TILE] >> (key % TILE) & 1 == 1).then_some(0.0),
+            TileVisibility::Levelled(levels) => match self.levels(levels)[query % TILE * TILE + key % TILE] {
                 HIDDEN => None,
                 level => Some(self.shifts[level as usize]),
             },
@@ -255,12 +255,12 @@ impl TileMap {
         &self.masks
     }
 
-    /// The mask of [`VisiblePairs::Masked`].
+    /// The mask of [`TileVisibility::Masked`].
     pub(crate) fn mask(&self, index: u32) -> &TileMask {
         &self.masks[index as usize]
     }
 
-    /// The levels of [`VisiblePairs::Levelled`].
+    /// The levels of [`TileVisibility::Levelled`].
     pub(crate) fn levels(&self, index: u32) -> &TileLevels {
         &self.levels[index as usize]
     }
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(map.masks.len(), 1);
         let tiles = &map.planes[0].of_queries.tiles;
         assert_eq!(tiles.len(), 55);
-        assert_eq!(tiles.iter().filter(|tile| tile.pairs == VisiblePairs::All).count(), 45);
+        assert_eq!(tiles.iter().filter(|tile| tile.visible == TileVisibility::All).count(), 45);
     }
 
     #[test]
@@ -375,8 +375,8 @@ mod tests {
     #[test]
     fn both_sides_list_the_same_tiles() {
         let map = TileMap::new(&Visibility::window(70, 0), Span::whole(300, 300), 1);
-        let from_queries = (0..5).flat_map(|q| map.met_by_queries(0, 0, q).iter().map(move |tile| (q as u32, tile.index, tile.pairs)));
-        let from_keys = (0..5).flat_map(|k| map.met_by_keys(0, 0, k).iter().map(move |tile| (tile.index, k as u32, tile.pairs)));
+        let from_queries = (0..5).flat_map(|q| map.met_by_queries(0, 0, q).iter().map(move |tile| (q as u32, tile.index, tile.visible)));
+        let from_keys = (0..5).flat_map(|k| map.met_by_keys(0, 0, k).iter().map(move |tile| (tile.index, k as u32, tile.visible)));
         let mut from_keys: Vec<_> = from_keys.collect();
         from_keys.sort_by_key(|&(query, key, _)| (query, key));
         assert_eq!(from_queries.collect::<Vec<_>>(), from_keys);

@@ -4,8 +4,8 @@
 
 use pulp::{Simd, WithSimd};
 
+use crate::engine::cpu::blocks::{Block, Fill, added, blocks, computed, filled};
 use crate::engine::exponential::{add_products, sigmoid, silu_slope};
-use crate::engine::native::blocks::{Block, Fill, added, blocks, computed, filled};
 
 /// Sizes of one convolution.
 #[derive(Clone, Copy, Debug)]

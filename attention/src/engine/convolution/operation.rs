@@ -3,7 +3,7 @@
 use burn::backend::flex::FlexTensor;
 
 use super::kernel::{Inputs, Sizes, backward, forward};
-use crate::engine::native::{Operands, Operation, padded};
+use crate::engine::cpu::{Operands, Operation, padded};
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
 /// Of `x` `[B, N, C]`, weights `[w, C]`, bias `[C]`, and what lies before, `[B, w - 1, C]`: letters of [`Convolution`](super::Convolution).

@@ -4,10 +4,10 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
 
+use super::cpu::{self, Context, Given, Inputs, Planes, Rows, Sizes};
 use super::operands::{Operand, Operands, ROWS};
 use super::operator::FusedAttention;
 use super::plan::Plan;
-use super::slices::{self, Context, Given, Inputs, Planes, Rows, Sizes};
 use crate::engine::heads::group_of;
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
@@ -16,7 +16,7 @@ impl FusedAttention for Flex {
         let operands = readable(operands);
         let inputs = inputs(&operands, &plan);
         let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
-        let Context { context, log_sum_exp } = slices::forward(inputs);
+        let Context { context, log_sum_exp } = cpu::forward(inputs);
         (by_heads(context, [batch, heads, queries, value]), tensor(log_sum_exp, [batch, heads, queries, 1]))
     }
 
@@ -33,7 +33,7 @@ impl FusedAttention for Flex {
         let of_queries = |tensor| rows(tensor, plan.heads);
         let given = Given { context: of_queries(&context), gradient: of_queries(&gradient), log_sum_exp: numbers(&log_sum_exp) };
         let is_bias_fixed = plan.is_bias_fixed;
-        let gradients = slices::backward(inputs(&operands, &plan), given);
+        let gradients = cpu::backward(inputs(&operands, &plan), given);
         let like = |operand: &Operand<Self>, gradient| operand.as_ref().map(|operand| tensor(gradient, shape(operand))).into();
         let like_heads = |operand: &Operand<Self>, gradient| operand.as_ref().map(|operand| by_heads(gradient, shape(operand))).into();
         Operands {

@@ -47,7 +47,7 @@ pub(crate) struct Operands<B: Backend> {
     /// What they are scored with, `[B|1, H|1, Q + K - 1, S]`, in descending order of the distance from key to query.
     #[extension_type]
     pub relative_keys: Operand<B>,
-    /// Left factors of [`Kronecker`](crate::engine::Kronecker) products, `[B, H, Q, a]`; [`Plan::pairs`](super::Plan::pairs) says which product is whose.
+    /// Left factors of [`Kronecker`](crate::engine::Kronecker) products, `[B, H, Q, a]`; [`Plan::first_pairs`](super::Plan::first_pairs) says which product is whose.
     #[extension_type]
     pub left: Operand<B>,
     /// Right factors, `[B, H, Q, b]`.

@@ -6,14 +6,14 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, TensorMetadata, backend_extension};
 
-use super::composed;
 use super::operands::{BIAS, COUNT, Operands, SINK};
 #[cfg(feature = "cube")]
 use super::operands::{OperandMetadata, OperandsMetadata};
 use super::plan::Plan;
+use super::tensor_ops;
+use crate::engine::custom_gradient::differentiated;
 use crate::engine::dropout::DropoutOperator;
 use crate::engine::normaliser::{cast, sink_gradient, sunk};
-use crate::engine::recomputed::differentiated;
 #[cfg(feature = "ndarray")]
 use crate::tensors::main_memory::{flex, ndarray};
 
@@ -40,7 +40,7 @@ pub(crate) trait FusedAttention: DropoutOperator {
     /// normaliser that divides by a sum it computes a softmax without sinks, which [`fused_attention`](Self::fused_attention) corrects.
     #[fusion(default)]
     fn fused_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        if plan.by_kernels { Self::kernel_forward(operands, plan) } else { composed::forward::<Self>(operands, &plan) }
+        if plan.by_kernels { Self::kernel_forward(operands, plan) } else { tensor_ops::forward::<Self>(operands, &plan) }
     }
 
     /// Gradients of the operands but for sinks, from what [`fused_attention`](Self::fused_attention) returned and the log-sum-exp of its normaliser.
@@ -55,14 +55,14 @@ pub(crate) trait FusedAttention: DropoutOperator {
         if plan.by_kernels {
             Self::kernel_backward(operands, context, log_sum_exp, gradient, plan)
         } else {
-            composed::backward::<Self>(operands, context, log_sum_exp, gradient, &plan)
+            tensor_ops::backward::<Self>(operands, context, log_sum_exp, gradient, &plan)
         }
     }
 
     /// [`fused_forward`](Self::fused_forward) of a plan that says [`by_kernels`](Plan::by_kernels).
     #[fusion(meta = forward_metadata)]
     fn kernel_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        composed::forward::<Self>(operands, &plan)
+        tensor_ops::forward::<Self>(operands, &plan)
     }
 
     /// [`fused_backward`](Self::fused_backward) of a plan that says [`by_kernels`](Plan::by_kernels).
@@ -74,7 +74,7 @@ pub(crate) trait FusedAttention: DropoutOperator {
         gradient: FloatTensor<Self>,
         plan: Plan,
     ) -> Operands<Self> {
-        composed::backward::<Self>(operands, context, log_sum_exp, gradient, &plan)
+        tensor_ops::backward::<Self>(operands, context, log_sum_exp, gradient, &plan)
     }
 
     /// The context alone, in the type of the values; with automatic differentiation, with its gradient. Operands may have 16 bits, and each its own type.

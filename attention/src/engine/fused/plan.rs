@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     /// Factors of the exponentials of the logits by distance, if any.
     pub ramp: Option<Ramp>,
     /// The pair of the first key in each batch row or in all, where logits have a Kronecker product.
-    pub pairs: Option<Arc<[isize]>>,
+    pub first_pairs: Option<Arc<[isize]>>,
     /// Weights in closed form, which are all that the logits are made of if there are any; they say whether rows are divided by their sum.
     pub gaussians: Option<Arc<GaussianWeights>>,
     /// A soft bound of the logits, if any.
@@ -102,7 +102,7 @@ impl Plan {
             normaliser: Normaliser::Softmax,
             dropout: None,
             ramp: None,
-            pairs: None,
+            first_pairs: None,
             gaussians: None,
             cap: None,
             is_bias_fixed: false,
@@ -116,7 +116,7 @@ impl Plan {
     /// # Panics
     /// If logits have no Kronecker product.
     pub(crate) fn first_pair(&self, row: usize) -> isize {
-        let pairs = self.pairs.as_deref().expect("logits have a Kronecker product");
+        let pairs = self.first_pairs.as_deref().expect("logits have a Kronecker product");
         pairs[if pairs.len() == 1 { 0 } else { row }]
     }
 
@@ -127,7 +127,7 @@ impl Plan {
 
     /// Whether rows are divided by their sum.
     pub(crate) fn is_normalised(&self) -> bool {
-        self.normaliser.each().is_none() && self.gaussians.as_ref().is_none_or(|gaussians| gaussians.are_renormalised())
+        self.normaliser.per_key().is_none() && self.gaussians.as_ref().is_none_or(|gaussians| gaussians.are_renormalised())
     }
 
     /// Whether all pairs go in the order of their indices, with nothing added to their logits.

@@ -7,7 +7,7 @@ use super::*;
 use crate::contract::Positions;
 use crate::contract::visibility::{Span, TILE, Visibility};
 use crate::engine::Dropout;
-use crate::engine::recomputed::tests::{devices, difference, drawn};
+use crate::engine::custom_gradient::tests::{devices, difference, drawn};
 
 const LENGTH: usize = 150;
 const HEADS: usize = 2;

@@ -1,7 +1,7 @@
 //! Gates over slices of numbers, in parallel over batch rows and blocks of positions.
 
+use crate::engine::cpu::blocks::{Block, Fill};
 use crate::engine::exponential::sigmoid;
-use crate::engine::native::blocks::{Block, Fill};
 
 /// Outputs `[B, N, C]` of `x` `[B, N, 2 C]`, of which `length` is `N` and `size` `C`.
 #[derive(Clone, Copy)]

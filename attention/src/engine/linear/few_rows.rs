@@ -12,7 +12,7 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::flex::Factor;
-use crate::engine::fused::slices::kernel::{Aligned, Matrix, padded};
+use crate::engine::fused::cpu::kernel::{Aligned, Matrix, padded};
 
 /// Rows for which this is faster than gemm, as measured with weights of 256 KiB to 10 MiB in main memory; with more than 32 rows, one transpose of 10 MiB.
 const ROWS: RangeInclusive<usize> = 3..=64;
@@ -294,7 +294,7 @@ mod tests {
     use super::super::flex;
     use super::*;
     use crate::contract::init::Init;
-    use crate::engine::recomputed::tests::assert_same_for_any_number_of_threads;
+    use crate::engine::custom_gradient::tests::assert_same_for_any_number_of_threads;
 
     fn drawn(name: &str, count: usize) -> Vec<f32> {
         Init::Normal(1.0).values(count, &RandomKey::from_seed(7).named(name))

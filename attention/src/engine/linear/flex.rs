@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::few_rows;
 use super::operator::Products;
-use super::{Rows, composed};
+use super::{Rows, tensor_ops};
 use crate::tensors::main_memory::tensor;
 
 /// Multiplications for which several threads are faster than one.
@@ -61,7 +61,7 @@ impl Products for Flex {
 
     fn some_rows_mapped(x: FlexTensor, weight: FlexTensor, rows: Rows) -> FlexTensor {
         if !is_plain(&x) || !is_plain(&weight) {
-            return composed::some_rows_mapped::<Self>(x, weight, rows);
+            return tensor_ops::some_rows_mapped::<Self>(x, weight, rows);
         }
         let (x, weight) = (Factor::of(&x), Factor::of(&weight));
         let ([count, inner], [given, columns]) = (x.sizes, weight.sizes);
@@ -84,7 +84,7 @@ impl Products for Flex {
 
     fn product_of_rows(a: FlexTensor, b: FlexTensor, rows: Rows) -> FlexTensor {
         if !is_plain(&a) || !is_plain(&b) {
-            return composed::product_of_rows::<Self>(a, b, rows);
+            return tensor_ops::product_of_rows::<Self>(a, b, rows);
         }
         let (a, b) = (Factor::of(&a), Factor::of(&b));
         let ([count, of_a], [given, of_b]) = (a.sizes, b.sizes);

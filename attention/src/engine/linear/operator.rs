@@ -6,10 +6,10 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, TensorMetadata, backend_extension};
 
-use super::{Rows, composed};
+use super::{Rows, tensor_ops};
+use crate::engine::custom_gradient::{passed, recomputed};
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
-use crate::engine::recomputed::{passed, recomputed};
 
 /// Products of matrices.
 #[backend_extension(
@@ -35,19 +35,19 @@ pub trait Products: Backend {
     /// The same of some of the rows, and 0 at the others.
     #[fusion(default)]
     fn some_rows_mapped(x: FloatTensor<Self>, weight: FloatTensor<Self>, rows: Rows) -> FloatTensor<Self> {
-        composed::some_rows_mapped::<Self>(x, weight, rows)
+        tensor_ops::some_rows_mapped::<Self>(x, weight, rows)
     }
 
     /// `a^T b` of some of the rows of matrices `[N, C]` and `[N, F]`, `[C, F]`.
     #[fusion(default)]
     fn product_of_rows(a: FloatTensor<Self>, b: FloatTensor<Self>, rows: Rows) -> FloatTensor<Self> {
-        composed::product_of_rows::<Self>(a, b, rows)
+        tensor_ops::product_of_rows::<Self>(a, b, rows)
     }
 
     /// The sum `[C]` of rows `[N, C]`.
     #[fusion(dtype = x, shape = Shape::new([x[1]]))]
     fn column_sums(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        composed::column_sums::<Self>(x)
+        tensor_ops::column_sums::<Self>(x)
     }
 
     /// `x + shift` of rows `[N, C]`; with automatic differentiation, with its gradients.

@@ -13,7 +13,7 @@
 use burn::tensor::Tensor;
 
 use super::inverse::inverse_of_unit_lower;
-use super::{Recurrence, RecurrentOutput, sweep};
+use super::{Recurrence, RecurrentOutput, delta_states};
 use crate::engine::transposed;
 use crate::engine::transposed::part;
 
@@ -68,7 +68,7 @@ impl Recurrence {
         let mut contexts = Vec::new();
         let stretch = match &self.strengths {
             None => chunk * CHUNKS,
-            Some(_) if !self.channels_decay() && sweep::has_kernel(&self.keys, chunk) => length,
+            Some(_) if !self.channels_decay() && delta_states::has_kernel(&self.keys, chunk) => length,
             Some(_) => chunk * DELTA_CHUNKS,
         };
         for start in (0..length).step_by(stretch) {
@@ -124,14 +124,14 @@ impl Recurrence {
                 (values, states)
             }
             Some(strengths) => {
-                let (strengths, has_kernel) = (folded(strengths), sweep::has_kernel(&keys, chunk));
+                let (strengths, has_kernel) = (folded(strengths), delta_states::has_kernel(&keys, chunk));
                 let erased = products(keys.clone(), keys.clone(), decay.as_ref()).tril(-1) * strengths.clone();
                 let inverse = inverse_of_unit_lower(erased);
                 let values = inverse.clone().matmul(values * strengths.clone());
                 let erasing = inverse.matmul(multiplied(keys, kept) * strengths);
                 let decays = decay.map(|decay| transposed(decay.sum_dim(2).exp()));
                 let writes = Writes { values, erasing, behind, decays };
-                if has_kernel { sweep::overwritten(state, writes) } else { overwritten(state, writes) }
+                if has_kernel { delta_states::overwritten(state, writes) } else { overwritten(state, writes) }
             }
         };
         let context = pairs.matmul(values) + queries.matmul(states.clone().narrow(1, 0, chunks));

@@ -6,7 +6,7 @@ use burn::tensor::DType;
 use rayon::prelude::*;
 
 use super::operator::Rotations;
-use super::{PairLayout, composed};
+use super::{PairLayout, tensor_ops};
 use crate::tensors::main_memory::{contiguous, numbers, numbers_mut, owned};
 
 /// Numbers that one thread turns at least: fewer take less time than to wake another.
@@ -15,7 +15,7 @@ const FEWEST: usize = 16_384;
 impl Rotations for Flex {
     fn rotated(x: FlexTensor, cos: FlexTensor, sin: FlexTensor, layout: PairLayout) -> FlexTensor {
         if x.dtype() != DType::F32 {
-            return composed::rotated::<Self>(x, cos, sin, layout);
+            return tensor_ops::rotated::<Self>(x, cos, sin, layout);
         }
         let (mut x, cos, sin) = (owned(x), contiguous(cos), contiguous(sin));
         let [_, length, heads, width] = x.layout().shape().dims();

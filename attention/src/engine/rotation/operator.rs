@@ -5,10 +5,10 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, backend_extension};
 
-use super::{PairLayout, composed};
+use super::{PairLayout, tensor_ops};
+use crate::engine::custom_gradient::passed;
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
-use crate::engine::recomputed::passed;
 
 /// Rotations of pairs of channels.
 #[backend_extension(
@@ -22,7 +22,7 @@ pub(crate) trait Rotations: Backend {
     /// `x` `[B, N, H, D]` turned by tables `[N, P]`.
     #[fusion(default)]
     fn rotated(x: FloatTensor<Self>, cos: FloatTensor<Self>, sin: FloatTensor<Self>, layout: PairLayout) -> FloatTensor<Self> {
-        composed::rotated::<Self>(x, cos, sin, layout)
+        tensor_ops::rotated::<Self>(x, cos, sin, layout)
     }
 }
 

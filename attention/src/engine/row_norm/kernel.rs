@@ -3,9 +3,9 @@
 use pulp::{Simd, WithSimd};
 
 use super::Scale;
+use crate::engine::cpu::blocks::{Block, Fill, added, blocks, computed, filled};
 use crate::engine::exponential::{dot, sigmoid, silu_slope};
-use crate::engine::fused::slices::Rows;
-use crate::engine::native::blocks::{Block, Fill, added, blocks, computed, filled};
+use crate::engine::fused::cpu::Rows;
 
 /// Sizes of what is normalised.
 #[derive(Clone, Copy, Debug)]

@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
+use crate::engine::cpu::blocks::{Block, Fill, filled};
 use crate::engine::exponential::{LANES, dot};
-use crate::engine::fused::slices::Rows;
-use crate::engine::fused::slices::kernel::Matrix;
-use crate::engine::native::blocks::{Block, Fill, filled};
+use crate::engine::fused::cpu::Rows;
+use crate::engine::fused::cpu::kernel::Matrix;
 
 /// Sizes of one sliding kernel.
 #[derive(Clone, Copy, Debug)]

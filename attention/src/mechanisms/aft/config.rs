@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Aft;
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::formula::{self, Formula, Query, dot, softmax};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Idle, Kind, Mechanism};
@@ -77,8 +77,8 @@ impl AftConfig {
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Aft {
-        let Placement { d_model, heads, max_length, .. } = *placement;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Aft {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
         let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
         let rank = self.rank_at(max_length);
         // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
@@ -96,8 +96,8 @@ impl AftConfig {
             window: self.window_at(max_length),
             max_length: (self.form != AftForm::Simple).then_some(max_length),
             heads,
-            dropout: placement.dropout,
-            limit: placement.limit(),
+            dropout: spec.dropout,
+            limit: spec.limit(),
         }
     }
 
@@ -106,7 +106,7 @@ impl AftConfig {
         let (i, j) = (query.position(), query.position_of(key));
         match self.form {
             AftForm::Simple => 0.0,
-            AftForm::Local if self.window_at(query.placement().max_length).is_some_and(|window| query.distance(key) >= window) => 0.0,
+            AftForm::Local if self.window_at(query.spec().max_length).is_some_and(|window| query.distance(key) >= window) => 0.0,
             AftForm::Full if !self.factorised => query.parameter("position_table").at(&[i, j]),
             AftForm::Full | AftForm::Local => dot(query.parameter("query_position").row(&[i]), query.parameter("key_position").row(&[j])),
         }
@@ -172,8 +172,8 @@ impl Mechanism for AftConfig {
 
     /// # Errors
     /// If a number is out of range, or belongs to another form.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one_if_given("window", self.window)?;
         check.at_least_one_if_given("rank", self.rank)?;
         check.non_negative("init_std", self.init_std)?;
@@ -193,19 +193,19 @@ impl Mechanism for AftConfig {
         &["window", "rank"]
     }
 
-    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
-        if self.window_at(placement.max_length).is_some_and(|window| window >= length) {
+    fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
+        if self.window_at(spec.max_length).is_some_and(|window| window >= length) {
             return Some(Idle { what: "has a window that covers all", sizes: &["window"], options: &["window"] });
         }
-        (self.has_factors() && self.rank_at(placement.max_length) >= length).then_some(Idle {
+        (self.has_factors() && self.rank_at(spec.max_length) >= length).then_some(Idle {
             what: "has factors of full rank",
             sizes: &["rank"],
             options: &[],
         })
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Zhai et al. 2021, equations 2 to 4, channel by channel.

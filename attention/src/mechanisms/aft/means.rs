@@ -7,7 +7,7 @@
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
-use crate::contract::visibility::{Mask, hidden_logit, least_visible_logit};
+use crate::contract::visibility::{DenseMask, hidden_logit, least_visible_logit};
 
 /// The score of a hidden key.
 pub(super) const HIDDEN: f32 = hidden_logit(DType::F32);
@@ -187,7 +187,13 @@ fn of_halves(biases: Tensor<3>, half: usize) -> Tensor<4> {
 }
 
 /// Of any pairs: keys and values `[B, H, K, D]`, biases `[B|1, Q, K]`; the means `[B, H, Q, D]`. There is a number for each query, key and channel.
-pub(super) fn over_pairs(keys: Tensor<4>, values: Tensor<4>, biases: Option<Tensor<3>>, mask: Option<Mask>, queries: usize) -> Tensor<4> {
+pub(super) fn over_pairs(
+    keys: Tensor<4>,
+    values: Tensor<4>,
+    biases: Option<Tensor<3>>,
+    mask: Option<DenseMask>,
+    queries: usize,
+) -> Tensor<4> {
     let [batch, heads, length, width] = keys.dims();
     let mut scores = keys.unsqueeze_dim::<5>(2).expand([batch, heads, queries, length, width]);
     if let Some(biases) = biases {

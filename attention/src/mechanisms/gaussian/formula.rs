@@ -2,8 +2,8 @@
 
 use std::f64::consts::PI;
 
-use super::{Execution, GaussianConfig, Normalisation};
-use crate::contract::placement::Role;
+use super::{GaussianConfig, GaussianExecution, Normalisation};
+use crate::contract::layer_spec::Role;
 use crate::description::formula::{Formula, Query, distribution};
 
 /// The densities as weights; over them as scores, their logarithms.
@@ -17,7 +17,7 @@ pub(super) fn of(config: &GaussianConfig) -> Formula<'_> {
 }
 
 fn density(config: &GaussianConfig, query: &Query, key: usize) -> f64 {
-    let role = query.placement().role;
+    let role = query.spec().role;
     let offset = match &config.offsets {
         Some(offsets) => number(offsets, query),
         None if role == Role::Decoder => [-1.0, 0.0][query.head % 2],
@@ -30,16 +30,16 @@ fn density(config: &GaussianConfig, query: &Query, key: usize) -> f64 {
     let density = (-(key as f64 - centre).powi(2) / (2.0 * deviation * deviation)).exp() / (deviation * (2.0 * PI).sqrt());
     let steps = (key as f64 - centre.round()).abs();
     match config.execution {
-        Execution::Dense => density,
-        Execution::Banded if steps <= config.window as f64 => density,
-        Execution::Index if steps == 0.0 => 1.0,
+        GaussianExecution::Dense => density,
+        GaussianExecution::Banded if steps <= config.window as f64 => density,
+        GaussianExecution::Index if steps == 0.0 => 1.0,
         _ => 0.0,
     }
 }
 
 /// A list's number for the head: one for all, a table of layers and heads, one for each head, one for each layer, or repeated over the heads.
 fn number(list: &[f64], query: &Query) -> f64 {
-    let (place, head) = (query.placement(), query.head);
+    let (place, head) = (query.spec(), query.head);
     match list.len() {
         1 => list[0],
         count if count == place.heads * place.layers => list[place.layer * place.heads + head],

@@ -3,11 +3,11 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::{Execution, Normalisation};
+use super::{GaussianExecution, Normalisation};
 use crate::contract::Positions;
 use crate::contract::visibility::Span;
 use crate::engine::{GaussianShape, GaussianWeights, LogitTerms};
-use crate::softmax_attention::logits::{LogitFacts, Logits};
+use crate::softmax_attention::logits::{LogitAbilities, Logits};
 
 /// The closed form of the weights.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Kernel {
     pub(super) ratio: f64,
     pub(super) cross: bool,
     pub(super) normalisation: Normalisation,
-    pub(super) execution: Execution,
+    pub(super) execution: GaussianExecution,
     pub(super) window: usize,
 }
 
@@ -29,9 +29,9 @@ impl Kernel {
     /// Weights of keys in one head. The limit σ → 0 keeps the nearest key, at weight 1.
     pub(super) fn gaussian(&self, head: usize) -> GaussianShape {
         match self.execution {
-            Execution::Index => GaussianShape { deviation: f64::INFINITY, window: 0.0 },
-            Execution::Banded => GaussianShape { deviation: self.deviations[head], window: self.window as f64 },
-            Execution::Dense => GaussianShape { deviation: self.deviations[head], window: f64::INFINITY },
+            GaussianExecution::Index => GaussianShape { deviation: f64::INFINITY, window: 0.0 },
+            GaussianExecution::Banded => GaussianShape { deviation: self.deviations[head], window: self.window as f64 },
+            GaussianExecution::Dense => GaussianShape { deviation: self.deviations[head], window: f64::INFINITY },
         }
     }
 
@@ -73,7 +73,7 @@ impl Kernel {
 
     /// Keys that a query with this centre takes into account, as distances from the rounded centre.
     pub(super) fn half_width(&self) -> usize {
-        if self.execution == Execution::Index { 0 } else { self.window }
+        if self.execution == GaussianExecution::Index { 0 } else { self.window }
     }
 }
 
@@ -88,8 +88,8 @@ pub struct GaussianLogits {
 }
 
 impl Logits for GaussianLogits {
-    fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: true, max_length: None, remembers_keys: false, auxiliary_losses: false }
+    fn abilities(&self) -> LogitAbilities {
+        LogitAbilities { cross_attention: true, max_length: None, remembers_keys: false, auxiliary_losses: false }
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

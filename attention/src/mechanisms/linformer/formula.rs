@@ -7,7 +7,7 @@ use crate::mechanisms::sequence_projection::ProjectionKind;
 
 pub(super) fn of(config: &LinformerConfig) -> Formula<'_> {
     Formula::default().head(move |query| {
-        let length = query.placement().max_length;
+        let length = query.spec().max_length;
         let rank = config.rank.unwrap_or((length / 4).clamp(length.min(2), 64));
         let window = length.div_ceil(rank);
         let slots = if config.projection == ProjectionKind::Linear { rank } else { length.div_ceil(window) };
@@ -49,7 +49,7 @@ fn matrix(query: &Query, matrices: &Array) -> usize {
 
 /// A slot of a linear projection.
 fn mixed(query: &Query, mix: &Array, map: &str, slot: usize) -> Vec<f64> {
-    let mut sum = vec![0.0; query.placement().d_head()];
+    let mut sum = vec![0.0; query.spec().d_head()];
     for (position, x) in seen(query, map) {
         let share = mix.at(&[matrix(query, mix), slot, position]);
         sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += share * x);
@@ -59,7 +59,7 @@ fn mixed(query: &Query, mix: &Array, map: &str, slot: usize) -> Vec<f64> {
 
 /// A slot of a convolution, if its window shows something.
 fn convolved(query: &Query, kernel: &Array, map: &str, window: usize, slot: usize) -> Option<Vec<f64>> {
-    let width = query.placement().d_head();
+    let width = query.spec().d_head();
     let members: Vec<_> = seen(query, map).filter(|(position, _)| position / window == slot).collect();
     let mut sum = vec![0.0; width];
     for (position, x) in &members {
@@ -75,5 +75,5 @@ fn convolved(query: &Query, kernel: &Array, map: &str, window: usize, slot: usiz
 fn pooled(query: &Query, map: &str, window: usize, slot: usize, pool: impl Fn(&[f64]) -> f64) -> Option<Vec<f64>> {
     let members: Vec<_> = seen(query, map).filter(|(position, _)| position / window == slot).map(|(_, x)| x).collect();
     let channel = |channel: usize| pool(&members.iter().map(|x| x[channel]).collect::<Vec<_>>());
-    (!members.is_empty()).then(|| (0..query.placement().d_head()).map(channel).collect())
+    (!members.is_empty()).then(|| (0..query.spec().d_head()).map(channel).collect())
 }

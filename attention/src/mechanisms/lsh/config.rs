@@ -11,7 +11,7 @@ use super::chunks::Chunking;
 use super::{Lsh, formula};
 use crate::contract::error::ConfigError;
 use crate::contract::init::{self, Init};
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Idle, Kind, Mechanism};
 use crate::mechanisms::default_sizes::quarter;
@@ -192,11 +192,11 @@ impl LshConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Lsh {
-        let Placement { role, d_model, heads, max_length, dropout, .. } = *placement;
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Lsh {
+        let LayerSpec { role, d_model, heads, max_length, dropout, .. } = *spec;
         let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
         let factors = self.factors(max_length);
-        let shape = [self.rounds, heads, placement.d_head(), factors.iter().sum::<usize>() / 2];
+        let shape = [self.rounds, heads, spec.d_head(), factors.iter().sum::<usize>() / 2];
         Lsh {
             query_key: linear("query_key"),
             value: linear("value"),
@@ -213,7 +213,7 @@ impl LshConfig {
                 duplicate_correction: self.duplicate_correction,
             },
             scale: self.scale,
-            limit: placement.limit(),
+            limit: spec.limit(),
             full_attention_below: self.longest_full_attention(max_length),
             draws_per_call: self.rotations == Rotations::PerCall,
             heads,
@@ -279,11 +279,11 @@ impl Mechanism for LshConfig {
 
     /// # Errors
     /// If a number of buckets is odd or 0, `chunk` or `rounds` is 0, or `across_rounds` has no effect.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one_if_given("chunk", self.chunk)?;
         check.at_least_one("rounds", self.rounds)?;
-        let factors = self.factors(placement.max_length);
+        let factors = self.factors(spec.max_length);
         if factors.iter().any(|&factor| factor == 0 || factor % 2 == 1) {
             return Err(check.wrong("buckets", format!("{factors:?}"), "a hash has an even number of values, of at least 2"));
         }
@@ -305,8 +305,8 @@ impl Mechanism for LshConfig {
         &["chunk", "full_attention_below"]
     }
 
-    fn idle(&self, placement: &Placement, length: usize) -> Option<Idle> {
-        let max_length = placement.max_length;
+    fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
+        let max_length = spec.max_length;
         let idle = |what| Some(Idle { what, sizes: Self::sizes(), options: OF_HASHING });
         if length <= self.longest_full_attention(max_length) {
             return idle("hashes nothing and hides nothing");
@@ -315,8 +315,8 @@ impl Mechanism for LshConfig {
         if is_one_chunk { idle("hides nothing, since one chunk holds all positions,") } else { None }
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

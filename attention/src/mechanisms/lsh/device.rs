@@ -4,9 +4,9 @@
 //! look at. Which query and key stand where, an *arrangement*, is computed by kernels and stays on the device. Logits, their normalisation and the
 //! products with values are tensor operations.
 
-#[cfg(feature = "cube")]
-mod cube;
 mod form;
+#[cfg(feature = "cube")]
+mod gpu;
 mod main_memory;
 mod operator;
 #[cfg(all(test, feature = "wgpu"))]

@@ -4,7 +4,7 @@ use heedful_random::RandomKey;
 
 use super::{BucketCount, Hashing, LshConfig, Scale};
 use crate::contract::init::Init;
-use crate::contract::placement::Role;
+use crate::contract::layer_spec::Role;
 use crate::description::formula::{Formula, Query, distribution, dot};
 
 pub(super) fn of(config: &LshConfig) -> Formula<'_> {
@@ -15,7 +15,7 @@ pub(super) fn of(config: &LshConfig) -> Formula<'_> {
 fn weights(config: &LshConfig, query: &Query) -> Vec<f64> {
     let length = query.keys();
     let mut meetings = vec![0usize; length];
-    let max_length = query.placement().max_length;
+    let max_length = query.spec().max_length;
     let chunk = config.chunk.unwrap_or((max_length / 4).clamp(2, 64));
     if length <= config.full_attention_below.unwrap_or((2 * chunk).min(max_length / 2)) {
         meetings.fill(1);
@@ -42,7 +42,7 @@ fn weights(config: &LshConfig, query: &Query) -> Vec<f64> {
 /// Candidates of a query in one of so many rounds with chunks of `size`, visible or not; those of other rounds too, where chunks look at these.
 fn candidates(config: &LshConfig, size: usize, query: &Query, round: usize, rounds: usize) -> Vec<usize> {
     let length = query.keys();
-    let after = config.after.unwrap_or(if query.placement().role == Role::Encoder { 1 } else { 0 }) as i64;
+    let after = config.after.unwrap_or(if query.spec().role == Role::Encoder { 1 } else { 0 }) as i64;
     let before = config.before as i64;
     let live: Vec<usize> = (0..length).filter(|&j| (0..length).any(|i| query.at(i).sees(j))).collect();
     let chunks = live.len().div_ceil(size).max(1);

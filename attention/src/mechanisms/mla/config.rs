@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Mla;
 use crate::contract::error::ConfigError;
 use crate::contract::init;
-use crate::contract::placement::{Placement, Role};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::formula::{Formula, Query, dot, softmax};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Kind, Mechanism};
@@ -53,12 +53,12 @@ impl Default for MlaConfig {
 }
 
 impl MlaConfig {
-    fn latent_at(&self, placement: &Placement) -> usize {
-        self.latent.unwrap_or(placement.d_head().saturating_mul(4))
+    fn latent_at(&self, spec: &LayerSpec) -> usize {
+        self.latent.unwrap_or(spec.d_head().saturating_mul(4))
     }
 
-    fn rotary_at(&self, placement: &Placement) -> usize {
-        self.rotary_width.unwrap_or((placement.d_head() / 2).max(1).next_multiple_of(2))
+    fn rotary_at(&self, spec: &LayerSpec) -> usize {
+        self.rotary_width.unwrap_or((spec.d_head() / 2).max(1).next_multiple_of(2))
     }
 
     fn norm(&self) -> QkNorm {
@@ -66,11 +66,11 @@ impl MlaConfig {
     }
 
     /// Initialises the attention.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Mla {
-        let Placement { d_model, heads, dropout, .. } = *placement;
-        let (latent, rotary) = (self.latent_at(placement), self.rotary_at(placement));
+    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Mla {
+        let LayerSpec { d_model, heads, dropout, .. } = *spec;
+        let (latent, rotary) = (self.latent_at(spec), self.rotary_at(spec));
         let linear = |name, inputs, outputs| init::linear(inputs, outputs, false, &key.named(name), device);
-        let norm = |width| self.norm().init(Some(EPSILON), &placement.with_head_width(Some(width)), key, device);
+        let norm = |width| self.norm().init(Some(EPSILON), &spec.with_head_width(Some(width)), key, device);
         Mla {
             query_latent: self.query_latent.map(|width| linear("query_latent", d_model, width)),
             query_latent_norm: self.query_latent.and_then(norm),
@@ -85,7 +85,7 @@ impl MlaConfig {
             score_factor: self.scaling.score_factor(),
             heads,
             dropout,
-            limit: placement.limit(),
+            limit: spec.limit(),
         }
     }
 
@@ -128,8 +128,8 @@ impl Mechanism for MlaConfig {
 
     /// # Errors
     /// If a width is 0 or not even where it has to be, or the base is not greater than 1 or has no effect.
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check(Self::NAME);
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         check.at_least_one_if_given("latent", self.latent)?;
         check.at_least_one_if_given("query_latent", self.query_latent)?;
         if let Some(width) = self.rotary_width.filter(|width| !width.is_multiple_of(2)) {
@@ -141,14 +141,14 @@ impl Mechanism for MlaConfig {
         if self.scaling.is_dynamic() {
             return Err(check.wrong("scaling.kind", "dynamic", "remembered keys stay as they were turned; give another kind"));
         }
-        if !self.scaling.is_none() && self.rotary_at(placement) == 0 {
+        if !self.scaling.is_none() && self.rotary_at(spec) == 0 {
             return Err(check.wrong("rotary_width", 0, "give the channels that are rotated, or leave scaling out"));
         }
-        self.scaling.validate(&check, self.rotary_at(placement), true)
+        self.scaling.validate(&check, self.rotary_at(spec), true)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(placement, key, device))
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// DeepSeek-AI 2024, equations 9 to 19.
@@ -161,7 +161,7 @@ impl Mechanism for MlaConfig {
             _ => 1.0,
         };
         let weights = move |query: &Query| {
-            let (width, rotary) = (query.placement().d_head(), self.rotary_at(query.placement()));
+            let (width, rotary) = (query.spec().d_head(), self.rotary_at(query.spec()));
             let asking = match self.query_latent {
                 Some(_) => {
                     let latent = query.mapped("query_latent", query.element());
@@ -209,8 +209,8 @@ impl Mechanism for MlaConfig {
         Some(terms.into_iter().map(|term| ParameterFormula::trained(&[term])).fold(ParameterFormula::none(), ParameterFormula::plus))
     }
 
-    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
-        vec![("d_c", self.latent_at(placement)), ("d_r", self.rotary_at(placement)), ("d_q", self.query_latent.unwrap_or(0))]
+    fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
+        vec![("d_c", self.latent_at(spec)), ("d_r", self.rotary_at(spec)), ("d_q", self.query_latent.unwrap_or(0))]
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use crate::description::formula::{Query, dot};
 
 /// Which elements are real, if each element of the row sees the real ones up to itself in all heads; otherwise all are taken to be.
 pub(in crate::mechanisms) fn real(query: &Query) -> Vec<bool> {
-    let (keys, heads) = (query.keys(), query.placement().heads);
+    let (keys, heads) = (query.keys(), query.spec().heads);
     let in_head = |head: usize, index: usize| {
         let mut other = query.at(index);
         other.head = head;

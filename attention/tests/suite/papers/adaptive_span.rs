@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::description::restricted::{Execution, Restricted};
+use heedful_attention::description::restricted::{PatternExecution, Restricted};
 use heedful_attention::description::{AnyAttention, AnyMechanism, AnyState};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
@@ -24,11 +24,11 @@ use heedful_random::RandomKey;
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{mixture, parse, placement};
+use crate::variants::{mixture, parse, spec};
 
 /// A decoder whose longest span is 40.
-fn place() -> Placement {
-    placement(Role::Decoder, 2).with_max_length(40)
+fn place() -> LayerSpec {
+    spec(Role::Decoder, 2).with_max_length(40)
 }
 
 fn logits(attention: &mut AnyAttention) -> &mut AdaptiveSpan {
@@ -341,7 +341,7 @@ impl Pattern for TwoPositions {
 fn spans_are_shown_through_a_pattern_of_ones_own() {
     let mechanism = AnyMechanism::from(config(4.0));
     let inner = mechanism.init_logits(&place(), &RandomKey::from_seed(1), &flex().device).unwrap();
-    let restricted = Restricted::new(inner, Arc::new(TwoPositions), Execution::Masked);
+    let restricted = Restricted::new(inner, Arc::new(TwoPositions), PatternExecution::Masked);
     let attention = SoftmaxAttention::new(restricted, &place(), &RandomKey::from_seed(2), &flex().device);
     let mut shown = 0;
     let mut listener = |_: &str, observation: Observation| shown += usize::from(matches!(observation, Observation::Spans(_)));

@@ -1,7 +1,7 @@
 //! Attention Free Transformer: Zhai et al. 2021.
 
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
@@ -11,7 +11,7 @@ use heedful_attention::mechanisms::aft::{Aft, AftConfig, AftForm};
 use super::{assert_same, context, identity, init, linear, parameter, self_attention};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::placement;
+use crate::variants::spec;
 
 fn aft(form: AftForm) -> AftConfig {
     AftConfig::default().with_form(form).with_init_std(2.0)
@@ -23,7 +23,7 @@ fn inner(attention: &mut AnyAttention) -> &mut Aft {
 
 #[test]
 fn without_keys_and_biases_it_is_the_gated_mean_so_far() {
-    let mut attention = init(&aft(AftForm::Simple).into(), &placement(Role::Decoder, 2));
+    let mut attention = init(&aft(AftForm::Simple).into(), &spec(Role::Decoder, 2));
     let gates = Array::random("gates", &[6, 6]);
     let own = inner(&mut attention);
     own.key = linear(&Array::from_fn([6, 6], |_| 0.0));
@@ -40,7 +40,7 @@ fn without_keys_and_biases_it_is_the_gated_mean_so_far() {
 #[test]
 fn a_number_that_all_keys_of_a_channel_have_more_changes_nothing() {
     for form in [AftForm::Full, AftForm::Local, AftForm::Simple] {
-        let mut attention = init(&aft(form).into(), &placement(Role::Decoder, 2));
+        let mut attention = init(&aft(form).into(), &spec(Role::Decoder, 2));
         // The last channel is 1 everywhere, and keys have what it adds to them.
         let mut x = Array::random("x", &[2, 7, 6]);
         x.values.chunks_mut(6).for_each(|element| element[5] = 1.0);
@@ -55,7 +55,7 @@ fn a_number_that_all_keys_of_a_channel_have_more_changes_nothing() {
 
 #[test]
 fn factors_stand_for_the_table_of_their_products() {
-    let place = placement(Role::Decoder, 2);
+    let place = spec(Role::Decoder, 2);
     let mut factors = init(&aft(AftForm::Full).with_rank(3).into(), &place);
     let mut table = init(&aft(AftForm::Full).with_factorised(false).into(), &place);
     let own = inner(&mut factors);
@@ -73,8 +73,8 @@ fn factors_stand_for_the_table_of_their_products() {
 fn biases_of_a_window_are_those_of_all_pairs_that_are_near() {
     let x = Array::random("x", &[1, 8, 6]);
     for (window, role) in [1, 3, 8].into_iter().flat_map(|window| [(window, Role::Encoder), (window, Role::Decoder)]) {
-        let mut local = init(&aft(AftForm::Local).with_window(window).into(), &placement(role, 2));
-        let mut table = init(&aft(AftForm::Full).with_factorised(false).into(), &placement(role, 2));
+        let mut local = init(&aft(AftForm::Local).with_window(window).into(), &spec(role, 2));
+        let mut table = init(&aft(AftForm::Full).with_factorised(false).into(), &spec(role, 2));
         let own = inner(&mut local);
         let [u, v] = [&own.query_position, &own.key_position].map(|factor| Array::read(factor.as_ref().unwrap().val()));
         let product = |i: usize, j: usize| (0..u.shape[1]).map(|r| u.at(&[i, r]) * v.at(&[j, r])).sum();
@@ -87,14 +87,14 @@ fn biases_of_a_window_are_those_of_all_pairs_that_are_near() {
 
 #[test]
 fn without_biases_the_state_is_as_large_after_any_number_of_steps() {
-    let attention = init(&aft(AftForm::Simple).into(), &placement(Role::Decoder, 2));
+    let attention = init(&aft(AftForm::Simple).into(), &spec(Role::Decoder, 2));
     let mut state = attention.state(&DecodingStart::self_attention(2, 100));
     for step in 1..=10 {
         attention.step(Array::random("x", &[2, step % 3 + 1, 6]).tensor(&flex().device), &mut state, &mut Probe::off());
         // Two rows, a mean and its score of six channels.
         assert_eq!(attention.state_bytes(&state), Some(2 * 2 * 6 * 4), "after {step} steps");
     }
-    let attention = init(&aft(AftForm::Full).into(), &placement(Role::Decoder, 2));
+    let attention = init(&aft(AftForm::Full).into(), &spec(Role::Decoder, 2));
     let mut state = attention.state(&DecodingStart::self_attention(2, 8));
     attention.step(Array::random("x", &[2, 5, 6]).tensor(&flex().device), &mut state, &mut Probe::off());
     assert_eq!(attention.state_bytes(&state), Some(2 * 5 * 2 * 6 * 4), "keys and values of five positions");

@@ -3,7 +3,7 @@
 use burn::module::Param;
 use burn::tensor::Tensor;
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::description::AnyAttention;
@@ -12,7 +12,7 @@ use heedful_attention::mechanisms::base_conv::{BaseConv, BaseConvConfig};
 use super::{assert_same, context, identity, init, linear, parameter, self_attention};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::placement;
+use crate::variants::spec;
 
 fn inner(attention: &mut AnyAttention) -> &mut BaseConv {
     attention.get_mut().expect("it is a gated convolution")
@@ -21,7 +21,7 @@ fn inner(attention: &mut AnyAttention) -> &mut BaseConv {
 #[test]
 fn a_kernel_that_shifts_multiplies_each_element_by_an_earlier_one() {
     for (taps, shift) in [(1, 0), (3, 0), (3, 2), (5, 1)] {
-        let mut attention = init(&BaseConvConfig::default().with_taps(taps).into(), &placement(Role::Decoder, 2));
+        let mut attention = init(&BaseConvConfig::default().with_taps(taps).into(), &spec(Role::Decoder, 2));
         let own = inner(&mut attention);
         own.gate = linear(&identity(6));
         own.weight = parameter(&Array::from_fn([taps, 6], |[tap, _]| if tap + shift + 1 == taps { 1.0 } else { 0.0 }));
@@ -34,7 +34,7 @@ fn a_kernel_that_shifts_multiplies_each_element_by_an_earlier_one() {
 
 #[test]
 fn without_weights_of_the_gate_it_is_a_convolution_of_each_channel() {
-    let mut attention = init(&BaseConvConfig::default().into(), &placement(Role::Decoder, 2));
+    let mut attention = init(&BaseConvConfig::default().into(), &spec(Role::Decoder, 2));
     let own = inner(&mut attention);
     own.gate = linear(&Array::from_fn([6, 6], |_| 0.0));
     own.gate.bias = Some(Param::from_tensor(Tensor::ones([6], &flex().device)));
@@ -49,7 +49,7 @@ fn without_weights_of_the_gate_it_is_a_convolution_of_each_channel() {
 
 #[test]
 fn the_state_holds_what_the_next_sum_needs_whatever_the_length() {
-    let attention = init(&BaseConvConfig::default().with_taps(4).into(), &placement(Role::Decoder, 2));
+    let attention = init(&BaseConvConfig::default().with_taps(4).into(), &spec(Role::Decoder, 2));
     let mut state = attention.state(&DecodingStart::self_attention(2, 20));
     for _ in 0..9 {
         attention.step(Tensor::ones([2, 1, 6], &flex().device), &mut state, &mut Probe::off());

@@ -1,19 +1,19 @@
 //! Lightweight and dynamic convolutions: Wu et al. 2019.
 
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::dynamic_conv::{DynamicConv, DynamicConvConfig};
-use heedful_attention::mechanisms::kernel_attention::{Execution, KernelAttention, KernelSizes};
+use heedful_attention::mechanisms::kernel_attention::{ConvolutionExecution, KernelAttention, KernelSizes};
 use heedful_attention::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig};
 
 use super::{assert_same, context, identity, init, linear, parameter, self_attention, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::placement;
+use crate::variants::spec;
 
 fn light(taps: usize) -> LightweightConvConfig {
     LightweightConvConfig::default().with_kernel(KernelSizes::All(taps)).with_glu(false)
@@ -25,7 +25,7 @@ fn dynamic(taps: usize) -> DynamicConvConfig {
 
 /// A lightweight convolution with the given logits `[H, k]` of taps and no other parameters: its projections are the identity.
 fn with_kernel(config: LightweightConvConfig, role: Role, logits: &Array) -> AnyAttention {
-    let mut attention = init(&AnyMechanism::from(config), &placement(role, 2));
+    let mut attention = init(&AnyMechanism::from(config), &spec(role, 2));
     let inner = attention.get_mut::<KernelAttention<LightweightConv>>().unwrap();
     inner.kernel.weight = parameter(logits);
     (inner.input, inner.output) = (linear(&identity(6)), linear(&identity(6)));
@@ -70,7 +70,7 @@ fn renormalised_rows_are_a_softmax_over_the_visible_taps() {
 /// A lightweight and a dynamic convolution with the same projections, the dynamic one's kernel being a bias.
 fn constant_dynamic(logits: &Array, role: Role) -> AnyAttention {
     let config = dynamic(logits.shape[1]).with_kernel_bias(true);
-    let mut attention = init(&AnyMechanism::from(config), &placement(role, 2));
+    let mut attention = init(&AnyMechanism::from(config), &spec(role, 2));
     let inner = attention.get_mut::<KernelAttention<DynamicConv>>().unwrap();
     let taps = logits.values.len();
     inner.kernel.predictor.weight = parameter(&Array::from_fn([6, taps], |_| 0.0));
@@ -94,7 +94,7 @@ fn a_dynamic_kernel_without_weights_is_a_lightweight_kernel() {
 #[test]
 fn dynamic_weights_depend_on_the_query_alone() {
     // With a tap for every distance: a dense synthesizer whose logits are those of relative positions.
-    let attention = init(&AnyMechanism::from(dynamic(2 * 6 - 1)), &placement(Role::Encoder, 2));
+    let attention = init(&AnyMechanism::from(dynamic(2 * 6 - 1)), &spec(Role::Encoder, 2));
     let x = Array::random("x", &[1, 6, 6]);
     let before = weights(&attention, self_attention(&x));
     for t in 0..6 {
@@ -137,10 +137,10 @@ fn expanded_and_unfolded_are_the_same_sum() {
     ];
     for (taps, role) in [1, 3, 4, 31].into_iter().flat_map(|taps| [(taps, Role::Encoder), (taps, Role::Decoder)]) {
         for renormalise_padding in [false, true] {
-            let pair = [Execution::Expanded, Execution::Unfolded].map(|execution| {
+            let pair = [ConvolutionExecution::Expanded, ConvolutionExecution::Unfolded].map(|execution| {
                 let light = light(taps).with_renormalise_padding(renormalise_padding).with_execution(execution);
                 let dynamic = dynamic(taps).with_renormalise_padding(renormalise_padding).with_execution(execution);
-                [AnyMechanism::from(light), AnyMechanism::from(dynamic)].map(|config| init(&config, &placement(role, 2)))
+                [AnyMechanism::from(light), AnyMechanism::from(dynamic)].map(|config| init(&config, &spec(role, 2)))
             });
             for (visibility, mechanism) in views.iter().flat_map(|visibility| [(visibility, 0), (visibility, 1)]) {
                 let run = |attention: &AnyAttention| context(attention, self_attention(&x).visibility(visibility.clone()));
@@ -166,7 +166,7 @@ fn taps_reach_into_what_is_carried_over() {
     let device = flex().device;
     for taps in [1, 3, 5, 31] {
         for config in [AnyMechanism::from(light(taps)), AnyMechanism::from(dynamic(taps))] {
-            let attention = init(&config, &placement(Role::Decoder, 2));
+            let attention = init(&config, &spec(Role::Decoder, 2));
             let whole = context(&attention, self_attention(&x).visibility(Visibility::causal()));
             let input = AttentionInput::segment(x.slice(5..8).tensor(&device), x.slice(0..5).tensor(&device));
             let found = context(&attention, input.visibility(Visibility::causal()));
@@ -177,7 +177,7 @@ fn taps_reach_into_what_is_carried_over() {
 
 #[test]
 fn a_state_does_not_grow_beyond_the_kernel() {
-    let attention = init(&AnyMechanism::from(light(4)), &placement(Role::Decoder, 2));
+    let attention = init(&AnyMechanism::from(light(4)), &spec(Role::Decoder, 2));
     let attention = attention.get::<KernelAttention<LightweightConv>>().unwrap();
     let mut state = attention.state(&DecodingStart::self_attention(1, 100));
     let x = Array::random("x", &[1, 1, 6]).tensor::<3>(&flex().device);

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Tensor, TensorData};
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::engine::recurrence::{Recurrence, RecurrentState};
@@ -16,7 +16,7 @@ use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 use super::{assert_same, context, init, parameter, self_attention};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::placement;
+use crate::variants::spec;
 
 /// Contexts `[N, D]` of one head, where each element writes by the delta rule with its strength and asks with its own key.
 fn recalled(keys: &[[f32; 4]], values: &[[f32; 2]], asked: &[[f32; 4]], strength: f32) -> Array {
@@ -71,9 +71,9 @@ fn a_strength_of_two_turns_the_sign_of_what_a_key_holds() {
 
 #[test]
 fn without_decay_a_gated_network_is_one_without_gates() {
-    let plain = init(&DeltaNetConfig::default().with_norm(HeadNorm::Rms).into(), &placement(Role::Decoder, 2));
+    let plain = init(&DeltaNetConfig::default().with_norm(HeadNorm::Rms).into(), &spec(Role::Decoder, 2));
     let gated = GatedDeltaNetConfig::default().with_norm(HeadNorm::Rms).with_gate(false).with_key_expansion(1.0).with_value_expansion(1);
-    let mut gated = init(&gated.into(), &placement(Role::Decoder, 2));
+    let mut gated = init(&gated.into(), &spec(Role::Decoder, 2));
     let x = Array::random("x", &[2, 7, 6]);
     let expected = context(&plain, self_attention(&x));
     let decays = context(&gated, self_attention(&x));
@@ -85,7 +85,7 @@ fn without_decay_a_gated_network_is_one_without_gates() {
 
 #[test]
 fn the_state_holds_a_matrix_for_each_head_and_the_tail_of_the_convolutions() {
-    let attention = init(&DeltaNetConfig::default().into(), &placement(Role::Decoder, 2));
+    let attention = init(&DeltaNetConfig::default().into(), &spec(Role::Decoder, 2));
     let mut state = attention.state(&DecodingStart::self_attention(2, 100));
     for step in 1..=10 {
         attention.step(Array::random("x", &[2, step % 3 + 1, 6]).tensor(&flex().device), &mut state, &mut Probe::off());

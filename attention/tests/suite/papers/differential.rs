@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use heedful_attention::conformance::Subject;
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::differential::{Differential, DifferentialConfig, lambda_init};
@@ -13,7 +13,7 @@ use heedful_random::RandomKey;
 use super::{assert_same, context, init, parameter, self_attention};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 fn inner(attention: &mut AnyAttention) -> &mut SoftmaxAttention<Differential> {
     attention.get_mut().expect("it is a differential attention")
@@ -42,11 +42,11 @@ fn signed(attention: &AnyAttention, x: &Array) -> Array {
 fn lambda_begins_at_what_the_paper_says_for_each_layer() {
     for (layer, expected) in [(0, 0.2), (1, 0.8 - 0.6 * (-0.3f64).exp()), (2, 0.8 - 0.6 * (-0.6f64).exp())] {
         assert!((lambda_init(layer) - expected).abs() < 1e-12);
-        let mut attention = init(&parse("differential"), &placement(Role::Decoder, 2).at_layer(layer, 3));
+        let mut attention = init(&parse("differential"), &spec(Role::Decoder, 2).at_layer(layer, 3));
         set_vectors(&mut inner(&mut attention).logits, 0.0);
         assert_same("lambda", &Array::read(inner(&mut attention).logits.lambda()).values, &[expected], 1e-6);
     }
-    let mut chosen = init(&DifferentialConfig::default().with_lambda_init(0.5).into(), &placement(Role::Decoder, 2).at_layer(2, 3));
+    let mut chosen = init(&DifferentialConfig::default().with_lambda_init(0.5).into(), &spec(Role::Decoder, 2).at_layer(2, 3));
     set_vectors(&mut inner(&mut chosen).logits, 0.0);
     assert_same("lambda", &Array::read(inner(&mut chosen).logits.lambda()).values, &[0.5], 1e-6);
 }
@@ -54,7 +54,7 @@ fn lambda_begins_at_what_the_paper_says_for_each_layer() {
 #[test]
 fn without_norm_and_subtraction_it_is_one_softmax_over_half_the_width() {
     let config = DifferentialConfig::default().with_norm(false).with_lambda_init(0.0);
-    let place = placement(Role::Decoder, 2);
+    let place = spec(Role::Decoder, 2);
     let mut attention = init(&AnyMechanism::from(config), &place);
     let heads = inner(&mut attention);
     set_vectors(&mut heads.logits, 0.0);
@@ -67,7 +67,7 @@ fn without_norm_and_subtraction_it_is_one_softmax_over_half_the_width() {
 #[test]
 fn what_both_softmaxes_give_cancels() {
     // Of an even width both softmaxes can have the same scores.
-    let place = placement(Role::Decoder, 2).with_head_width(Some(4));
+    let place = spec(Role::Decoder, 2).with_head_width(Some(4));
     let mut attention = init(&AnyMechanism::from(DifferentialConfig::default().with_norm(false)), &place);
     let heads = inner(&mut attention);
     heads.logits.second = heads.logits.first.clone();
@@ -81,7 +81,7 @@ fn what_both_softmaxes_give_cancels() {
 
 #[test]
 fn rows_of_signed_weights_sum_to_one_less_lambda() {
-    let mut attention = init(&parse("differential"), &placement(Role::Decoder, 2));
+    let mut attention = init(&parse("differential"), &spec(Role::Decoder, 2));
     set_vectors(&mut inner(&mut attention).logits, 0.3);
     let lambda = Array::read(inner(&mut attention).logits.lambda()).values[0];
     let weights = signed(&attention, &Array::random("x", &[2, 6, 6]));
@@ -95,7 +95,7 @@ fn rows_of_signed_weights_sum_to_one_less_lambda() {
 
 #[test]
 fn the_norm_takes_the_size_of_values_away() {
-    let mut attention = init(&parse("differential"), &placement(Role::Decoder, 2));
+    let mut attention = init(&parse("differential"), &spec(Role::Decoder, 2));
     let x = Array::random("x", &[2, 6, 6]);
     let before = context(&attention, self_attention(&x));
     let value = &mut inner(&mut attention).value;
@@ -109,7 +109,7 @@ fn the_norm_takes_the_size_of_values_away() {
 
 #[test]
 fn vectors_of_zeros_stay_where_they_are() {
-    let mut subject = Subject::of(&parse("differential"), placement(Role::Decoder, 2), &flex().device);
+    let mut subject = Subject::of(&parse("differential"), spec(Role::Decoder, 2), &flex().device);
     let case = subject.case("saddle", 2, 5);
     let moves = |subject: &Subject<AnyAttention>| {
         let gradients = subject.gradients(&case, |input| input).parameters;

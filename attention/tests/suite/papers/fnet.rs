@@ -1,15 +1,15 @@
 //! FNet: Lee-Thorp et al. 2021.
 
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::description::AnyAttention;
 use heedful_attention::mechanisms::fnet::FnetConfig;
 
 use super::{assert_same, context, init, self_attention};
 use crate::array::Array;
-use crate::variants::placement;
+use crate::variants::spec;
 
 fn fnet() -> AnyAttention {
-    init(&FnetConfig::default().into(), &placement(Role::Encoder, 2))
+    init(&FnetConfig::default().into(), &spec(Role::Encoder, 2))
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn real_parts_are_even() {
 #[test]
 fn orthonormal_transforms_are_scaled_by_the_root_of_the_numbers_that_they_sum() {
     let x = Array::random("x", &[1, 7, 6]);
-    let orthonormal = init(&FnetConfig::default().with_orthonormal(true).into(), &placement(Role::Encoder, 2));
+    let orthonormal = init(&FnetConfig::default().with_orthonormal(true).into(), &spec(Role::Encoder, 2));
     let expected: Vec<f64> = context(&fnet(), self_attention(&x)).values.iter().map(|y| y / 42f64.sqrt()).collect();
     assert_same("outputs", &context(&orthonormal, self_attention(&x)).values, &expected, 1e-5);
 }

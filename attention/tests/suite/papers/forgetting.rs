@@ -1,7 +1,7 @@
 //! The Forgetting Transformer: Lin et al. 2025.
 
 use burn::nn::Linear;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::alibi::{Alibi, AlibiConfig};
 use heedful_attention::mechanisms::dot_product::DotProduct;
@@ -9,10 +9,10 @@ use heedful_attention::mechanisms::forgetting::{ForgetGate, Forgetting, Forgetti
 
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
 use crate::array::Array;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 fn forgetting(config: ForgettingConfig) -> AnyAttention {
-    init(&AnyMechanism::from(config), &placement(Role::Decoder, 2))
+    init(&AnyMechanism::from(config), &spec(Role::Decoder, 2))
 }
 
 /// Gates that all begin at `σ(bias)`, and depend on the elements by `weight` `[C, H]`.
@@ -33,7 +33,7 @@ fn fixed_gates_are_linear_biases() {
     let config = ForgettingConfig::default().with_gate(ForgetGate::Fixed).with_decay_times([2.0, 16.0]);
     let mut attention = forgetting(config);
     let slopes = AlibiConfig::default().with_slopes(vec![1.0 / 2.0, 1.0 / 16.0]);
-    let mut linear_biases = init(&AnyMechanism::from(slopes), &placement(Role::Decoder, 2));
+    let mut linear_biases = init(&AnyMechanism::from(slopes), &spec(Role::Decoder, 2));
     let [value, output, query, key] = projections(&mut attention);
     let inner = softmax(&mut linear_biases);
     (inner.value, inner.output) = (value, output);
@@ -47,7 +47,7 @@ fn fixed_gates_are_linear_biases() {
 fn open_gates_forget_nothing() {
     let mut attention = forgetting(ForgettingConfig::default());
     set_gates(&mut attention, &Array::from_fn([6, 2], |_| 0.0), 80.0);
-    let mut plain = init(&parse("dot-product"), &placement(Role::Decoder, 2));
+    let mut plain = init(&parse("dot-product"), &spec(Role::Decoder, 2));
     let [value, output, query, key] = projections(&mut attention);
     let inner = softmax(&mut plain);
     (inner.value, inner.output) = (value, output);

@@ -1,20 +1,20 @@
 //! Hard-coded Gaussian attention: You et al. 2020.
 
 use burn::module::Module;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::gaussian::{GaussianConfig, GaussianExecution, Normalisation};
 
 use super::{assert_same, context, cross_attention, init, self_attention, weights};
 use crate::array::Array;
 use heedful_attention::description::case::parameters;
 
-fn place(role: Role, heads: usize) -> Placement {
-    Placement::new(role, 3 * heads, heads).with_max_length(64)
+fn place(role: Role, heads: usize) -> LayerSpec {
+    LayerSpec::new(role, 3 * heads, heads).with_max_length(64)
 }
 
-fn gaussian(config: GaussianConfig, place: Placement) -> AnyAttention {
+fn gaussian(config: GaussianConfig, place: LayerSpec) -> AnyAttention {
     init(&AnyMechanism::from(config), &place)
 }
 
@@ -76,7 +76,7 @@ fn renormalised_rows_sum_to_one_and_keep_their_ratios() {
 }
 
 /// Where the heads of a layer look, relative to the query.
-fn offsets_of(config: GaussianConfig, place: Placement) -> Vec<f64> {
+fn offsets_of(config: GaussianConfig, place: LayerSpec) -> Vec<f64> {
     // At σ = 1 the nearest integer to the centre of an interior row has the largest weight.
     let weights = weights(&gaussian(config, place), self_attention(&sequence(place.heads, 30)));
     let largest = |h| {
@@ -129,10 +129,10 @@ fn a_band_of_thirteen_keys_equals_the_dense_product() {
             };
             let expected = run(dense.clone());
             for window in [6, 7, 40] {
-                let banded = run(dense.clone().with_execution(Execution::Banded).with_window(window));
+                let banded = run(dense.clone().with_execution(GaussianExecution::Banded).with_window(window));
                 assert_same(&format!("window {window}"), &banded.values, &expected.values, 1e-6);
             }
-            let narrow = run(dense.clone().with_execution(Execution::Banded).with_window(1));
+            let narrow = run(dense.clone().with_execution(GaussianExecution::Banded).with_window(1));
             assert_ne!(narrow, expected, "a band of three is another sum");
         }
     }
@@ -142,7 +142,7 @@ fn a_band_of_thirteen_keys_equals_the_dense_product() {
 fn index_is_the_limit_of_vanishing_deviation() {
     let offsets = vec![-1.0, 1.0];
     let run = |config: GaussianConfig| context(&gaussian(config, place(Role::Encoder, 2)), self_attention(&sequence(2, 10)));
-    let index = run(centred(&offsets).with_execution(Execution::Index));
+    let index = run(centred(&offsets).with_execution(GaussianExecution::Index));
     let deviation = 0.05;
     let narrow = run(centred(&offsets).with_deviations(vec![deviation]));
     let scale = deviation * (2.0 * std::f64::consts::PI).sqrt();
@@ -152,7 +152,7 @@ fn index_is_the_limit_of_vanishing_deviation() {
 
 #[test]
 fn index_without_offset_copies_the_source_position() {
-    let config = centred(&[0.0]).with_execution(Execution::Index);
+    let config = centred(&[0.0]).with_execution(GaussianExecution::Index);
     let (query, memory) = (sequence(2, 4), Array::random("m", &[1, 6, 6]));
     let weights = weights(&gaussian(config, place(Role::Cross, 2)), cross_attention(&query, &memory));
     for i in 0..4 {
@@ -197,7 +197,7 @@ fn nothing_is_learned_but_values_and_outputs() {
 #[test]
 fn appended_padding_changes_nothing_at_real_positions() {
     let padded = sequence(2, 12);
-    for execution in [Execution::Dense, Execution::Banded, Execution::Index] {
+    for execution in [GaussianExecution::Dense, GaussianExecution::Banded, GaussianExecution::Index] {
         let attention = gaussian(GaussianConfig::default().with_execution(execution), place(Role::Encoder, 2));
         let alone = context(&attention, self_attention(&padded.slice(0..7)));
         let beside = context(&attention, self_attention(&padded).visibility(Visibility::padding(vec![7])));

@@ -1,12 +1,12 @@
 //! Soft caps of scores: Gemma Team 2024, section 2.
 
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
 
 use super::{assert_same, context, init, self_attention, weights};
 use crate::array::Array;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 fn capped(logits: &str, cap: f64) -> AnyMechanism {
     AnyMechanism::from(SoftCapConfig::default().with_cap(cap)).over(parse(logits)).unwrap()
@@ -20,7 +20,7 @@ fn the_cap_of_self_attention_is_50_unless_told_otherwise() {
 #[test]
 fn capped_scores_lie_between_minus_and_plus_the_cap() {
     // With elements a hundred times as large, scores lie far apart.
-    let place = placement(Role::Encoder, 2);
+    let place = spec(Role::Encoder, 2);
     let mut sequence = Array::random("sequence", &[2, 8, 6]);
     sequence.values.iter_mut().for_each(|x| *x *= 100.0);
     let ratio = |attention: &AnyMechanism| {
@@ -40,7 +40,7 @@ fn capped_scores_lie_between_minus_and_plus_the_cap() {
 
 #[test]
 fn scores_much_smaller_than_the_cap_stay_what_they_are() {
-    let place = placement(Role::Decoder, 2);
+    let place = spec(Role::Decoder, 2);
     let sequence = Array::random("sequence", &[2, 8, 6]);
     for logits in ["dot-product", "alibi", "random+dot-product"] {
         let plain = context(&init(&parse(logits), &place), self_attention(&sequence));
@@ -53,7 +53,7 @@ fn scores_much_smaller_than_the_cap_stay_what_they_are() {
 
 #[test]
 fn a_cap_that_nothing_exceeds_makes_all_weights_equal() {
-    let place = placement(Role::Encoder, 2);
+    let place = spec(Role::Encoder, 2);
     let sequence = Array::random("sequence", &[1, 8, 6]);
     let shown = weights(&init(&capped("dot-product", 1e-7), &place), self_attention(&sequence));
     assert_same("weights", &shown.values, &vec![1.0 / 8.0; shown.values.len()], 1e-6);

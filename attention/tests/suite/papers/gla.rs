@@ -1,6 +1,6 @@
 //! Gated linear attention: Yang et al. 2024.
 
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::mechanisms::gated_mixer::GatedMixer;
 use heedful_attention::mechanisms::gated_norm::HeadNorm;
 use heedful_attention::mechanisms::gla::{GatedLinear, GlaConfig};
@@ -9,12 +9,12 @@ use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 use super::retnet::response;
 use super::{assert_same, identity, init, linear, parameter};
 use crate::array::Array;
-use crate::variants::placement;
+use crate::variants::spec;
 
 /// By how much the first element still moves each output, where every channel has this bias of its rate and elements have no say.
 fn response_with(bias: f64) -> Array {
     let config = GlaConfig::default().with_key_expansion(1.0).with_norm(HeadNorm::None).with_gate(false);
-    let mut attention = init(&config.into(), &placement(Role::Decoder, 2));
+    let mut attention = init(&config.into(), &spec(Role::Decoder, 2));
     let inner = attention.get_mut::<RecurrentAttention<GatedMixer<GatedLinear>>>().unwrap();
     let GatedMixer { maps, rule, .. } = &mut inner.mixer;
     [&mut maps.query, &mut maps.key, &mut maps.value, &mut inner.output].into_iter().for_each(|map| *map = linear(&identity(6)));
@@ -42,7 +42,7 @@ fn open_gates_forget_nothing_and_closed_ones_all() {
 
 #[test]
 fn the_default_has_keys_half_as_wide_as_values() {
-    let place = placement(Role::Decoder, 2).with_d_model(16);
+    let place = spec(Role::Decoder, 2).with_d_model(16);
     let attention = init(&GlaConfig::default().into(), &place);
     let GatedMixer { maps, rule, .. } = &attention.get::<RecurrentAttention<GatedMixer<GatedLinear>>>().unwrap().mixer;
     assert_eq!((maps.key.weight.dims(), maps.value.weight.dims()), ([16, 8], [16, 16]));

@@ -2,7 +2,7 @@
 
 use heedful_attention::conformance::Property;
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::gmlp::{Gmlp, GmlpConfig};
@@ -11,10 +11,10 @@ use super::{assert_same, context, init, parameter, self_attention};
 use crate::array::Array;
 use crate::backends::flex;
 use crate::subject::Subject;
-use crate::variants::placement;
+use crate::variants::spec;
 
 fn gmlp(role: Role) -> AnyAttention {
-    init(&GmlpConfig::default().with_init_scale(8.0).into(), &placement(role, 2))
+    init(&GmlpConfig::default().with_init_scale(8.0).into(), &spec(role, 2))
 }
 
 fn inner(attention: &mut AnyAttention) -> &mut Gmlp {
@@ -23,7 +23,7 @@ fn inner(attention: &mut AnyAttention) -> &mut Gmlp {
 
 #[test]
 fn at_first_it_is_a_map_of_each_position_by_itself() {
-    let attention = init(&GmlpConfig::default().into(), &placement(Role::Encoder, 2));
+    let attention = init(&GmlpConfig::default().into(), &spec(Role::Encoder, 2));
     let x = Array::random("x", &[1, 8, 6]);
     let before = context(&attention, self_attention(&x));
     let mut changed = x;
@@ -77,8 +77,8 @@ fn a_matrix_that_shifts_gates_the_neighbour() {
 fn biases_and_shifts_are_those_of_the_formula() {
     let config = AnyMechanism::from(GmlpConfig::default().with_init_scale(8.0));
     let built = config.clone();
-    let build = move |placement: &_, key: &_, device: &_| {
-        let mut attention = built.init(placement, key, device);
+    let build = move |spec: &_, key: &_, device: &_| {
+        let mut attention = built.init(spec, key, device);
         let inner = inner(&mut attention);
         inner.expansion.bias = Some(parameter(&Array::random("expansion", &[12])));
         inner.output.bias = Some(parameter(&Array::random("output", &[6])));
@@ -87,6 +87,6 @@ fn biases_and_shifts_are_those_of_the_formula() {
         (norm.gamma, norm.beta) = (parameter(&Array::random("gamma", &[6])), Some(parameter(&Array::random("beta", &[6]))));
         attention
     };
-    let subject = Subject::new(placement(Role::Decoder, 2), build, &flex().device).computing(&config);
+    let subject = Subject::new(spec(Role::Decoder, 2), build, &flex().device).computing(&config);
     Property::Formula.check(&subject).unwrap();
 }

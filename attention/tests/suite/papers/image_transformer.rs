@@ -1,7 +1,7 @@
 //! Local attention in one and two dimensions: Parmar et al. 2018.
 
 use heedful_attention::contract::AttentionInput;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::local_2d::BlockRaster;
@@ -10,7 +10,7 @@ use heedful_attention::softmax_attention::pattern::Pattern;
 use super::{assert_same, context, init, self_attention, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{local_1d, local_2d, parse, placement};
+use crate::variants::{local_1d, local_2d, parse, spec};
 
 /// The keys that a query sees together with the causal mask.
 fn causal(pattern: &dyn Pattern, i: usize) -> Vec<usize> {
@@ -35,7 +35,7 @@ fn hints_hold(pattern: &dyn Pattern, head: usize, length: usize) {
 }
 
 /// Whether two attentions with the same parameters give the same under a visibility.
-pub(super) fn equal(found: &AnyMechanism, expected: &AnyMechanism, place: &Placement, visibility: &Visibility) {
+pub(super) fn equal(found: &AnyMechanism, expected: &AnyMechanism, place: &LayerSpec, visibility: &Visibility) {
     let x = Array::random("x", &[2, place.max_length, place.d_model]);
     let run = |config| context(&init(config, place), self_attention(&x).visibility(visibility.clone())).values;
     assert_same(&format!("{found:?}"), &run(found), &run(expected), 1e-5);
@@ -73,7 +73,7 @@ fn the_first_block_and_a_sequence_of_less_than_two_are_fully_causal() {
 
 #[test]
 fn a_block_as_long_as_the_sequence_is_full_attention() {
-    let place = placement(Role::Decoder, 2);
+    let place = spec(Role::Decoder, 2);
     for visibility in [Visibility::causal(), Visibility::all()] {
         for query_block in [8, 20] {
             equal(&AnyMechanism::from(local_1d(query_block, None)), &parse("dot-product"), &place, &visibility);
@@ -145,7 +145,7 @@ fn without_flanges_a_block_sees_itself() {
 
 #[test]
 fn a_changed_element_moves_no_earlier_step_of_generation() {
-    let place = placement(Role::Decoder, 2).with_max_length(24);
+    let place = spec(Role::Decoder, 2).with_max_length(24);
     for config in [AnyMechanism::from(local_1d(4, None)), AnyMechanism::from(local_2d(6, [2, 3], [1, 2])), parse("random@local-1d")] {
         let attention = init(&config, &place);
         let x = Array::random("x", &[1, 24, 6]);
@@ -163,7 +163,7 @@ fn a_changed_element_moves_no_earlier_step_of_generation() {
 
 #[test]
 fn weights_are_zero_outside_of_the_memory_block() {
-    let place = placement(Role::Decoder, 2).with_max_length(12);
+    let place = spec(Role::Decoder, 2).with_max_length(12);
     let config = local_1d(3, Some(2));
     let pattern = config.pattern(512);
     let shown = weights(&init(&AnyMechanism::from(config), &place), self_attention(&Array::random("x", &[1, 12, 6])));

@@ -1,7 +1,7 @@
 //! Linear attention: Katharopoulos et al. 2020.
 
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
@@ -12,10 +12,10 @@ use heedful_attention::mechanisms::linear_attention::LinearAttentionConfig;
 use super::{assert_same, context, cross_attention, init, self_attention, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::placement;
+use crate::variants::spec;
 
 fn linear(role: Role) -> AnyAttention {
-    init(&LinearAttentionConfig::default().into(), &placement(role, 2))
+    init(&LinearAttentionConfig::default().into(), &spec(role, 2))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::module::Module;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
@@ -18,7 +18,7 @@ use heedful_random::RandomKey;
 use super::{assert_same, context, cross_attention, identity, init, parameter, self_attention, softmax};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{Variant, parse, placement};
+use crate::variants::{Variant, parse, spec};
 
 fn config(rank: usize, sharing: Sharing) -> AnyMechanism {
     AnyMechanism::from(LinformerConfig::default().with_rank(rank).with_sharing(sharing))
@@ -30,7 +30,7 @@ fn linformer(attention: &mut AnyAttention) -> &mut Linformer {
 
 /// A linformer, of `E = F`, with the given matrix `[k, 8]` for all heads.
 fn with_slots(role: Role, matrix: &Array) -> AnyAttention {
-    let mut attention = init(&config(matrix.shape[0], Sharing::KeyValue), &placement(role, 2));
+    let mut attention = init(&config(matrix.shape[0], Sharing::KeyValue), &spec(role, 2));
     let matrix = Array { shape: [vec![1], matrix.shape.clone()].concat(), values: matrix.values.clone() };
     linformer(&mut attention).key_slots.matrix = Some(parameter(&matrix));
     attention
@@ -38,7 +38,7 @@ fn with_slots(role: Role, matrix: &Array) -> AnyAttention {
 
 /// Dot-product attention with the projections of a linformer.
 fn dense(mut attention: AnyAttention, role: Role) -> AnyAttention {
-    let mut dense = init(&parse("dot-product"), &placement(role, 2));
+    let mut dense = init(&parse("dot-product"), &spec(role, 2));
     let source = linformer(&mut attention);
     let target = softmax(&mut dense);
     (target.value, target.output) = (source.value.clone(), source.output.clone());
@@ -68,7 +68,7 @@ fn averages_of_blocks_give_attention_to_pooled_keys_and_values() {
 /// A linformer with windows of two positions.
 fn with_windows(role: Role, kind: ProjectionKind) -> AnyAttention {
     let config = LinformerConfig::default().with_rank(4).with_projection(kind);
-    init(&AnyMechanism::from(config), &placement(role, 2))
+    init(&AnyMechanism::from(config), &spec(role, 2))
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_window_that_shows_nothing_is_no_slot() {
 fn pooling_has_no_parameters_and_a_convolution_a_kernel_for_each_matrix() {
     let count = |kind, sharing| {
         let config = LinformerConfig::default().with_rank(4).with_projection(kind).with_sharing(sharing);
-        init(&AnyMechanism::from(config), &placement(Role::Encoder, 2)).num_params() - 4 * 6 * 6
+        init(&AnyMechanism::from(config), &spec(Role::Encoder, 2)).num_params() - 4 * 6 * 6
     };
     assert_eq!(count(ProjectionKind::MeanPooling, Sharing::Headwise), 0);
     assert_eq!(count(ProjectionKind::MaxPooling, Sharing::Headwise), 0);
@@ -148,7 +148,7 @@ fn permuting_positions_together_with_columns_permutes_outputs() {
 #[test]
 fn a_short_sequence_equals_its_padding_to_the_maximal_length() {
     for sharing in [Sharing::None, Sharing::Headwise] {
-        let attention = init(&config(3, sharing), &placement(Role::Encoder, 2));
+        let attention = init(&config(3, sharing), &spec(Role::Encoder, 2));
         let x = Array::random("x", &[1, 8, 6]);
         let short = context(&attention, self_attention(&x.slice(0..5)));
         let padded = context(&attention, self_attention(&x).visibility(Visibility::padding(vec![5])));
@@ -162,7 +162,7 @@ fn a_short_sequence_equals_its_padding_to_the_maximal_length() {
 
 #[test]
 fn rows_of_weights_sum_to_one_over_the_slots() {
-    let attention = init(&config(3, Sharing::Headwise), &placement(Role::Cross, 2));
+    let attention = init(&config(3, Sharing::Headwise), &spec(Role::Cross, 2));
     let mut shown = Vec::new();
     let mut listener = |_: &str, observation: Observation| match observation {
         Observation::SlotWeights(weights) => shown.push(Array::read(weights)),
@@ -198,7 +198,7 @@ fn message<T>(attempt: impl FnOnce() -> T) -> String {
 
 #[test]
 fn a_view_that_differs_between_queries_or_heads_is_refused() {
-    let attention = init(&config(3, Sharing::Headwise), &placement(Role::Encoder, 2));
+    let attention = init(&config(3, Sharing::Headwise), &spec(Role::Encoder, 2));
     let x = Array::random("x", &[1, 5, 6]);
     for visibility in [Visibility::causal(), Visibility::window(1, 1), Visibility::pattern(|h, _, j| h == 0 || j > 1)] {
         let refused = message(|| context(&attention, self_attention(&x).visibility(visibility.clone())));
@@ -208,7 +208,7 @@ fn a_view_that_differs_between_queries_or_heads_is_refused() {
 
 #[test]
 fn a_state_holds_the_slots_of_its_memory_and_nothing_else() {
-    let attention = init(&config(3, Sharing::Headwise), &placement(Role::Cross, 2));
+    let attention = init(&config(3, Sharing::Headwise), &spec(Role::Cross, 2));
     let attention = attention.get::<Linformer>().unwrap();
     let device = flex().device;
     let start = DecodingStart::cross_attention(Array::random("m", &[2, 8, 6]).tensor(&device), Visibility::all());
@@ -219,7 +219,7 @@ fn a_state_holds_the_slots_of_its_memory_and_nothing_else() {
 
 #[test]
 fn sharing_decides_the_number_of_matrices() {
-    let place = placement(Role::Encoder, 2).at_layer(0, 2);
+    let place = spec(Role::Encoder, 2).at_layer(0, 2);
     let key = RandomKey::from_seed(1);
     for (sharing, in_a_layer, in_all) in
         [(Sharing::None, 4, 8), (Sharing::Headwise, 2, 4), (Sharing::KeyValue, 1, 2), (Sharing::Layerwise, 1, 1)]
@@ -239,7 +239,7 @@ fn sharing_decides_the_number_of_matrices() {
 
 #[test]
 fn layers_of_another_rank_share_nothing() {
-    let build = |rank| init(&config(rank, Sharing::Layerwise), &placement(Role::Encoder, 2));
+    let build = |rank| init(&config(rank, Sharing::Layerwise), &spec(Role::Encoder, 2));
     let mut second = build(4).sharing_with(&build(3));
     assert_eq!(linformer(&mut second).key_slots.shape(), [1, 4, 8]);
 }

@@ -2,7 +2,7 @@
 
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::engine::{Engine, Executed};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
@@ -12,12 +12,12 @@ use heedful_attention::mechanisms::mla::{Mla, MlaConfig};
 use super::{assert_same, context, identity, init, linear, self_attention, softmax};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 #[test]
 fn a_latent_that_is_the_element_makes_dot_product_attention() {
     for role in [Role::Encoder, Role::Decoder] {
-        let place = placement(role, 2);
+        let place = spec(role, 2);
         let config = MlaConfig::default().with_latent(6).with_rotary_width(0).with_latent_norm(false);
         let mut latent = init(&config.into(), &place);
         let mut plain = init(&parse("dot-product"), &place);
@@ -37,7 +37,7 @@ fn a_latent_that_is_the_element_makes_dot_product_attention() {
 
 #[test]
 fn scores_depend_on_distances() {
-    let attention = init(&MlaConfig::default().into(), &Placement::new(Role::Encoder, 8, 2).with_max_length(8));
+    let attention = init(&MlaConfig::default().into(), &LayerSpec::new(Role::Encoder, 8, 2).with_max_length(8));
     let row = Array::random("row", &[8]);
     let mut shown = Vec::new();
     let mut listener = |_: &str, observation: Observation| {
@@ -58,7 +58,7 @@ fn scores_depend_on_distances() {
 fn decoding_remembers_a_latent_and_a_rotated_key_for_all_heads() {
     for (heads, width) in [(2, 8), (4, 8)] {
         let config = MlaConfig::default().with_latent(5).with_rotary_width(2);
-        let attention = init(&config.into(), &Placement::new(Role::Decoder, heads * width, heads).with_max_length(8));
+        let attention = init(&config.into(), &LayerSpec::new(Role::Decoder, heads * width, heads).with_max_length(8));
         let mut state = attention.state(&DecodingStart::self_attention(3, 8));
         let x = Array::random("x", &[3, 6, heads * width]);
         attention.step(x.tensor(&flex().device), &mut state, &mut Probe::off());
@@ -68,7 +68,7 @@ fn decoding_remembers_a_latent_and_a_rotated_key_for_all_heads() {
 
 #[test]
 fn weights_of_steps_are_those_of_the_whole_sequence() {
-    let attention = init(&MlaConfig::default().into(), &placement(Role::Decoder, 2));
+    let attention = init(&MlaConfig::default().into(), &spec(Role::Decoder, 2));
     let x = Array::random("x", &[2, 5, 6]);
     let shown = |run: &mut dyn FnMut(&mut Probe)| {
         let mut shown = Vec::new();
@@ -94,7 +94,7 @@ fn weights_of_steps_are_those_of_the_whole_sequence() {
 #[test]
 fn numbers_that_a_mask_adds_are_added_to_scores() {
     let (attention, x) =
-        (init(&MlaConfig::default().into(), &Placement::new(Role::Encoder, 8, 2).with_max_length(8)), Array::random("x", &[2, 7, 8]));
+        (init(&MlaConfig::default().into(), &LayerSpec::new(Role::Encoder, 8, 2).with_max_length(8)), Array::random("x", &[2, 7, 8]));
     let bias =
         Array::from_fn([2, 1, 7, 7], |[b, _, i, j]| if j == (i + b) % 7 { f64::NEG_INFINITY } else { ((3 * i + 2 * j) % 5) as f64 - 2.0 });
     let plain = super::weights(&attention, self_attention(&x));
@@ -113,7 +113,7 @@ fn numbers_that_a_mask_adds_are_added_to_scores() {
 
 #[test]
 fn a_long_prompt_is_read_by_the_engine_that_is_asked_for() {
-    let attention = init(&MlaConfig::default().into(), &Placement::new(Role::Decoder, 8, 2).with_max_length(40));
+    let attention = init(&MlaConfig::default().into(), &LayerSpec::new(Role::Decoder, 8, 2).with_max_length(40));
     let x = Array::random("x", &[2, 40, 8]);
     let whole = context(&attention, self_attention(&x).visibility(Visibility::causal())).values;
     for (engine, expected) in [(Engine::Auto, Executed::Fused), (Engine::Fused, Executed::Fused), (Engine::Reference, Executed::Reference)]

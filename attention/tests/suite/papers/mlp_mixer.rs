@@ -1,7 +1,7 @@
 //! MLP-Mixer: Tolstikhin et al. 2021.
 
 use heedful_attention::conformance::Property;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::mlp_mixer::{MlpMixer, MlpMixerConfig};
@@ -10,10 +10,10 @@ use super::{assert_same, context, init, parameter, self_attention};
 use crate::array::Array;
 use crate::backends::flex;
 use crate::subject::Subject;
-use crate::variants::placement;
+use crate::variants::spec;
 
 fn mixer() -> AnyAttention {
-    init(&MlpMixerConfig::default().with_hidden(5).into(), &placement(Role::Encoder, 2))
+    init(&MlpMixerConfig::default().with_hidden(5).into(), &spec(Role::Encoder, 2))
 }
 
 #[test]
@@ -56,12 +56,12 @@ fn biased(attention: &mut AnyAttention) {
 fn biases_are_those_of_the_formula() {
     let config = AnyMechanism::from(MlpMixerConfig::default().with_hidden(5));
     let built = config.clone();
-    let build = move |placement: &_, key: &_, device: &_| {
-        let mut attention = built.init(placement, key, device);
+    let build = move |spec: &_, key: &_, device: &_| {
+        let mut attention = built.init(spec, key, device);
         biased(&mut attention);
         attention
     };
-    let subject = Subject::new(placement(Role::Encoder, 2), build, &flex().device).computing(&config);
+    let subject = Subject::new(spec(Role::Encoder, 2), build, &flex().device).computing(&config);
     Property::Formula.check(&subject).unwrap();
 }
 

@@ -39,7 +39,7 @@ mod transformer_xl;
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use heedful_attention::contract::placement::Placement;
+use heedful_attention::contract::layer_spec::LayerSpec;
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::description::{AnyAttention, AnyLogits, AnyMechanism};
@@ -50,9 +50,9 @@ use crate::array::Array;
 use crate::backends::flex;
 
 /// The attention on the one backend that these checks need.
-fn init(config: &AnyMechanism, placement: &Placement) -> AnyAttention {
-    config.validate(placement).unwrap();
-    config.init(placement, &RandomKey::from_seed(1), &flex().device)
+fn init(config: &AnyMechanism, spec: &LayerSpec) -> AnyAttention {
+    config.validate(spec).unwrap();
+    config.init(spec, &RandomKey::from_seed(1), &flex().device)
 }
 
 fn softmax(attention: &mut AnyAttention) -> &mut SoftmaxAttention<AnyLogits> {

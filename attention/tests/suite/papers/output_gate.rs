@@ -2,7 +2,7 @@
 
 use burn::nn::Linear;
 use heedful_attention::conformance::Subject;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::output_gate::{GateForm, OutputGate, OutputGateConfig};
@@ -10,11 +10,11 @@ use heedful_attention::mechanisms::output_gate::{GateForm, OutputGate, OutputGat
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 /// An attention, and the same without the gate.
 fn pair(logits: &str, form: GateForm) -> [AnyAttention; 2] {
-    let place = placement(Role::Decoder, 2);
+    let place = spec(Role::Decoder, 2);
     let gated = OutputGateConfig::default().with_form(form).with_logits(parse(logits));
     let mut gated = init(&AnyMechanism::from(gated), &place);
     let mut plain = init(&parse(logits), &place);
@@ -93,7 +93,7 @@ fn gates_are_shown_as_they_are_for_each_channel_or_head() {
 #[test]
 fn a_bias_lets_all_gates_begin_alike() {
     let config = OutputGateConfig::default().with_bias(10.0);
-    let subject = Subject::of(&AnyMechanism::from(config), placement(Role::Decoder, 2), &flex().device);
+    let subject = Subject::of(&AnyMechanism::from(config), spec(Role::Decoder, 2), &flex().device);
     let gate = &subject.attention.logits::<OutputGate>().unwrap().output_gate;
     assert!(Array::read(gate.weight.val()).values.iter().all(|&weight| weight == 0.0));
     assert_eq!(Array::read(gate.bias.as_ref().unwrap().val()).values, [10.0; 6]);

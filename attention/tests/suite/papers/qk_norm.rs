@@ -3,7 +3,7 @@
 use burn::module::Param;
 use burn::tensor::Tensor;
 use heedful_attention::contract::Positions;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::Span;
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::engine::reference::logits;
@@ -15,11 +15,11 @@ use heedful_attention::softmax_attention::logits::Logits;
 use super::{assert_same, context, init, parameter, self_attention, softmax};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 /// Two heads of width 4.
-fn place() -> Placement {
-    placement(Role::Encoder, 2).with_d_model(8)
+fn place() -> LayerSpec {
+    spec(Role::Encoder, 2).with_d_model(8)
 }
 
 fn scores(attention: &AnyAttention, sequence: &Array) -> Array {

@@ -1,6 +1,6 @@
 //! Rectified weights: softpick (Zuhri, Fuadi and Aji 2025) and ReLU attention (Wortsman, Lee, Gilmer and Kornblith 2023).
 
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::relu::ReluConfig;
 use heedful_attention::mechanisms::softpick::SoftpickConfig;
@@ -10,12 +10,12 @@ use super::{assert_same, init, parameter, self_attention, weights};
 use crate::array::{Array, finite};
 use crate::backends::flex;
 use crate::subject::Subject;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 const LENGTH: usize = 8;
 
-fn place() -> Placement {
-    placement(Role::Encoder, 1)
+fn place() -> LayerSpec {
+    spec(Role::Encoder, 1)
 }
 
 /// Weights of a query whose keys have these scores.

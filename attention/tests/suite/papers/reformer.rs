@@ -3,7 +3,7 @@
 use burn::module::{Module, RunningState};
 use burn::tensor::Tensor;
 use heedful_attention::conformance::Property;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
@@ -18,7 +18,7 @@ use crate::array::Array;
 use crate::backends::flex;
 use crate::gradients::gradients_agree;
 use crate::subject::Subject;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 /// Four buckets, chunks of two, three rounds, never full attention.
 fn small() -> LshConfig {
@@ -36,15 +36,15 @@ fn across_rounds() -> LshConfig {
 }
 
 /// Heads that are wide enough for buckets of about the same size.
-fn wide(role: Role) -> Placement {
+fn wide(role: Role) -> LayerSpec {
     place(role).with_d_model(32)
 }
 
-fn place(role: Role) -> Placement {
-    placement(role, 2).with_max_length(24).with_dropout(0.0)
+fn place(role: Role) -> LayerSpec {
+    spec(role, 2).with_max_length(24).with_dropout(0.0)
 }
 
-fn init(config: &LshConfig, place: &Placement) -> AnyAttention {
+fn init(config: &LshConfig, place: &LayerSpec) -> AnyAttention {
     super::init(&AnyMechanism::from(config.clone()), place)
 }
 
@@ -245,7 +245,7 @@ fn the_first_chunk_of_a_round_looks_back_at_the_last_one_of_the_round_before() {
 }
 
 /// Shared-QK attention with the weights of LSH attention.
-fn unhashed(lsh: &Lsh, config: SharedQkConfig, place: &Placement) -> AnyAttention {
+fn unhashed(lsh: &Lsh, config: SharedQkConfig, place: &LayerSpec) -> AnyAttention {
     let mut attention = super::init(&AnyMechanism::from(config), place);
     let target = softmax(&mut attention);
     (target.value, target.output) = (lsh.value.clone(), lsh.output.clone());

@@ -3,7 +3,7 @@
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::description::{AnyAttention, AnyMechanism};
@@ -68,7 +68,7 @@ fn assert_gives(name: &str, attention: &AnyAttention, x: &Array) {
 
 fn gated_delta_net(config: GatedDeltaNetConfig) -> AnyAttention {
     let config = config.with_key_expansion(1.5).with_value_expansion(1).with_key_heads(2);
-    let mut attention = init(&config.into(), &Placement::new(Role::Decoder, 8, 4).with_max_length(6));
+    let mut attention = init(&config.into(), &LayerSpec::new(Role::Decoder, 8, 4).with_max_length(6));
     let layer = attention.get_mut::<RecurrentAttention<GatedMixer<DeltaRule>>>().unwrap();
     layer.output = map(11, 12, 8);
     let GatedMixer { maps, rule, norm } = &mut layer.mixer;
@@ -91,7 +91,7 @@ fn a_layer_of_qwen3_next_shares_key_heads_and_has_its_epsilon() {
 
 #[test]
 fn heads_of_keys_divide_the_heads_and_epsilons_have_an_effect() {
-    let place = Placement::new(Role::Decoder, 8, 4);
+    let place = LayerSpec::new(Role::Decoder, 8, 4);
     let refused = |config: &str| config.parse::<AnyMechanism>().unwrap().validate(&place).unwrap_err().to_string();
     assert!(refused("gated-delta-net{key_heads=3}").contains("`key_heads` is 3: give a divisor of heads = 4"));
     assert!(refused("gated-delta-net{key_heads=0}").contains("`key_heads` is 0"));
@@ -110,7 +110,7 @@ fn heads_of_keys_divide_the_heads_and_epsilons_have_an_effect() {
 }
 
 fn mamba_2(config: MambaTwoConfig) -> AnyAttention {
-    let mut attention = init(&config.with_state(3).into(), &Placement::new(Role::Decoder, 8, 4).with_max_length(6));
+    let mut attention = init(&config.with_state(3).into(), &LayerSpec::new(Role::Decoder, 8, 4).with_max_length(6));
     let layer = attention.get_mut::<RecurrentAttention<StateSpace>>().unwrap();
     layer.output = map(12, 16, 8);
     let mixer = &mut layer.mixer;
@@ -141,7 +141,7 @@ fn latent_attention_has_the_yarn_of_deepseek() {
         mscale_all_dim: Some(0.5),
         truncate: true,
     };
-    let mut attention = init(&config.into(), &Placement::new(Role::Decoder, 8, 2).with_max_length(6));
+    let mut attention = init(&config.into(), &LayerSpec::new(Role::Decoder, 8, 2).with_max_length(6));
     let layer = attention.get_mut::<Mla>().unwrap();
     (layer.query, layer.latent, layer.rotary_key) = (map(1, 8, 16), map(2, 8, 6), Some(map(4, 8, 4)));
     layer.latent_norm.as_mut().unwrap().gamma = parameter(&vector(3, 6));
@@ -151,7 +151,7 @@ fn latent_attention_has_the_yarn_of_deepseek() {
 
 #[test]
 fn scalings_that_have_no_place_in_latent_attention_are_refused() {
-    let place = Placement::new(Role::Decoder, 8, 2);
+    let place = LayerSpec::new(Role::Decoder, 8, 2);
     let refused = |config: &str| config.parse::<AnyMechanism>().unwrap().validate(&place).unwrap_err().to_string();
     assert!(refused("mla{scaling={kind='dynamic',factor=2.0,original_max_position_embeddings=4}}").contains("`scaling.kind` is dynamic"));
     assert!(refused("mla{rotary_width=0,scaling={kind='linear',factor=2.0}}").contains("`rotary_width` is 0"));
@@ -165,7 +165,7 @@ fn scalings_that_have_no_place_in_latent_attention_are_refused() {
 fn rotated(scaling: RotaryScaling, length: usize) -> (AnyAttention, Array) {
     let mut attention = init(
         &RotaryConfig::default().with_base(100.0).with_scaling(scaling).into(),
-        &Placement::new(Role::Decoder, 4, 1).with_max_length(16),
+        &LayerSpec::new(Role::Decoder, 4, 1).with_max_length(16),
     );
     let logits = attention.logits_mut::<Rotary>().unwrap();
     (logits.query, logits.key) = (linear(&super::identity(4)), linear(&super::identity(4)));

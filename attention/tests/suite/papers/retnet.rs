@@ -1,7 +1,7 @@
 //! Retention: Sun et al. 2023.
 
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::description::AnyAttention;
@@ -14,7 +14,7 @@ use heedful_attention::mechanisms::retnet::{Retention, RetnetConfig};
 use super::{assert_same, context, identity, init, linear, self_attention};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::placement;
+use crate::variants::spec;
 
 /// By how much a change of the first element moves the outputs, `[N, C]`, where all elements behind are equal.
 pub(super) fn response<A: Attention>(attention: &A, length: usize, width: usize) -> Array {
@@ -34,7 +34,7 @@ fn set_maps(attention: &mut AnyAttention, width: usize) {
 #[test]
 fn what_a_head_keeps_fades_by_its_own_factor() {
     let config = RetnetConfig::default().with_norm(HeadNorm::None).with_gate(false).with_rotation(false).with_value_expansion(1);
-    let mut attention = init(&config.into(), &placement(Role::Decoder, 2));
+    let mut attention = init(&config.into(), &spec(Role::Decoder, 2));
     set_maps(&mut attention, 6);
     let found = response(&attention, 9, 6);
     for (i, c) in (1..8).flat_map(|i| (0..6).map(move |c| (i, c))) {
@@ -47,7 +47,7 @@ fn what_a_head_keeps_fades_by_its_own_factor() {
 #[test]
 fn normalised_heads_do_not_grow_with_the_length() {
     let config = RetnetConfig::default().with_norm(HeadNorm::Rms).with_gate(false).with_value_expansion(1);
-    let mut attention = init(&config.into(), &Placement::new(Role::Decoder, 8, 2).with_max_length(64));
+    let mut attention = init(&config.into(), &LayerSpec::new(Role::Decoder, 8, 2).with_max_length(64));
     // Without the small gains of the first weights, beside which the epsilon is felt.
     set_maps(&mut attention, 8);
     let found = context(&attention, self_attention(&Array::random("x", &[1, 64, 8])));
@@ -60,7 +60,7 @@ fn normalised_heads_do_not_grow_with_the_length() {
 #[test]
 fn a_shift_of_the_whole_sequence_changes_nothing() {
     // Rotations depend on distances alone: what begins later in a longer sequence gives the same where the state before it is empty.
-    let attention = init(&RetnetConfig::default().into(), &Placement::new(Role::Decoder, 8, 2).with_max_length(64));
+    let attention = init(&RetnetConfig::default().into(), &LayerSpec::new(Role::Decoder, 8, 2).with_max_length(64));
     let x = Array::random("x", &[1, 12, 8]);
     let zeros_first = Array::from_fn([1, 17, 8], |[_, i, c]| if i < 5 { 0.0 } else { x.at(&[0, i - 5, c]) });
     let found = context(&attention, self_attention(&zeros_first)).slice(5..17);
@@ -69,7 +69,7 @@ fn a_shift_of_the_whole_sequence_changes_nothing() {
 
 #[test]
 fn the_state_is_as_large_after_any_number_of_steps() {
-    let attention = init(&RetnetConfig::default().into(), &placement(Role::Decoder, 2));
+    let attention = init(&RetnetConfig::default().into(), &spec(Role::Decoder, 2));
     let mut state = attention.state(&DecodingStart::self_attention(2, 100));
     for step in 1..=10 {
         attention.step(Array::random("x", &[2, step % 3 + 1, 6]).tensor(&flex().device), &mut state, &mut Probe::off());

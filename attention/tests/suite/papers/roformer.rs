@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use heedful_attention::contract::Positions;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::Span;
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::engine::reference::logits;
@@ -13,11 +13,11 @@ use heedful_attention::softmax_attention::logits::Logits;
 use super::{assert_same, context, init, linear, self_attention, softmax};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 /// Two heads of width 6.
-fn place() -> Placement {
-    placement(Role::Decoder, 2).with_d_model(12)
+fn place() -> LayerSpec {
+    spec(Role::Decoder, 2).with_d_model(12)
 }
 
 fn rotary(config: RotaryConfig) -> AnyAttention {

@@ -1,17 +1,17 @@
 //! Relative position representations: Shaw, Uszkoreit and Vaswani 2018.
 
 use burn::module::Module;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::shaw::{Shaw, ShawConfig};
 
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
 use crate::array::Array;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
-fn place() -> Placement {
-    placement(Role::Encoder, 2)
+fn place() -> LayerSpec {
+    spec(Role::Encoder, 2)
 }
 
 fn shaw(farthest: usize) -> AnyAttention {

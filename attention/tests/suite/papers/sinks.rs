@@ -1,6 +1,6 @@
 //! Softmaxes with one more key: Miller 2023, and the learned sinks of gpt-oss (OpenAI 2025).
 
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::case::parameters;
 use heedful_attention::description::{AnyAttention, AnyMechanism};
@@ -10,12 +10,12 @@ use heedful_random::RandomKey;
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 const HEADS: usize = 2;
 
-fn place() -> Placement {
-    placement(Role::Encoder, HEADS)
+fn place() -> LayerSpec {
+    spec(Role::Encoder, HEADS)
 }
 
 fn sequence() -> Array {
@@ -77,7 +77,7 @@ fn a_query_that_sees_no_key_gives_0_whatever_its_sink() {
 #[test]
 fn sinks_begin_small_and_are_the_only_parameters_beside_those_of_the_softmax() {
     let device = flex().device;
-    let wide = Placement::new(Role::Decoder, 1000, 500).with_max_length(8);
+    let wide = LayerSpec::new(Role::Decoder, 1000, 500).with_max_length(8);
     let of = |std: f64| {
         let mechanism = AnyMechanism::from(LearnedSinkConfig::default().with_init_std(std));
         parameters(&mechanism.init(&wide, &RandomKey::from_seed(1), &device), None)["Softmax.sink"].values.clone()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::sparse_fixed::{OwnBlock, SparseFixedConfig, Summaries, SummariesWithin};
@@ -12,10 +12,10 @@ use heedful_attention::softmax_attention::pattern::{Factorised, Integration, Pat
 use super::image_transformer::{check_hints, equal};
 use super::{assert_same, context, init, self_attention};
 use crate::array::Array;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
-fn place(heads: usize, layer: usize) -> Placement {
-    placement(Role::Decoder, heads).at_layer(layer, 2)
+fn place(heads: usize, layer: usize) -> LayerSpec {
+    spec(Role::Decoder, heads).at_layer(layer, 2)
 }
 
 fn strided(stride: usize, integration: Integration) -> SparseStridedConfig {
@@ -201,7 +201,7 @@ fn layers_have_factors_at_a_ratio() {
     let (near, column) = (sets(&Neighbourhood { stride: 4 }, 0, 20), sets(&Column { stride: 4 }, 0, 20));
     let layer = |ratio: Option<Vec<usize>>, layer| {
         let config = strided(4, Integration::Interleaved).with_ratio(ratio);
-        sets(&config.pattern(&placement(Role::Decoder, 2).at_layer(layer, 9)), 1, 20)
+        sets(&config.pattern(&spec(Role::Decoder, 2).at_layer(layer, 9)), 1, 20)
     };
     for index in 0..9 {
         assert_eq!(layer(Some(vec![3, 1]), index), if index % 4 == 3 { column.clone() } else { near.clone() }, "layer {index}");
@@ -209,7 +209,7 @@ fn layers_have_factors_at_a_ratio() {
     }
     let summaries = |index| {
         let config = fixed(4, 1, Integration::Interleaved).with_factors(3).with_ratio(vec![1, 2, 1]);
-        sets(&config.pattern(&placement(Role::Decoder, 2).at_layer(index, 8)), 0, 40)
+        sets(&config.pattern(&spec(Role::Decoder, 2).at_layer(index, 8)), 0, 40)
     };
     assert_eq!((summaries(1), summaries(3)), (summaries(2), summaries(7)));
     assert!(summaries(0) != summaries(1) && summaries(2) != summaries(3));

@@ -3,11 +3,11 @@
 use burn::tensor::Tensor;
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::restricted::{Execution, Restricted};
+use heedful_attention::description::restricted::{PatternExecution, Restricted};
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::alibi::{Alibi, slopes};
 use heedful_attention::mechanisms::rotary::Rotary;
@@ -16,11 +16,11 @@ use heedful_attention::mechanisms::streaming_llm::{StreamingLlmConfig, Streaming
 use super::{assert_same, context, identity, init, linear, self_attention, softmax, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 /// Two heads of width 4.
-fn place() -> Placement {
-    placement(Role::Decoder, 2).with_d_model(8).with_max_length(64)
+fn place() -> LayerSpec {
+    spec(Role::Decoder, 2).with_d_model(8).with_max_length(64)
 }
 
 fn over(logits: &str, sinks: usize, window: usize) -> AnyMechanism {
@@ -70,7 +70,7 @@ fn a_query_sees_sinks_and_window() {
 
 /// One head of width 2 whose only pair turns by 1 for each position, with projections that are the identity.
 fn one_pair(sinks: usize, window: usize) -> AnyAttention {
-    let place = Placement::new(Role::Decoder, 2, 1);
+    let place = LayerSpec::new(Role::Decoder, 2, 1);
     let mut attention = init(&over("rotary", sinks, window), &place);
     let restricted = softmax(&mut attention).logits.get_mut::<Restricted>().unwrap();
     let rotary = restricted.logits[0].get_mut::<Rotary>().unwrap();
@@ -253,7 +253,7 @@ fn engines_and_executions_agree_on_long_sequences() {
         let run =
             |config: StreamingLlmConfig, engine: Engine| context(&init(&config.into(), &place), self_attention(&x).engine(engine)).values;
         let expected = run(config.clone(), Engine::Reference);
-        for execution in [Execution::Masked, Execution::Blocked] {
+        for execution in [PatternExecution::Masked, PatternExecution::Blocked] {
             for engine in [Engine::Auto, Engine::Fused] {
                 let found = run(config.clone().with_execution(execution), engine);
                 assert_same(&format!("{logits}, {execution:?}, {engine:?}"), &found, &expected, 1e-5);

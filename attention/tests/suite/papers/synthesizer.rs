@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use burn::module::Module;
 use burn::optim::{GradientsParams, SgdConfig};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, Positions};
@@ -21,11 +21,11 @@ use heedful_random::RandomKey;
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{mixture, parse, placement};
+use crate::variants::{mixture, parse, spec};
 use heedful_attention::description::case::parameters;
 
-fn place() -> Placement {
-    placement(Role::Encoder, 2)
+fn place() -> LayerSpec {
+    spec(Role::Encoder, 2)
 }
 
 fn random_with(table: &Array) -> AnyAttention {

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use heedful_attention::contract::Positions;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::Span;
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::engine::reference::logits;
@@ -14,11 +14,11 @@ use heedful_attention::softmax_attention::logits::Logits;
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 /// Two heads of width 3.
-fn place(role: Role) -> Placement {
-    placement(role, 2)
+fn place(role: Role) -> LayerSpec {
+    spec(role, 2)
 }
 
 fn t5(role: Role) -> AnyAttention {
@@ -91,7 +91,7 @@ fn a_constant_added_to_all_biases_of_a_head_changes_nothing() {
 #[test]
 fn initial_scores_are_as_large_as_with_a_scale() {
     let deviation = |values: &[f64]| (values.iter().map(|x| x * x).sum::<f64>() / values.len() as f64).sqrt();
-    let place = Placement::new(Role::Encoder, 256, 4);
+    let place = LayerSpec::new(Role::Encoder, 256, 4);
     let mut attention = init(&AnyMechanism::from(T5BiasConfig::default()), &place);
     let own = of(&mut attention);
     // 1 / sqrt(256 * 64), 1 / sqrt(256).

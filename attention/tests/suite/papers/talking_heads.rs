@@ -1,6 +1,6 @@
 //! Talking-heads attention: Shazeer et al. 2020.
 
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::talking_heads::{MixingInit, TalkingHeads, TalkingHeadsConfig};
 use heedful_attention::softmax_attention::SoftmaxAttention;
@@ -9,7 +9,7 @@ use heedful_random::RandomKey;
 use super::{assert_same, context, init, parameter, self_attention, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 fn inner(attention: &mut AnyAttention) -> &mut SoftmaxAttention<TalkingHeads> {
     attention.get_mut().expect("its heads talk")
@@ -17,7 +17,7 @@ fn inner(attention: &mut AnyAttention) -> &mut SoftmaxAttention<TalkingHeads> {
 
 /// The attention of the same scores and projections whose heads do not talk.
 fn silent(attention: &mut AnyAttention, heads: usize) -> SoftmaxAttention<heedful_attention::description::AnyLogits> {
-    let (place, talking) = (placement(Role::Decoder, heads), inner(attention));
+    let (place, talking) = (spec(Role::Decoder, heads), inner(attention));
     let mut plain = SoftmaxAttention::new(talking.logits.scores.clone(), &place, &RandomKey::from_seed(2), &flex().device);
     (plain.value, plain.output) = (talking.value.clone(), talking.output.clone());
     plain
@@ -28,7 +28,7 @@ fn with_the_identity_heads_keep_to_themselves() {
     let x = Array::random("x", &[2, 6, 9]);
     for logits in ["dot-product", "relative", "random@local-1d"] {
         let config = TalkingHeadsConfig::default().with_init(MixingInit::Identity).with_logits(parse(logits));
-        let mut attention = init(&AnyMechanism::from(config), &placement(Role::Decoder, 3));
+        let mut attention = init(&AnyMechanism::from(config), &spec(Role::Decoder, 3));
         let plain = silent(&mut attention, 3);
         let [found, expected] = [context(&attention, self_attention(&x)), context(&plain, self_attention(&x))];
         assert_same(logits, &found.values, &expected.values, 1e-5);
@@ -40,7 +40,7 @@ fn a_permutation_lets_heads_score_for_one_another() {
     // Head h takes the logits of head h + 1 and gives its weights back to head h + 1: the softmaxes move and all else stays.
     let next = Array::from_fn([3, 3], |[from, to]| f64::from(from == (to + 1) % 3));
     let back = Array::from_fn([3, 3], |[from, to]| f64::from(to == (from + 1) % 3));
-    let mut attention = init(&parse("talking-heads"), &placement(Role::Decoder, 3));
+    let mut attention = init(&parse("talking-heads"), &spec(Role::Decoder, 3));
     let plain = silent(&mut attention, 3);
     let heads = &mut inner(&mut attention).logits;
     (heads.logit_mixing, heads.weight_mixing) = (Some(parameter(&next)), Some(parameter(&back)));
@@ -51,7 +51,7 @@ fn a_permutation_lets_heads_score_for_one_another() {
 #[test]
 fn a_head_that_hears_nothing_weighs_all_keys_alike() {
     let config = TalkingHeadsConfig::default().with_mix_weights(false);
-    let mut attention = init(&AnyMechanism::from(config), &placement(Role::Decoder, 2));
+    let mut attention = init(&AnyMechanism::from(config), &spec(Role::Decoder, 2));
     // The second head hears the first one alone, twice as loud; the first one hears nobody.
     let mixing = Array::from_fn([2, 2], |[from, to]| if (from, to) == (0, 1) { 2.0 } else { 0.0 });
     let mut plain = silent(&mut attention, 2);

@@ -2,7 +2,7 @@
 
 use burn::nn::Linear;
 use heedful_attention::contract::Attention;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
@@ -12,11 +12,11 @@ use heedful_attention::softmax_attention::memory::KeyValueState;
 use super::{assert_same, context, cross_attention, identity, init, linear, self_attention, softmax, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{Variant, parse, placement};
+use crate::variants::{Variant, parse, spec};
 
 #[test]
 fn one_head_with_identity_projections_is_plain_attention() {
-    let place = placement(Role::Encoder, 1).with_d_model(4);
+    let place = spec(Role::Encoder, 1).with_d_model(4);
     let mut attention = init(&parse("dot-product"), &place);
     let inner = softmax(&mut attention);
     (inner.value, inner.output) = (linear(&identity(4)), linear(&identity(4)));
@@ -35,7 +35,7 @@ fn one_head_with_identity_projections_is_plain_attention() {
 
 #[test]
 fn permuting_keys_does_nothing_and_permuting_queries_permutes_outputs() {
-    let attention = init(&parse("dot-product"), &placement(Role::Cross, 2));
+    let attention = init(&parse("dot-product"), &spec(Role::Cross, 2));
     let (query, memory) = (Array::random("x", &[1, 5, 6]), Array::random("m", &[1, 7, 6]));
     let permuted = |x: &Array, order: &[usize]| Array::from_fn([1, order.len(), 6], |[_, i, c]| x.at(&[0, order[i], c]));
     let plain = context(&attention, cross_attention(&query, &memory));
@@ -62,7 +62,7 @@ fn a_hidden_key_has_a_gradient_of_exactly_zero() {
 
 #[test]
 fn logits_of_any_size_give_finite_weights() {
-    let attention = init(&parse("dot-product"), &placement(Role::Encoder, 2));
+    let attention = init(&parse("dot-product"), &spec(Role::Encoder, 2));
     let mut x = Array::random("x", &[1, 5, 6]);
     x.values.iter_mut().for_each(|x| *x *= 1e6);
     let weights = weights(&attention, self_attention(&x).visibility(Visibility::causal()));
@@ -76,7 +76,7 @@ fn logits_of_any_size_give_finite_weights() {
 /// Shazeer 2019 and Ainslie et al. 2023: heads of a group read one head of keys and values.
 #[test]
 fn grouped_heads_are_heads_with_copies_of_their_keys_and_values() {
-    let place = placement(Role::Decoder, 4);
+    let place = spec(Role::Decoder, 4);
     let mut grouped = init(&parse("dot-product"), &place.with_kv_heads(Some(2)));
     let mut whole = init(&parse("dot-product"), &place);
     let copied = |map: &Linear| {
@@ -97,7 +97,7 @@ fn grouped_heads_are_heads_with_copies_of_their_keys_and_values() {
 #[test]
 fn a_state_holds_only_the_heads_of_keys_and_values() {
     let bytes = |kv_heads| {
-        let attention = init(&parse("dot-product"), &placement(Role::Decoder, 4).with_kv_heads(Some(kv_heads)));
+        let attention = init(&parse("dot-product"), &spec(Role::Decoder, 4).with_kv_heads(Some(kv_heads)));
         let mut state = attention.state(&DecodingStart::self_attention(2, 8));
         attention.step(Array::random("x", &[2, 8, 12]).tensor(&flex().device), &mut state, &mut Probe::off());
         state.get::<KeyValueState>().unwrap().bytes()

@@ -1,7 +1,7 @@
 //! Transformer-XL: Dai et al. 2019.
 
 use burn::module::Module;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::{Span, Visibility};
@@ -17,10 +17,10 @@ use heedful_random::RandomKey;
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
 use crate::array::Array;
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
-fn place() -> Placement {
-    placement(Role::Decoder, 2)
+fn place() -> LayerSpec {
+    spec(Role::Decoder, 2)
 }
 
 /// Relative attention whose global biases are as large as its contents.

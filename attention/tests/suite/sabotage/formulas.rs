@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use heedful_attention::conformance::{Property, Subject};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::formula::{distribution, dot, softmax};
 use heedful_attention::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Formula, Mechanism, Query};
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
@@ -12,7 +12,7 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::backends::flex;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 /// What the formula says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,8 +48,8 @@ impl Mechanism for Misstated {
         DotProductConfig::card()
     }
 
-    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        DotProductConfig::default().logits(placement, key, device)
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        DotProductConfig::default().logits(spec, key, device)
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
@@ -73,7 +73,7 @@ impl Mechanism for Misstated {
         match fault {
             Fault::NotGiven => None,
             Fault::HeadNegated => Some(formula.head(move |query| {
-                let mut sum = vec![0.0; query.placement().d_head()];
+                let mut sum = vec![0.0; query.spec().d_head()];
                 for (key, weight) in weights(query).into_iter().enumerate() {
                     sum.iter_mut().zip(query.projected("value", query.attended(key))).for_each(|(sum, value)| *sum -= weight * value);
                 }
@@ -85,7 +85,7 @@ impl Mechanism for Misstated {
 }
 
 fn subject(fault: Fault, role: Role) -> Subject<AnyAttention> {
-    Subject::of(&Misstated { fault }.into(), placement(role, 2), &flex().device)
+    Subject::of(&Misstated { fault }.into(), spec(role, 2), &flex().device)
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_wrong_formula_is_noticed_in_what_is_made_of_the_mechanism() {
         ]
     };
     let check = |mechanism: &AnyMechanism| {
-        let subject = Subject::of(mechanism, placement(Role::Decoder, 2), &flex().device).unnormalised();
+        let subject = Subject::of(mechanism, spec(Role::Decoder, 2), &flex().device).unnormalised();
         (Property::Formula.is_asked_of(&subject), Property::Formula.check(&subject))
     };
     for mechanism in over(Fault::Nothing) {

@@ -10,7 +10,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use heedful_attention::conformance::Property;
 use heedful_attention::contract::abilities::Abilities;
 use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::{Span, TILE, Visibility};
@@ -27,7 +27,7 @@ use heedful_random::RandomKey;
 
 use crate::backends::flex;
 use crate::subject::Subject;
-use crate::variants::{parse, placement};
+use crate::variants::{parse, spec};
 
 /// What a kernel does wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -307,9 +307,9 @@ struct Lowered {
 }
 
 impl Lowered {
-    fn new(config: &AnyMechanism, engine: Engine, fault: Fault, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        let inner = config.init(placement, key, device).as_softmax().expect("it has logits").clone();
-        Self { inner, heads: placement.heads, dropout: placement.dropout, limit: placement.limit(), engine, fault, traces: Arc::default() }
+    fn new(config: &AnyMechanism, engine: Engine, fault: Fault, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
+        let inner = config.init(spec, key, device).as_softmax().expect("it has logits").clone();
+        Self { inner, heads: spec.heads, dropout: spec.dropout, limit: spec.limit(), engine, fault, traces: Arc::default() }
     }
 
     fn attend(
@@ -376,10 +376,10 @@ impl Attention for Lowered {
 fn subject(engine: Engine, fault: Fault, property: Property) -> Subject<Lowered> {
     // In a decoder no real query sees padding that follows it.
     let role = if property == Property::Padding { Role::Encoder } else { Role::Decoder };
-    let placement = placement(role, 2).with_max_length(TILE + 6);
+    let spec = spec(role, 2).with_max_length(TILE + 6);
     let config = parse("dot-product");
-    let build = move |placement: &Placement, key: &RandomKey, device: &Device| Lowered::new(&config, engine, fault, placement, key, device);
-    Subject::new(placement, build, &flex().device)
+    let build = move |spec: &LayerSpec, key: &RandomKey, device: &Device| Lowered::new(&config, engine, fault, spec, key, device);
+    Subject::new(spec, build, &flex().device)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use heedful_attention::conformance::Property;
 use heedful_attention::contract::abilities::Abilities;
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::init::Init;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::{Span, Visibility};
@@ -22,14 +22,14 @@ use heedful_attention::mechanisms::lsh::{Lsh, LshState};
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::softmax_attention::SoftmaxAttention;
-use heedful_attention::softmax_attention::logits::{LogitFacts, Logits};
+use heedful_attention::softmax_attention::logits::{LogitAbilities, Logits};
 use heedful_attention::softmax_attention::pattern::Integration;
 use heedful_random::RandomKey;
 
 use crate::backends::flex;
 use crate::properties::Outcome;
 use crate::subject::Subject;
-use crate::variants::{chunked_lsh, local_1d, parse, placement, ramped};
+use crate::variants::{chunked_lsh, local_1d, parse, ramped, spec};
 
 /// What logits do wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,8 +83,8 @@ struct BrokenLogits {
 }
 
 impl Logits for BrokenLogits {
-    fn facts(&self) -> LogitFacts {
-        self.inner.facts()
+    fn abilities(&self) -> LogitAbilities {
+        self.inner.abilities()
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
@@ -176,8 +176,8 @@ impl Check {
         match self {
             Self::Property(property) => property.check(one),
             Self::Formula => {
-                let sound = config.init(&one.placement, &RandomKey::from_seed(1), &one.device);
-                PlainAttention::read(config, one.placement, &sound).agrees(one, 2, 7, 1e-5)
+                let sound = config.init(&one.spec, &RandomKey::from_seed(1), &one.device);
+                PlainAttention::read(config, one.spec, &sound).agrees(one, 2, 7, 1e-5)
             }
         }
     }
@@ -185,11 +185,11 @@ impl Check {
 
 fn of_logits(config: &AnyMechanism, fault: Fault) -> Subject<SoftmaxAttention<BrokenLogits>> {
     let config = config.clone();
-    let build = move |placement: &Placement, key: &RandomKey, device: &Device| {
-        let inner = config.init_logits(placement, &key.named("logits"), device).expect("there are logits");
-        SoftmaxAttention::new(BrokenLogits { inner, fault, parts: Arc::default() }, placement, key, device)
+    let build = move |spec: &LayerSpec, key: &RandomKey, device: &Device| {
+        let inner = config.init_logits(spec, &key.named("logits"), device).expect("there are logits");
+        SoftmaxAttention::new(BrokenLogits { inner, fault, parts: Arc::default() }, spec, key, device)
     };
-    Subject::new(placement(Role::Decoder, 2), build, &flex().device).unnormalised()
+    Subject::new(spec(Role::Decoder, 2), build, &flex().device).unnormalised()
 }
 
 fn faults() -> Vec<(AnyMechanism, Fault, Check)> {
@@ -327,14 +327,14 @@ impl Attention for BrokenLsh {
 fn lsh(fault: LshFault) -> (Subject<BrokenLsh>, AnyMechanism) {
     let config = AnyMechanism::from(chunked_lsh());
     let built = config.clone();
-    let build = move |placement: &Placement, key: &RandomKey, device: &Device| {
+    let build = move |spec: &LayerSpec, key: &RandomKey, device: &Device| {
         // What is to see too much must not be kept from it where it stands.
-        let role = if fault == LshFault::LaterMembersSeen { Role::Encoder } else { placement.role };
-        let built = built.init(&placement.with_role(role), key, device);
+        let role = if fault == LshFault::LaterMembersSeen { Role::Encoder } else { spec.role };
+        let built = built.init(&spec.with_role(role), key, device);
         let inner = built.get::<Lsh>().expect("this is LSH attention").clone();
         BrokenLsh { inner, fault, calls: Arc::default() }
     };
-    (Subject::new(placement(Role::Decoder, 2), build, &flex().device), config)
+    (Subject::new(spec(Role::Decoder, 2), build, &flex().device), config)
 }
 
 fn lsh_faults() -> [(LshFault, Check); 8] {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::{DType, Device};
 use heedful_attention::contract::engine::Engine;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::arithmetic::{Multiplications, multiplications};
 use heedful_attention::engine::linear::SUMS;
 use heedful_attention::mechanisms::recurrent_attention::Stretch;
 use heedful_attention::mechanisms::short_convolution::ShortConvolution;
-use heedful_models::error::ConfigError;
 use heedful_models::kernels::precision::Precision;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
@@ -233,7 +233,7 @@ fn layer(name: &str, sizes: Sizes, precision: Precision, device: &Device) -> Res
     let layer = Layer { attention: &attention, sizes, precision, is_bidirectional: false };
     let candidate = |pass: Pass| {
         let mut work = Work::new(pass, layer, 0, Engine::default(), device)?;
-        let count = multiplications(work.attention(), &sizes.placement(layer.role()), 0..sizes.length, sizes.length);
+        let count = multiplications(work.attention(), &sizes.spec(layer.role()), 0..sizes.length, sizes.length);
         let numbers =
             Numbers { operands: work.attention().num_params() + sizes.length * sizes.d_model, results: sizes.length * sizes.d_model };
         let (multiplications, limits) = match pass {

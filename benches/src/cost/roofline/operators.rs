@@ -4,8 +4,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::init::Init;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::arithmetic::multiplications;
@@ -13,7 +14,6 @@ use heedful_attention::engine::fused::{GROUPS, Part, attend};
 use heedful_attention::engine::recurrence::Recurrence;
 use heedful_attention::engine::{AttentionProgram, Content, LogitTerms, Weighting};
 use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
-use heedful_models::error::ConfigError;
 use heedful_random::RandomKey;
 
 use super::kernels::{Candidate, Kernel, Numbers};
@@ -80,7 +80,7 @@ fn random(name: &str, shape: [usize; 4], device: &Device) -> Tensor<4> {
 
 /// Multiplications of the pairs of a causal mechanism, forward.
 fn pairs_of(mechanism: &str, sizes: Sizes, device: &Device) -> Result<f64, ConfigError> {
-    let (mechanism, place): (AnyMechanism, _) = (mechanism.parse()?, sizes.placement(Role::Decoder));
+    let (mechanism, place): (AnyMechanism, _) = (mechanism.parse()?, sizes.spec(Role::Decoder));
     mechanism.validate(&place)?;
     Ok(multiplications(&mechanism.init(&place, &RandomKey::from_seed(0), device), &place, 0..sizes.length, sizes.length).pairs)
 }

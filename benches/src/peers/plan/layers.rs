@@ -216,7 +216,7 @@ impl DropoutOptions {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::layer_spec::Role;
     use heedful_attention::description::AnyMechanism;
     use heedful_attention::description::arithmetic::multiplications;
     use heedful_random::RandomKey;
@@ -230,9 +230,9 @@ mod tests {
     fn pairs(case: &Case, name: &str) -> f64 {
         let candidate = case.candidates.iter().find(|candidate| candidate.name == name).unwrap();
         let Work::Attention { method, sizes, .. } = &candidate.work else { panic!("{candidate:?} is no attention") };
-        let placement = Sizes { heads: 1, ..*sizes }.placement(Role::Decoder);
-        let attention = AnyMechanism::deserialize(method).unwrap().init(&placement, &RandomKey::from_seed(0), &Device::flex());
-        (0..sizes.length).map(|query| multiplications(&attention, &placement, query..query + 1, sizes.length).pairs).sum()
+        let spec = Sizes { heads: 1, ..*sizes }.spec(Role::Decoder);
+        let attention = AnyMechanism::deserialize(method).unwrap().init(&spec, &RandomKey::from_seed(0), &Device::flex());
+        (0..sizes.length).map(|query| multiplications(&attention, &spec, query..query + 1, sizes.length).pairs).sum()
     }
 
     #[test]

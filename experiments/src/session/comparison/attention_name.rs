@@ -159,7 +159,7 @@ fn compact(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::layer_spec::Role;
     use heedful_attention::mechanisms::gaussian::GaussianConfig;
     use heedful_attention::mechanisms::linformer::LinformerConfig;
     use heedful_attention::mechanisms::local_1d::LocalOneDConfig;

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyLogits;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::Kind;
@@ -123,7 +123,7 @@ fn found<E: Experiment>(candidates: &[Candidate<E>], datasets: &[E::Data]) -> Ve
 }
 
 /// A layer, its mechanism as it is built, and as it was chosen.
-type Place<'a> = (Placement, &'a AnyMechanism, &'a AnyMechanism);
+type Place<'a> = (LayerSpec, &'a AnyMechanism, &'a AnyMechanism);
 
 /// The attentions of a model on a data set.
 pub(super) struct Places {
@@ -153,7 +153,7 @@ impl Places {
     fn all(&self) -> impl Iterator<Item = Place<'_>> {
         let places = self.roles.iter().flat_map(|role| (0..self.layers).map(move |layer| (*role, layer)));
         places.filter_map(|(role, layer)| {
-            let mut place = Placement::new(role, 2 * self.heads, self.heads).with_max_length(self.lengths.max_length);
+            let mut place = LayerSpec::new(role, 2 * self.heads, self.heads).with_max_length(self.lengths.max_length);
             (place.layer, place.layers) = (layer, self.layers);
             let is_there = role != Role::Cross || self.lengths.layout.cross.at(layer, self.layers).is_some();
             is_there.then(|| (place, self.lengths.layout.at(&place), self.chosen.layout.at(&place)))
@@ -163,7 +163,7 @@ impl Places {
     /// One finding for each mechanism that does nothing, or hides hardly anything, in all of its places.
     fn findings(&self, candidate: &str) -> Vec<Finding> {
         // Factors that layers have in turn are looked at together.
-        let mut places: Vec<(String, Vec<Placement>, &AnyMechanism, &AnyMechanism)> = Vec::new();
+        let mut places: Vec<(String, Vec<LayerSpec>, &AnyMechanism, &AnyMechanism)> = Vec::new();
         for (place, built, chosen) in self.all() {
             for (built, chosen) in with_members(built).into_iter().zip(with_members(chosen)) {
                 let key = format!("{:?} {built:?}", place.role);
@@ -177,7 +177,7 @@ impl Places {
     }
 
     /// Of a mechanism in its places, as it is built and as it was chosen.
-    fn finding(&self, candidate: &str, places: &[Placement], built: &AnyMechanism, chosen: &AnyMechanism) -> Option<Finding> {
+    fn finding(&self, candidate: &str, places: &[LayerSpec], built: &AnyMechanism, chosen: &AnyMechanism) -> Option<Finding> {
         let counts = self.lengths.of(places.first()?.role);
         let (shortest, longest) = (counts.keys().next()?, counts.keys().next_back()?);
         if let Some(share) = self.hidden(built, places) {
@@ -198,7 +198,7 @@ impl Places {
     }
 
     /// What a mechanism does not do in these places, if there is anything.
-    fn vacuity(&self, mechanism: &AnyMechanism, places: &[Placement]) -> Option<Vacuity> {
+    fn vacuity(&self, mechanism: &AnyMechanism, places: &[LayerSpec]) -> Option<Vacuity> {
         match self.hidden(mechanism, places) {
             Some(share) if share >= LITTLE => None,
             Some(share) => {
@@ -215,7 +215,7 @@ impl Places {
     }
 
     /// Smaller sizes than those that nobody has set, with which a mechanism that is idle does something.
-    fn smaller(&self, mechanism: &AnyMechanism, places: &[Placement], is_set: &dyn Fn(&str) -> bool) -> Option<Vec<Given>> {
+    fn smaller(&self, mechanism: &AnyMechanism, places: &[LayerSpec], is_set: &dyn Fn(&str) -> bool) -> Option<Vec<Given>> {
         let (first, others) = self.vacuity(mechanism, places)?.sizes.split_first()?;
         let place = places.first()?;
         let resolved = options(&mechanism.resolved(place.max_length));
@@ -253,7 +253,7 @@ impl Places {
     }
 
     /// The share of the pairs of queries and keys that a pattern hides in these places; none of what is no pattern.
-    fn hidden(&self, mechanism: &AnyMechanism, places: &[Placement]) -> Option<f64> {
+    fn hidden(&self, mechanism: &AnyMechanism, places: &[LayerSpec]) -> Option<f64> {
         let (mut hidden, mut all) = (0.0, 0.0);
         for place in places {
             let logits = alone(mechanism, place)?;
@@ -276,7 +276,7 @@ impl Places {
         self.all().map(|(place, mechanism, _)| json!([format!("{:?}", place.role), self.computed_by(mechanism, &place)])).collect()
     }
 
-    fn computed_by(&self, mechanism: &AnyMechanism, place: &Placement) -> Value {
+    fn computed_by(&self, mechanism: &AnyMechanism, place: &LayerSpec) -> Value {
         let logits = mechanism.members().first().copied();
         if let (Some(over), Some(scores)) = (alone(mechanism, place), logits)
             && let Some(hidden) = self.hidden_by(&over, place.role)
@@ -294,7 +294,7 @@ impl Places {
     }
 
     /// The same of the mechanisms within the value of an option.
-    fn computed_within(&self, value: Value, place: &Placement) -> Value {
+    fn computed_within(&self, value: Value, place: &LayerSpec) -> Value {
         match value {
             Value::Array(values) => values.into_iter().map(|value| self.computed_within(value, place)).collect(),
             Value::Object(_) => match serde_json::from_value::<AnyMechanism>(value.clone()) {
@@ -314,7 +314,7 @@ fn with_members(mechanism: &AnyMechanism) -> Vec<&AnyMechanism> {
 }
 
 /// The logits of a pattern over dot-product attention in a small model; none of what is no pattern.
-fn alone(mechanism: &AnyMechanism, place: &Placement) -> Option<AnyLogits> {
+fn alone(mechanism: &AnyMechanism, place: &LayerSpec) -> Option<AnyLogits> {
     let is_pattern = mechanism.card().kind == Kind::Pattern && place.role != Role::Cross;
     let over = is_pattern.then(|| mechanism.over(AnyMechanism::default())).flatten()?;
     over.init_logits(place, &RandomKey::from_seed(0), &Device::flex())
@@ -383,7 +383,7 @@ mod tests {
             let lengths: Vec<&str> = lengths.iter().map(String::as_str).collect();
             for mechanism in AnyMechanism::all().iter().filter(|mechanism| is_pattern_or_sized(mechanism)) {
                 let (name, sizes) = (mechanism.name(), mechanism.sizes());
-                if mechanism.validate(&Placement::new(Role::Decoder, 8, 2)).is_err() {
+                if mechanism.validate(&LayerSpec::new(Role::Decoder, 8, 2)).is_err() {
                     continue;
                 }
                 let Err(refusal) = checked::<Language>(&name, &lengths) else { continue };

@@ -1,7 +1,7 @@
 //! A block, a stack of blocks, and a stack that reads segments.
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::AnyAttention;
@@ -21,10 +21,10 @@ const MEMORY: Size = Size::Free("memory");
 
 impl ParityConfig {
     /// The attention of a place.
-    fn build(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        match (&self.cross, placement.role) {
-            (Some(NamedAttention(cross)), Role::Cross) => cross.init(placement, key, device),
-            _ => self.attention.init(placement, key, device),
+    fn build(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        match (&self.cross, spec.role) {
+            (Some(NamedAttention(cross)), Role::Cross) => cross.init(spec, key, device),
+            _ => self.attention.init(spec, key, device),
         }
     }
 
@@ -116,11 +116,9 @@ impl Runnable for OneBlock<'_> {
     fn module(&self, device: &Device) -> Block {
         let config = self.0;
         let key = config.key();
-        let attention = config.build(&config.placement(config.role, config.layer), &key.named("self_attention"), device);
-        let cross = config
-            .cross
-            .as_ref()
-            .map(|_| config.build(&config.placement(Role::Cross, config.layer), &key.named("cross_attention"), device));
+        let attention = config.build(&config.spec(config.role, config.layer), &key.named("self_attention"), device);
+        let cross =
+            config.cross.as_ref().map(|_| config.build(&config.spec(Role::Cross, config.layer), &key.named("cross_attention"), device));
         config.block_config().init(config.role, attention, cross, &key, device)
     }
 
@@ -181,7 +179,7 @@ impl Runnable for OneStack<'_> {
             cross_heads: vec![config.cross.is_some().then_some(config.heads); config.blocks()],
             ..StackConfig::new(config.self_role(), config.block_config(), config.layers, config.depth(), config.positions)
         };
-        stack.init_with(&config.key(), device, &|placement, key, device| config.build(placement, key, device))
+        stack.init_with(&config.key(), device, &|spec, key, device| config.build(spec, key, device))
     }
 
     fn inputs(&self, _: &Stack) -> Vec<Input> {

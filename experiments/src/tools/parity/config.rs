@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyAttention;
 use heedful_attention::description::AnyMechanism;
 use heedful_models::block::depth::{DepthConfig, SharedConfig};
@@ -213,10 +213,10 @@ impl ParityConfig {
         if self.part.is_stack() { 0..self.blocks() } else { self.layer..self.layer + 1 }
     }
 
-    pub(super) fn placement(&self, role: Role, layer: usize) -> Placement {
+    pub(super) fn spec(&self, role: Role, layer: usize) -> LayerSpec {
         let Self { d_model, heads, kv_heads, head_width, max_length, qkv_bias, output_bias, .. } = *self;
         let layers = if self.part.is_stack() { self.blocks() } else { self.layers };
-        let place = Placement::new(role, d_model, heads).with_kv_heads(kv_heads).with_head_width(head_width);
+        let place = LayerSpec::new(role, d_model, heads).with_kv_heads(kv_heads).with_head_width(head_width);
         place.at_layer(layer, layers).with_max_length(max_length).with_qkv_bias(qkv_bias).with_output_bias(output_bias)
     }
 
@@ -226,7 +226,7 @@ impl ParityConfig {
     }
 
     pub(super) fn init_attention(&self, device: &Device) -> AnyAttention {
-        self.attention.init(&self.placement(self.role, self.layer), &self.key(), device)
+        self.attention.init(&self.spec(self.role, self.layer), &self.key(), device)
     }
 
     pub(super) fn block_config(&self) -> BlockConfig {

@@ -1,6 +1,6 @@
 //! The least memory that a part takes, against the memory that the machine has.
 
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_host::machine::available_memory;
@@ -37,8 +37,8 @@ impl ParityConfig {
     /// Least bytes of the part.
     fn weights(&self) -> u128 {
         let counted = |attention: &AnyMechanism, role: Role| {
-            let placement = self.placement(role, self.placed_layers().start);
-            attention.parameters_at(&placement).unwrap_or_default()
+            let spec = self.spec(role, self.placed_layers().start);
+            attention.parameters_at(&spec).unwrap_or_default()
         };
         let mut attention = ParameterCount::default();
         let own = self.part.has_attention().then(|| counted(&self.attention, self.self_role()));

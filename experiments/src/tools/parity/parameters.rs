@@ -129,7 +129,7 @@ pub(super) fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Vec<(St
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Bool, Device, Int};
-    use heedful_attention::contract::placement::{Placement, Role};
+    use heedful_attention::contract::layer_spec::{LayerSpec, Role};
     use heedful_attention::description::AnyAttention;
     use heedful_attention::description::AnyMechanism;
     use heedful_random::RandomKey;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::tools::parity::meanings::meaning;
 
-    const PLACEMENT: Placement = Placement::new(Role::Encoder, 8, 2).with_max_length(8);
+    const PLACEMENT: LayerSpec = LayerSpec::new(Role::Encoder, 8, 2).with_max_length(8);
 
     fn all() -> Vec<(String, AnyAttention)> {
         let device = Device::flex().autodiff();

@@ -1,6 +1,6 @@
 //! The parts of models that can be run on their own.
 
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_models::parts::gate::GateKind;
 use serde::{Deserialize, Serialize};
 

@@ -6,12 +6,12 @@ use burn::tensor::Device;
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::abilities::Causality;
 use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::error::ConfigError;
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyMechanism;
 use heedful_models::architectures::language_model::LanguageModelConfig;
 use heedful_models::block::BlockConfig;
 use heedful_models::block::depth::{DepthConfig, SharedConfig};
-use heedful_models::error::ConfigError;
 use heedful_models::parts::position::PositionConfig;
 use heedful_models::parts::residual::NormOrder;
 use heedful_runs::settings::{Assignment, Settings, SettingsError, complete};
@@ -89,22 +89,21 @@ impl ParityConfig {
         if !part.has_attention() {
             return self.refuse_model(settings);
         }
-        let attention = |field: &'static str, config: &AnyMechanism, placement: Placement| {
-            config.validate(&placement).map_err(|error| {
+        let attention = |field: &'static str, config: &AnyMechanism, spec: LayerSpec| {
+            config.validate(&spec).map_err(|error| {
                 let of_sizes = match error {
-                    heedful_attention::contract::error::ConfigError::Option {
-                        option: option @ ("heads" | "kv_heads" | "head_width" | "qkv_bias" | "output_bias"),
-                        ..
-                    } => option,
+                    ConfigError::Option { option: option @ ("heads" | "kv_heads" | "head_width" | "qkv_bias" | "output_bias"), .. } => {
+                        option
+                    }
                     _ => field,
                 };
                 settings.refuse(of_sizes, error)
             })
         };
         for layer in self.placed_layers() {
-            attention("attention", &self.attention, self.placement(self.self_role(), layer))?;
+            attention("attention", &self.attention, self.spec(self.self_role(), layer))?;
             if let Some(NamedAttention(cross)) = &self.cross {
-                attention("cross", cross, self.placement(Role::Cross, layer))?;
+                attention("cross", cross, self.spec(Role::Cross, layer))?;
             }
         }
         if part == Part::Step {

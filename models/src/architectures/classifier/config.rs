@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use derive_setters::Setters;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::training::Training;
 use heedful_attention::contract::{Attention, init};
 use heedful_random::RandomKey;
@@ -17,9 +17,10 @@ use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
 use crate::block::layout::LayerAttention;
 use crate::block::stack::StackConfig;
-use crate::error::{Check, ConfigError};
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::position::PositionConfig;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// How the hidden states of a sequence become one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,8 +132,8 @@ impl ClassifierConfig {
     /// # Errors
     /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("classifier");
-        check.vocabulary("vocabulary", self.vocabulary)?;
+        let check = Check::of("classifier");
+        check.at_least_one("vocabulary", self.vocabulary)?;
         if self.outputs == 0 {
             return Err(check.wrong("outputs", 0, "give the number of classes, or 1 for regression"));
         }
@@ -169,7 +170,7 @@ impl ClassifierConfig {
         &self,
         key: &RandomKey,
         device: &Device,
-        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+        build: impl Fn(&LayerSpec, &RandomKey, &Device) -> A,
     ) -> Classifier<A> {
         let BlockConfig { d_model, dropout, .. } = self.block;
         let encoder = self.stack().init_with(&key.named("encoder"), device, &build);

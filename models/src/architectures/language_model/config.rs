@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use derive_setters::Setters;
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::init::{self, Init};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::training::Training;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
@@ -17,10 +17,11 @@ use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
 use crate::block::layout::LayerAttention;
 use crate::block::stack::StackConfig;
-use crate::error::{Check, ConfigError};
 use crate::parts::adaptive::AdaptiveConfig;
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::position::PositionConfig;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Configuration of [`LanguageModel`]. The vocabulary must be given.
 ///
@@ -114,8 +115,8 @@ impl LanguageModelConfig {
     /// # Errors
     /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("language model");
-        check.vocabulary("vocabulary", self.vocabulary)?;
+        let check = Check::of("language model");
+        check.at_least_one("vocabulary", self.vocabulary)?;
         check.at_least_one("layers", self.layers)?;
         self.block.validate(&check)?;
         self.initialisation.validate(&check, self.tied)?;
@@ -171,7 +172,7 @@ impl LanguageModelConfig {
         &self,
         key: &RandomKey,
         device: &Device,
-        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+        build: impl Fn(&LayerSpec, &RandomKey, &Device) -> A,
     ) -> LanguageModel<A> {
         let BlockConfig { d_model, max_length, .. } = self.block;
         let vocabulary = self.vocabulary;

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::training::Training;
 use heedful_attention::contract::{Attention, init};
 use heedful_attention::layer::Choice;
@@ -16,9 +16,10 @@ use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
 use crate::block::layout::{AttentionLayout, CrossLayout, IntoLayers, IntoLayout, resolved};
 use crate::block::stack::StackConfig;
-use crate::error::{Check, ConfigError};
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::position::PositionConfig;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Which matrices are one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,9 +155,9 @@ impl Seq2SeqConfig {
     /// # Errors
     /// An impossible option, or an attention in a place that it is not defined for; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("seq2seq");
-        check.vocabulary("source_vocabulary", self.source_vocabulary)?;
-        check.vocabulary("target_vocabulary", self.target_vocabulary)?;
+        let check = Check::of("seq2seq");
+        check.at_least_one("source_vocabulary", self.source_vocabulary)?;
+        check.at_least_one("target_vocabulary", self.target_vocabulary)?;
         if self.tying == Tying::ThreeWay && self.source_vocabulary != self.target_vocabulary {
             let remedy = format!(
                 "one matrix cannot serve {} source and {} target tokens: use a joint vocabulary, or tying = \"output\"",
@@ -181,8 +182,8 @@ impl Seq2SeqConfig {
             return Err(check.wrong("attention.cross", "last", "give it to all layers: one block serves them all"));
         }
         self.attention.validate_lengths(&check, self.depth.blocks(self.encoder_layers), self.depth.blocks(self.decoder_layers))?;
-        for placement in self.encoder_stack().placements().chain(self.decoder_stack().placements()) {
-            self.attention.at(&placement).validate(&placement)?;
+        for spec in self.encoder_stack().specs().chain(self.decoder_stack().specs()) {
+            self.attention.at(&spec).validate(&spec)?;
         }
         Ok(())
     }
@@ -220,7 +221,7 @@ impl Seq2SeqConfig {
     /// # Panics
     /// If the configuration is not valid.
     pub fn init(&self, key: &RandomKey, device: &Device) -> Seq2SeqTransformer {
-        self.init_with(key, device, |placement, key, device| self.attention.at(placement).init(placement, key, device))
+        self.init_with(key, device, |spec, key, device| self.attention.at(spec).init(spec, key, device))
     }
 
     /// Initialises the model with attentions made by `build` from their place and key. Of [`attention`](Self::attention) only the places and heads of
@@ -232,7 +233,7 @@ impl Seq2SeqConfig {
         &self,
         key: &RandomKey,
         device: &Device,
-        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+        build: impl Fn(&LayerSpec, &RandomKey, &Device) -> A,
     ) -> Seq2SeqTransformer<A> {
         let model = Seq2SeqTransformer {
             source: self.source_embedding().init(&key.named("source"), device),

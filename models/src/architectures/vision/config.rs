@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use derive_setters::Setters;
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::init::{self, Init};
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::training::Training;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
@@ -18,9 +18,10 @@ use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
 use crate::block::layout::LayerAttention;
 use crate::block::stack::StackConfig;
-use crate::error::{Check, ConfigError};
 use crate::parts::embedding::EmbeddingScale;
 use crate::parts::position::PositionConfig;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Configuration of [`VisionTransformer`]. The number of classes must be given.
 ///
@@ -123,7 +124,7 @@ impl VisionConfig {
     /// # Errors
     /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("vision transformer");
+        let check = Check::of("vision transformer");
         for (option, value) in [("channels", self.channels), ("patch", self.patch), ("layers", self.layers)] {
             check.at_least_one(option, value)?;
         }
@@ -158,7 +159,7 @@ impl VisionConfig {
         &self,
         key: &RandomKey,
         device: &Device,
-        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+        build: impl Fn(&LayerSpec, &RandomKey, &Device) -> A,
     ) -> VisionTransformer<A> {
         let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
         let embedding = key.named("embedding");

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::placement::Placement;
+use heedful_attention::contract::layer_spec::LayerSpec;
 use heedful_attention::description::{AnyAttention, AnyMechanism, Card, Kind, Mechanism};
 use heedful_attention::layer::Choice;
 use heedful_random::RandomKey;
@@ -154,13 +154,13 @@ impl Mechanism for Unknown {
         self.mechanism.clone()
     }
 
-    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.mechanism.parse::<AnyMechanism>()?.validate(placement)
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        self.mechanism.parse::<AnyMechanism>()?.validate(spec)
     }
 
-    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
         match self.mechanism.parse::<AnyMechanism>() {
-            Ok(mechanism) => mechanism.init(placement, key, device),
+            Ok(mechanism) => mechanism.init(spec, key, device),
             Err(error) => panic!("{error}"),
         }
     }
@@ -169,7 +169,7 @@ impl Mechanism for Unknown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::contract::placement::Role;
+    use heedful_attention::contract::layer_spec::Role;
     use heedful_attention::mechanisms::dot_product::DotProductConfig;
     use heedful_attention::mechanisms::relative::RelativeConfig;
 
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_name_that_nobody_has_is_an_error_where_it_is_validated() {
         let unknown = layers(["dot-product", "dot-produkt"]);
-        let place = Placement::new(Role::Decoder, 4, 2);
+        let place = LayerSpec::new(Role::Decoder, 4, 2);
         assert_eq!(unknown.at(0).validate(&place), Ok(()));
         let error = unknown.at(1).validate(&place).unwrap_err().to_string();
         assert!(error.contains("dot-produkt") && error.contains("dot-product"), "{error}");

@@ -3,10 +3,10 @@
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use heedful_attention::engine::recomputed::{passed, recomputed};
+use heedful_attention::engine::custom_gradient::{passed, recomputed};
 
-use super::composed;
 use super::operator::FusedLayers;
+use super::tensor_ops;
 
 impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
     fn norm(x: FloatTensor<Self>, gamma: FloatTensor<Self>, beta: FloatTensor<Self>, epsilon: f64) -> FloatTensor<Self> {
@@ -71,7 +71,7 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         passed::<B, C, _, 2>([states, matrix], |[states, matrix], has_gradient| {
             let (sums, prepared) = if has_gradient {
                 let (sums, gradients) =
-                    composed::projected_cross_entropy_with_gradients::<B>(states, matrix, targets, weights, label_smoothing, limit);
+                    tensor_ops::projected_cross_entropy_with_gradients::<B>(states, matrix, targets, weights, label_smoothing, limit);
                 (sums, Some(gradients))
             } else {
                 (B::projected_cross_entropy(states, matrix, targets, weights, label_smoothing, limit), None)

@@ -4,13 +4,13 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use heedful_attention::tensors::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
 
+use super::cpu::{self, Logits};
 use super::operator::FusedLayers;
-use super::slices::{self, Logits};
 
 impl FusedLayers for Flex {
     fn norm_forward(x: FlexTensor, gamma: FlexTensor, beta: FlexTensor, epsilon: f64) -> (FlexTensor, FlexTensor) {
         let [x, gamma, beta] = [x, gamma, beta].map(contiguous);
-        let (output, statistics) = slices::norm(numbers(&x), numbers(&gamma), numbers(&beta), epsilon as f32);
+        let (output, statistics) = cpu::norm(numbers(&x), numbers(&gamma), numbers(&beta), epsilon as f32);
         let rows = statistics.len() / 2;
         (tensor(output, x.layout().shape().clone()), tensor(statistics, [rows, 2]))
     }
@@ -23,33 +23,33 @@ impl FusedLayers for Flex {
     ) -> (FlexTensor, FlexTensor, FlexTensor) {
         let [x, gamma, statistics] = [x, gamma, statistics].map(contiguous);
         let mut gradient = owned(gradient);
-        let (of_gamma, of_beta) = slices::norm_backward(numbers(&x), numbers(&gamma), numbers(&statistics), numbers_mut(&mut gradient));
+        let (of_gamma, of_beta) = cpu::norm_backward(numbers(&x), numbers(&gamma), numbers(&statistics), numbers_mut(&mut gradient));
         let width = of_gamma.len();
         (gradient, tensor(of_gamma, [width]), tensor(of_beta, [width]))
     }
 
     fn biased(x: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let (mut x, bias) = (owned(x), contiguous(bias));
-        slices::biased::<false>(numbers_mut(&mut x), numbers(&bias));
+        cpu::biased::<false>(numbers_mut(&mut x), numbers(&bias));
         x
     }
 
     fn sum_of_rows(x: FlexTensor) -> FlexTensor {
         let x = contiguous(x);
         let width = x.layout().shape()[1];
-        tensor(slices::sum_of_rows(numbers(&x), width), [width])
+        tensor(cpu::sum_of_rows(numbers(&x), width), [width])
     }
 
     fn biased_relu(x: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let (mut x, bias) = (owned(x), contiguous(bias));
-        slices::biased::<true>(numbers_mut(&mut x), numbers(&bias));
+        cpu::biased::<true>(numbers_mut(&mut x), numbers(&bias));
         x
     }
 
     fn biased_relu_backward(output: FlexTensor, gradient: FlexTensor) -> (FlexTensor, FlexTensor) {
         let (output, mut gradient) = (contiguous(output), owned(gradient));
         let width = output.layout().shape()[1];
-        let of_bias = slices::biased_relu_backward(numbers(&output), numbers_mut(&mut gradient), width);
+        let of_bias = cpu::biased_relu_backward(numbers(&output), numbers_mut(&mut gradient), width);
         (gradient, tensor(of_bias, [width]))
     }
 
@@ -57,7 +57,7 @@ impl FusedLayers for Flex {
         let (logits, weights) = (contiguous(logits), contiguous(weights));
         let vocabulary = logits.layout().shape()[1];
         let targets = indices(&targets, vocabulary);
-        let sums = slices::cross_entropy(Logits::Read(numbers(&logits), vocabulary), &targets, numbers(&weights), label_smoothing);
+        let sums = cpu::cross_entropy(Logits::Read(numbers(&logits), vocabulary), &targets, numbers(&weights), label_smoothing);
         tensor(sums.to_vec(), [2])
     }
 
@@ -71,7 +71,7 @@ impl FusedLayers for Flex {
         let vocabulary = logits.layout().shape()[1];
         let targets = indices(&targets, vocabulary);
         let differentiated = Logits::Differentiate(numbers_mut(&mut logits), vocabulary);
-        let sums = slices::cross_entropy(differentiated, &targets, numbers(&weights), label_smoothing);
+        let sums = cpu::cross_entropy(differentiated, &targets, numbers(&weights), label_smoothing);
         (tensor(sums.to_vec(), [2]), logits)
     }
 
@@ -81,7 +81,7 @@ impl FusedLayers for Flex {
             return x;
         }
         let mut x = owned(x);
-        slices::scale(numbers_mut(&mut x), factor);
+        cpu::scale(numbers_mut(&mut x), factor);
         x
     }
 }

@@ -16,7 +16,7 @@ use burn_fusion::custom::TensorSpec;
 #[cfg(feature = "cube")]
 use heedful_attention::engine::extension as burn;
 
-use super::composed;
+use super::tensor_ops;
 
 /// Layers whose gradients are computed by hand.
 ///
@@ -39,7 +39,7 @@ pub trait FusedLayers: Products {
         beta: FloatTensor<Self>,
         epsilon: f64,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        composed::norm::<Self>(x, gamma, beta, epsilon)
+        tensor_ops::norm::<Self>(x, gamma, beta, epsilon)
     }
 
     /// Gradients of `x`, `gamma` and `beta`.
@@ -50,7 +50,7 @@ pub trait FusedLayers: Products {
         statistics: FloatTensor<Self>,
         gradient: FloatTensor<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        composed::norm_backward::<Self>(x, gamma, statistics, gradient)
+        tensor_ops::norm_backward::<Self>(x, gamma, statistics, gradient)
     }
 
     /// `(x - mean) / sqrt(variance + epsilon) * gamma + beta` over the last dimension.
@@ -62,7 +62,7 @@ pub trait FusedLayers: Products {
     /// `x + bias` of `x` `[N, F]`.
     #[fusion(default)]
     fn biased(x: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
-        composed::biased::<Self>(x, bias)
+        tensor_ops::biased::<Self>(x, bias)
     }
 
     /// The sum `[F]` of the rows of `x` `[N, F]`.
@@ -74,7 +74,7 @@ pub trait FusedLayers: Products {
     /// `max(0, x + bias)` of `x` `[N, F]`.
     #[fusion(default)]
     fn biased_relu(x: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
-        composed::biased_relu::<Self>(x, bias)
+        tensor_ops::biased_relu::<Self>(x, bias)
     }
 
     /// Gradients of `x` and `bias` from [`biased_relu`](Self::biased_relu)'s output and its gradient.
@@ -104,7 +104,7 @@ pub trait FusedLayers: Products {
         weights: FloatTensor<Self>,
         label_smoothing: f64,
     ) -> FloatTensor<Self> {
-        composed::cross_entropy::<Self>(logits, targets, weights, label_smoothing).0
+        tensor_ops::cross_entropy::<Self>(logits, targets, weights, label_smoothing).0
     }
 
     /// [`cross_entropy_forward`](Self::cross_entropy_forward), and the gradient of the first sum.
@@ -115,13 +115,13 @@ pub trait FusedLayers: Products {
         weights: FloatTensor<Self>,
         label_smoothing: f64,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        composed::cross_entropy::<Self>(logits, targets, weights, label_smoothing)
+        tensor_ops::cross_entropy::<Self>(logits, targets, weights, label_smoothing)
     }
 
     /// `x` times the first element of `factors`.
     #[fusion(default)]
     fn scaled_by_first(x: FloatTensor<Self>, factors: FloatTensor<Self>) -> FloatTensor<Self> {
-        composed::scaled_by_first::<Self>(x, factors)
+        tensor_ops::scaled_by_first::<Self>(x, factors)
     }
 
     /// Sums over the rows of `logits` `[N, V]` of the smoothed loss, which has a gradient, and of the negative log-likelihood, which has none, `[2]`. A
@@ -147,7 +147,7 @@ pub trait FusedLayers: Products {
         label_smoothing: f64,
         limit: usize,
     ) -> FloatTensor<Self> {
-        composed::projected_cross_entropy::<Self>(states, matrix, targets, weights, label_smoothing, limit)
+        tensor_ops::projected_cross_entropy::<Self>(states, matrix, targets, weights, label_smoothing, limit)
     }
 }
 

@@ -169,28 +169,28 @@ fn kernels_equal_their_composed_twins() {
     let [x, gradient] = [1, 2].map(|seed| primitive(seed, [500, 37]));
     let [gamma, beta] = [3, 4].map(|seed| primitive(seed, [37]));
     let (output, statistics) = Flex::norm_forward(x.clone(), gamma.clone(), beta.clone(), 1e-6);
-    let (own_output, own_statistics) = composed::norm::<Flex>(x.clone(), gamma.clone(), beta.clone(), 1e-6);
+    let (own_output, own_statistics) = tensor_ops::norm::<Flex>(x.clone(), gamma.clone(), beta.clone(), 1e-6);
     assert_equal(&data([output, statistics.clone()]), &data([own_output, own_statistics]), "norm");
     let kernel = Flex::norm_backward(x.clone(), gamma.clone(), statistics.clone(), gradient.clone());
-    let twin = composed::norm_backward::<Flex>(x.clone(), gamma, statistics, gradient.clone());
+    let twin = tensor_ops::norm_backward::<Flex>(x.clone(), gamma, statistics, gradient.clone());
     assert_equal(&data([kernel.0, kernel.1, kernel.2]), &data([twin.0, twin.1, twin.2]), "gradient of norm");
-    let (kernel, twin) = (Flex::biased(x.clone(), beta.clone()), composed::biased::<Flex>(x.clone(), beta.clone()));
+    let (kernel, twin) = (Flex::biased(x.clone(), beta.clone()), tensor_ops::biased::<Flex>(x.clone(), beta.clone()));
     assert_equal(&data([kernel]), &data([twin]), "bias");
-    let (kernel, twin) = (Flex::sum_of_rows(x.clone()), composed::sum_of_rows::<Flex>(x.clone()));
+    let (kernel, twin) = (Flex::sum_of_rows(x.clone()), tensor_ops::sum_of_rows::<Flex>(x.clone()));
     assert_equal(&data([kernel]), &data([twin]), "sum of rows");
     let output = Flex::biased_relu(x.clone(), beta.clone());
-    assert_equal(&data([output.clone()]), &data([composed::biased_relu::<Flex>(x.clone(), beta)]), "relu");
+    assert_equal(&data([output.clone()]), &data([tensor_ops::biased_relu::<Flex>(x.clone(), beta)]), "relu");
     let kernel = Flex::biased_relu_backward(output.clone(), gradient.clone());
     let slopes = Flex::relu_backward(output, gradient);
-    assert_equal(&data([kernel.0, kernel.1]), &data([slopes.clone(), composed::sum_of_rows::<Flex>(slopes)]), "gradient of relu");
+    assert_equal(&data([kernel.0, kernel.1]), &data([slopes.clone(), tensor_ops::sum_of_rows::<Flex>(slopes)]), "gradient of relu");
     let weights = || FlexTensor::from_data(TensorData::ones::<f32, _>([500]));
     let kernel = Flex::cross_entropy_with_gradient(x.clone(), targets(500, 37), weights(), 0.1);
     let alone = Flex::cross_entropy_forward(x.clone(), targets(500, 37), weights(), 0.1);
-    let twin = composed::cross_entropy::<Flex>(x.clone(), targets(500, 37), weights(), 0.1);
+    let twin = tensor_ops::cross_entropy::<Flex>(x.clone(), targets(500, 37), weights(), 0.1);
     assert_equal(&data([alone]), &data([twin.0.clone()]), "loss without gradient");
     assert_equal(&data([kernel.0, kernel.1]), &data([twin.0, twin.1]), "cross-entropy");
     let factors = || FlexTensor::from_data(TensorData::new(vec![0.3f32, 7.0], [2]));
-    let [kernel, twin] = [Flex::scaled_by_first(x.clone(), factors()), composed::scaled_by_first::<Flex>(x, factors())];
+    let [kernel, twin] = [Flex::scaled_by_first(x.clone(), factors()), tensor_ops::scaled_by_first::<Flex>(x, factors())];
     assert_equal(&data([kernel]), &data([twin]), "scaling");
 }
 
@@ -218,7 +218,7 @@ fn parts_of_the_rows_add_up_to_all() {
     let run = |limit| {
         let (states, matrix) = (primitive(1, [ROWS, WIDTH]), primitive(2, [VOCABULARY, WIDTH]));
         let weights = FlexTensor::from_data(TensorData::ones::<f32, _>([ROWS]));
-        let (sums, [of_states, of_matrix]) = composed::projected_cross_entropy_with_gradients::<Flex>(
+        let (sums, [of_states, of_matrix]) = tensor_ops::projected_cross_entropy_with_gradients::<Flex>(
             states.clone(),
             matrix.clone(),
             targets(ROWS, VOCABULARY),
@@ -226,7 +226,7 @@ fn parts_of_the_rows_add_up_to_all() {
             0.1,
             limit,
         );
-        let alone = composed::projected_cross_entropy::<Flex>(states, matrix, targets(ROWS, VOCABULARY), weights, 0.1, limit);
+        let alone = tensor_ops::projected_cross_entropy::<Flex>(states, matrix, targets(ROWS, VOCABULARY), weights, 0.1, limit);
         data([sums, of_states, of_matrix, alone])
     };
     let whole = run(ROWS * VOCABULARY);

@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients};
 use heedful_attention::contract::init::Init;
-use heedful_attention::contract::placement::Role;
+use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::AnyMechanism;

@@ -6,7 +6,7 @@ use burn::tensor::DType;
 use heedful_attention::tensors::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
 
 use super::operator::ParameterUpdate;
-use super::{AdamStep, composed, slices};
+use super::{AdamStep, cpu, tensor_ops};
 
 impl ParameterUpdate for Flex {
     fn adam(
@@ -17,19 +17,19 @@ impl ParameterUpdate for Flex {
         step: AdamStep,
     ) -> (FlexTensor, FlexTensor, FlexTensor) {
         if parameter.dtype() != DType::F32 {
-            return composed::adam::<Self>(parameter, gradient, first, second, step);
+            return tensor_ops::adam::<Self>(parameter, gradient, first, second, step);
         }
         let gradient = contiguous(gradient);
         let [mut parameter, mut first, mut second] = [parameter, first, second].map(owned);
         let [of_parameter, of_first, of_second] = [&mut parameter, &mut first, &mut second].map(numbers_mut);
-        slices::adam(of_parameter, numbers(&gradient), of_first, of_second, step);
+        cpu::adam(of_parameter, numbers(&gradient), of_first, of_second, step);
         (parameter, first, second)
     }
 
     fn sum_of_squares(x: FlexTensor) -> FlexTensor {
         if x.dtype() != DType::F32 {
-            return composed::sum_of_squares::<Self>(x);
+            return tensor_ops::sum_of_squares::<Self>(x);
         }
-        tensor(vec![slices::sum_of_squares(numbers(&contiguous(x)))], [1])
+        tensor(vec![cpu::sum_of_squares(numbers(&contiguous(x)))], [1])
     }
 }

@@ -9,7 +9,7 @@ use heedful_attention::engine::extension as burn;
 #[cfg(feature = "ndarray")]
 use heedful_attention::tensors::main_memory::{flex, ndarray};
 
-use super::{AdamStep, composed};
+use super::{AdamStep, tensor_ops};
 
 /// Operations on a parameter and its gradient.
 ///
@@ -25,13 +25,13 @@ pub(crate) trait ParameterUpdate: Backend {
         second: FloatTensor<Self>,
         step: AdamStep,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        composed::adam::<Self>(parameter, gradient, first, second, step)
+        tensor_ops::adam::<Self>(parameter, gradient, first, second, step)
     }
 
     /// The sum of squares, `[1]`.
     #[fusion(default)]
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        composed::sum_of_squares::<Self>(x)
+        tensor_ops::sum_of_squares::<Self>(x)
     }
 }
 

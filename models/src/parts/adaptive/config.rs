@@ -7,7 +7,8 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::{AdaptiveEmbedding, AdaptiveSoftmax, AdaptiveTables, Tail};
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Configuration of [`AdaptiveEmbedding`] and [`AdaptiveSoftmax`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -18,7 +18,8 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::selected;
-use crate::error::{Check, ConfigError};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// How the vectors of a position's coordinates become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,7 +229,7 @@ mod tests {
 
     #[test]
     fn impossible_grids_are_refused() {
-        let check = Check("model");
+        let check = Check::of("model");
         let grid = GridConfig { join: Join::Concatenated, ..GridConfig::new(4, 4) };
         assert!(grid.validate(&check, 8, 16).is_ok());
         for (grid, d_model, option) in [

@@ -7,9 +7,9 @@ use burn::backend::{Autodiff, AutodiffBackend, Backend, backend_extension};
 
 use super::form::{Form, Rows};
 use super::main_memory;
+use crate::engine::custom_gradient::passed;
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
-use crate::engine::recomputed::passed;
 
 /// Sorting by bucket, and what follows from it. The bodies here compute in main memory: they are what the kernels are compared with.
 #[backend_extension(

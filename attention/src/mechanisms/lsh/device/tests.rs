@@ -8,8 +8,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::conformance::{cube_test_device, test_device};
+use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::mask::Mask;
-use crate::contract::placement::{Placement, Role};
 use crate::contract::visibility::{Span, Visibility, hidden_logit};
 use crate::contract::{Attention, AttentionInput};
 use crate::mechanisms::lsh::buckets::Buckets;
@@ -115,7 +115,7 @@ fn outputs(on_device: bool, case: Case, visibility: &Visibility, span: Span, dev
     let count = (length / 4).max(2) as i32;
     let buckets = TensorData::new(drawn_below(3, BATCH * HEADS * rounds * length, count), [BATCH, HEADS, rounds, length]);
     let buckets = Tensor::<4, Int>::from_data(buckets, &device);
-    let place = Placement::new(Role::Encoder, HEADS * WIDTH, HEADS).with_dropout(0.3);
+    let place = LayerSpec::new(Role::Encoder, HEADS * WIDTH, HEADS).with_dropout(0.3);
     let mut lsh = LshConfig::default().init(&place, &RandomKey::from_seed(1), &device);
     lsh.chunking = chunking;
     let call = Call {
@@ -232,9 +232,9 @@ fn dropout_drops_what_it_drops_in_chunks_of_the_host() {
 #[test]
 fn a_mask_of_a_tensor_stays_on_an_accelerator() {
     let config = LshConfig::default().with_chunk(4).with_buckets(BucketCount::One(4)).with_full_attention_below(0);
-    let placement = Placement::new(Role::Encoder, 6, 2).with_max_length(16);
+    let spec = LayerSpec::new(Role::Encoder, 6, 2).with_max_length(16);
     let contexts = |engine, device: &Device| {
-        let attention: Lsh = config.init(&placement, &RandomKey::from_seed(1), device);
+        let attention: Lsh = config.init(&spec, &RandomKey::from_seed(1), device);
         let x = Tensor::<3>::from_data(TensorData::new(drawn(6, 2 * 16 * 6), [2, 16, 6]), device);
         let hidden =
             Tensor::<2, Bool>::from_data(TensorData::new((0..32).map(|at| at % 16 > 10 + at / 16).collect::<Vec<bool>>(), [2, 16]), device);

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
-use heedful_attention::contract::placement::{Placement, Role};
+use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::{Attention, init};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
@@ -15,9 +15,10 @@ use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
 use crate::block::layout::LayerAttention;
 use crate::block::stack::StackConfig;
-use crate::error::{Check, ConfigError};
 use crate::parts::embedding::EmbeddingScale;
 use crate::parts::position::PositionConfig;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 
 /// Configuration of [`PixelDecoder`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -73,7 +74,7 @@ impl PixelDecoderConfig {
     /// # Errors
     /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("pixel decoder");
+        let check = Check::of("pixel decoder");
         check.at_least_one("components", self.components)?;
         check.at_least_one("layers", self.layers)?;
         self.block.validate(&check)?;
@@ -94,7 +95,7 @@ impl PixelDecoderConfig {
         &self,
         key: &RandomKey,
         device: &Device,
-        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+        build: impl Fn(&LayerSpec, &RandomKey, &Device) -> A,
     ) -> PixelDecoder<A> {
         let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
         let positions = self.depth.embedded_positions(self.positions);

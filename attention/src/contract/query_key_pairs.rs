@@ -1,0 +1,35 @@
+//! Pairs of queries and keys, to be counted.
+
+use std::ops::Range;
+
+/// Pairs of queries and keys of one sequence that an attention may weigh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryKeyPairs {
+    /// Positions of the queries.
+    pub queries: Range<usize>,
+    /// Number of keys.
+    pub keys: usize,
+    /// Whether a query sees no later key.
+    pub causal: bool,
+    /// Number of heads.
+    pub heads: usize,
+    /// Width of a head.
+    pub d_head: usize,
+}
+
+impl QueryKeyPairs {
+    /// Width of a head.
+    pub fn d_head(&self) -> f64 {
+        self.d_head as f64
+    }
+
+    /// Pairs of all heads, where the mechanism hides none.
+    pub fn dense(&self) -> f64 {
+        self.queries.clone().map(|query| self.seen(query).len()).sum::<usize>() as f64 * self.heads as f64
+    }
+
+    /// Keys that a query may see, whatever the mechanism.
+    pub(crate) fn seen(&self, query: usize) -> Range<usize> {
+        0..if self.causal { (query + 1).min(self.keys) } else { self.keys }
+    }
+}

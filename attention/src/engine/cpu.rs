@@ -1,0 +1,96 @@
+//! Operators that are computed from slices of numbers, in one pass forward and one backward.
+//!
+//! As separate tensor operations they would read and write their inputs many times, and hold what lies between. An [`Operation`] says what is computed from which
+//! operands; it holds nothing but these. A [`KeepingOperation`] holds results besides. What all of them need is here once: operands that may be absent, a place in
+//! the graph of automatic differentiation, the numbers of flex and of ndarray, and [`blocks`] of positions for the threads.
+
+pub(super) mod blocks;
+mod operator;
+
+use std::array::from_fn;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use burn::backend::Dispatch;
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{DType, Device, Tensor};
+
+use self::operator::{CpuOperator, List};
+use crate::tensors::main_memory;
+
+/// Most operands of an operation.
+const COUNT: usize = 6;
+
+/// The operands of an operation in its order, or their gradients. The first one is always there.
+pub(super) type Operands<T> = [Option<T>; COUNT];
+
+/// Those of an operation of fewer.
+pub(super) fn padded<T, const N: usize>(operands: [Option<T>; N]) -> Operands<T> {
+    let mut operands = operands.into_iter();
+    from_fn(|_| operands.next().flatten())
+}
+
+/// What is computed from operands, and its gradients. Tensors are of 32-bit floats, in any order of their numbers.
+pub(super) trait Operation: Debug + Send + Sync + 'static {
+    /// The output.
+    fn output(&self, operands: Operands<FlexTensor>) -> FlexTensor;
+
+    /// Gradients of the operands from that of the output; absent operands have none.
+    fn gradients(&self, operands: Operands<FlexTensor>, gradient: FlexTensor) -> Operands<FlexTensor>;
+}
+
+/// An [`Operation`] whose gradients read more than its operands.
+pub(super) trait KeepingOperation: Debug + Send + Sync + 'static {
+    /// The output, and what gradients will read besides the operands, if there will be any.
+    fn results(&self, operands: Operands<FlexTensor>, has_gradient: bool) -> Operands<FlexTensor>;
+
+    /// Whether gradients read the output.
+    fn reads_output(&self) -> bool {
+        true
+    }
+
+    /// Gradients of the operands from these, the results as far as gradients read them, and the gradient of the output.
+    fn gradients_of(&self, operands: Operands<FlexTensor>, results: Operands<FlexTensor>, gradient: FlexTensor) -> Operands<FlexTensor>;
+}
+
+impl<O: Operation> KeepingOperation for O {
+    fn results(&self, operands: Operands<FlexTensor>, _has_gradient: bool) -> Operands<FlexTensor> {
+        padded([Some(self.output(operands))])
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
+    fn gradients_of(&self, operands: Operands<FlexTensor>, _: Operands<FlexTensor>, gradient: FlexTensor) -> Operands<FlexTensor> {
+        self.gradients(operands, gradient)
+    }
+}
+
+/// Whether kernels can compute on a device with operands of these types: 32-bit floats in main memory.
+pub(super) fn can_compute(device: &Device, types: impl IntoIterator<Item = Option<DType>>) -> bool {
+    main_memory::has_kernels(device) && types.into_iter().flatten().all(|dtype| dtype == DType::F32)
+}
+
+/// The output of an operation, with its gradients where there is automatic differentiation.
+///
+/// # Panics
+/// If the first operand is absent, or kernels cannot [compute](can_compute) with the operands.
+pub(super) fn computed<const D: usize, const N: usize>(
+    operation: impl KeepingOperation,
+    operands: [Option<FloatTensor<Dispatch>>; N],
+) -> Tensor<D> {
+    Tensor::from_dispatch(<Dispatch as CpuOperator>::computed(List::from(padded(operands)), Arc::new(operation)))
+}
+
+/// All results of an operation, on a device without automatic differentiation.
+///
+/// # Panics
+/// As [`computed`] does.
+pub(super) fn results<const N: usize>(
+    operation: impl KeepingOperation,
+    operands: [Option<FloatTensor<Dispatch>>; N],
+) -> Operands<FloatTensor<Dispatch>> {
+    <Dispatch as CpuOperator>::results(List::from(padded(operands)), Arc::new(operation), false).operands()
+}

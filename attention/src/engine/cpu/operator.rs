@@ -1,0 +1,132 @@
+//! The operator on one backend, and its gradient.
+#![allow(deprecated, reason = "what the macro makes names ndarray")]
+
+use std::sync::Arc;
+
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, ExtensionType, Flex, backend_extension};
+
+use super::{COUNT, KeepingOperation, Operands};
+use crate::engine::custom_gradient::differentiated;
+#[cfg(feature = "cube")]
+use crate::engine::extension as burn;
+use crate::engine::fused::Operand;
+#[cfg(feature = "ndarray")]
+use crate::tensors::main_memory::{flex, ndarray};
+
+/// [`Operands`] on one backend, their gradients, or results, as they pass from one backend to another.
+#[derive(Clone, Debug, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "cube"))]
+pub(super) struct List<B: Backend> {
+    #[extension_type]
+    first: Operand<B>,
+    #[extension_type]
+    second: Operand<B>,
+    #[extension_type]
+    third: Operand<B>,
+    #[extension_type]
+    fourth: Operand<B>,
+    #[extension_type]
+    fifth: Operand<B>,
+    #[extension_type]
+    sixth: Operand<B>,
+}
+
+impl<B: Backend> From<Operands<FloatTensor<B>>> for List<B> {
+    fn from(operands: Operands<FloatTensor<B>>) -> Self {
+        let [first, second, third, fourth, fifth, sixth] = operands.map(Operand::from);
+        Self { first, second, third, fourth, fifth, sixth }
+    }
+}
+
+impl<B: Backend> List<B> {
+    pub(super) fn operands(self) -> Operands<FloatTensor<B>> {
+        let Self { first, second, third, fourth, fifth, sixth } = self;
+        [first, second, third, fourth, fifth, sixth].map(Operand::given)
+    }
+
+    /// The same of another backend.
+    #[cfg(feature = "ndarray")]
+    fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> List<O> {
+        List::from(self.operands().map(|operand| operand.map(&map)))
+    }
+}
+
+/// Operations of backends in main memory, which override `results` and `gradients`. On others they are composed of tensor operations, and nothing here is called.
+#[backend_extension(
+    Flex,
+    NdArray: cfg(feature = "ndarray"),
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "cube"),
+    Autodiff
+)]
+pub(super) trait CpuOperator: Backend {
+    /// The output, and what gradients will read besides the operands, if there will be any.
+    #[fusion(default)]
+    fn results(#[extension_type] _operands: List<Self>, _operation: Arc<dyn KeepingOperation>, _has_gradient: bool) -> List<Self> {
+        panic!("{ELSEWHERE}")
+    }
+
+    /// Gradients of the operands from these, the results as far as gradients read them, and the gradient of the output.
+    #[fusion(default)]
+    fn gradients(
+        #[extension_type] _operands: List<Self>,
+        #[extension_type] _results: List<Self>,
+        _gradient: FloatTensor<Self>,
+        _operation: Arc<dyn KeepingOperation>,
+    ) -> List<Self> {
+        panic!("{ELSEWHERE}")
+    }
+
+    /// The output; with automatic differentiation, with its gradients.
+    #[fusion(default)]
+    fn computed(#[extension_type] operands: List<Self>, operation: Arc<dyn KeepingOperation>) -> FloatTensor<Self> {
+        Self::results(operands, operation, false).first.given().expect("an operation has an output")
+    }
+}
+
+const ELSEWHERE: &str = "operations of backends outside of main memory are composed of tensor operations";
+
+impl CpuOperator for Flex {
+    fn results(operands: List<Self>, operation: Arc<dyn KeepingOperation>, has_gradient: bool) -> List<Self> {
+        operation.results(operands.operands(), has_gradient).into()
+    }
+
+    fn gradients(operands: List<Self>, results: List<Self>, gradient: FlexTensor, operation: Arc<dyn KeepingOperation>) -> List<Self> {
+        operation.gradients_of(operands.operands(), results.operands(), gradient).into()
+    }
+}
+
+#[cfg(feature = "ndarray")]
+impl CpuOperator for burn::backend::NdArray {
+    fn results(operands: List<Self>, operation: Arc<dyn KeepingOperation>, has_gradient: bool) -> List<Self> {
+        Flex::results(operands.map(flex), operation, has_gradient).map(ndarray)
+    }
+
+    fn gradients(
+        operands: List<Self>,
+        results: List<Self>,
+        gradient: FloatTensor<Self>,
+        operation: Arc<dyn KeepingOperation>,
+    ) -> List<Self> {
+        Flex::gradients(operands.map(flex), results.map(flex), flex(gradient), operation).map(ndarray)
+    }
+}
+
+#[cfg(feature = "cube")]
+impl CpuOperator for burn_cubecl::CubeBackend {}
+
+impl<B: CpuOperator, C: CheckpointStrategy> CpuOperator for Autodiff<B, C> {
+    fn computed(operands: List<Self>, operation: Arc<dyn KeepingOperation>) -> FloatTensor<Self> {
+        differentiated::<B, C, _, COUNT>(operands.operands(), true, |operands, has_gradient| {
+            let mut results = B::results(operands.into(), operation.clone(), has_gradient).operands();
+            let output = results[0].take().expect("an operation has an output");
+            results[0] = operation.reads_output().then(|| output.clone());
+            (output, move |operands, gradient, _wanted| {
+                B::gradients(List::from(operands), List::from(results), gradient, operation).operands()
+            })
+        })
+    }
+}

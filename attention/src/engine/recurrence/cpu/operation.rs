@@ -1,0 +1,135 @@
+//! The operations on the tensors of flex.
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
+
+use super::backward::{Given, backward};
+use super::forward::forward;
+use super::sizes::{CHUNK, Inputs, Sizes};
+use super::step::step;
+use crate::engine::cpu::{KeepingOperation, Operands, padded};
+use crate::engine::fused::cpu::Rows;
+use crate::engine::fused::flex::{self, by_heads, shape, with_whole_rows};
+use crate::tensors::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
+
+/// A recurrence over all positions. Letters are those of [`Recurrence`](super::Recurrence).
+///
+/// Its operands are queries, scaled, and keys `[B, H, N, R]`, values `[B, H, N, D]`, and what may be absent: logarithms of decays `[B|1, H, N|1, R|1]`, strengths
+/// `[B, H, N, 1]`, and the state before the first position, `[B, H, R, D]`; `[B, H, R, D + 1]` with the sums of the keys, where contexts are divided.
+///
+/// An operation has one output: rows `[B, N + R, H, D]` of contexts and of the state after the last position; `[B, N + R + r, H, D]` with the sums of the keys one
+/// after another in `r` rows, where contexts are divided. The rows of contexts lie side by side, so that the gradient of this part is copied as it lies. What
+/// gradients read besides are the states before each chunk of positions, `[B, H, M, R, D]`.
+#[derive(Debug)]
+pub(super) struct InChunks {
+    pub normalised: bool,
+}
+
+impl KeepingOperation for InChunks {
+    fn results(&self, operands: Operands<FlexTensor>, has_gradient: bool) -> Operands<FlexTensor> {
+        let operands = readable(operands);
+        let inputs = inputs(&operands, self.normalised);
+        let sizes @ Sizes { batch, heads, length, width, value, .. } = inputs.sizes;
+        let output = forward(inputs, has_gradient);
+        let states = [batch, heads, length.div_ceil(CHUNK), width, sizes.of_state() / width];
+        let states = has_gradient.then(|| tensor(output.states, states));
+        padded([Some(tensor(output.rows, [batch, sizes.rows(), heads, value])), states])
+    }
+
+    fn gradients_of(
+        &self,
+        operands: Operands<FlexTensor>,
+        [given, states, ..]: Operands<FlexTensor>,
+        gradient: FlexTensor,
+    ) -> Operands<FlexTensor> {
+        let operands = readable(operands);
+        let given = given.expect("the output was kept");
+        let [given, gradient] = [given, gradient].map(|rows| with_whole_rows(rows.transpose(1, 2)));
+        let states = contiguous(states.expect("the states were kept"));
+        let inputs = inputs(&operands, self.normalised);
+        let found = backward(inputs, Given { rows: rows(&given), states: numbers(&states), gradient: rows(&gradient) });
+        let like = |operand: &Option<FlexTensor>, gradient| operand.as_ref().map(|operand| tensor(gradient, shape(operand)));
+        let like_heads = |operand: &Option<FlexTensor>, gradient| operand.as_ref().map(|operand| by_heads(gradient, shape(operand)));
+        let [queries, keys, values, log_decay, strengths, state] = &operands;
+        let of_decay = log_decay.as_ref().map(|decay| {
+            let [rows, heads, length, channels] = shape(decay);
+            let gradient = tensor(found.log_decay, [inputs.sizes.batch, heads, length, channels]);
+            // What all batch rows share has the sum of what theirs would have.
+            if rows == inputs.sizes.batch { gradient } else { Flex::float_sum_dim(gradient, 0) }
+        });
+        [
+            like_heads(queries, found.queries),
+            like_heads(keys, found.keys),
+            like_heads(values, found.values),
+            of_decay,
+            like(strengths, found.strengths),
+            like(state, found.state),
+        ]
+    }
+}
+
+/// The same of one position, without a gradient: the context `[B, H, 1, D]`, and the state after it, in the shape of that before it.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub normalised: bool,
+}
+
+impl KeepingOperation for Step {
+    fn results(&self, [operands @ .., state]: Operands<FlexTensor>, _has_gradient: bool) -> Operands<FlexTensor> {
+        let operands = readable(padded(operands));
+        let inputs = inputs(&operands, self.normalised);
+        let sizes @ Sizes { batch, heads, width, value, .. } = inputs.sizes;
+        let shape = [batch, heads, width, sizes.of_state() / width];
+        let mut state = state.map_or_else(|| tensor(vec![0.0; shape.iter().product()], shape), owned);
+        let contexts = step(inputs, numbers_mut(&mut state));
+        padded([Some(tensor(contexts, [batch, heads, 1, value])), Some(state)])
+    }
+
+    fn gradients_of(&self, _: Operands<FlexTensor>, _: Operands<FlexTensor>, _: FlexTensor) -> Operands<FlexTensor> {
+        unreachable!("a step is executed without automatic differentiation")
+    }
+}
+
+/// Operands as the kernels read them.
+fn readable([rows @ .., state]: Operands<FlexTensor>) -> Operands<FlexTensor> {
+    let [queries, keys, values, log_decay, strengths] = rows.map(|rows| rows.map(with_whole_rows));
+    [queries, keys, values, log_decay, strengths, state.map(contiguous)]
+}
+
+fn inputs([queries, keys, values, log_decay, strengths, state]: &Operands<FlexTensor>, normalised: bool) -> Inputs<'_> {
+    let [queries, keys, values] = [queries, keys, values].map(|operand| operand.as_ref().expect("there are queries, keys and values"));
+    let [batch, heads, length, width] = shape(keys);
+    Inputs {
+        sizes: Sizes {
+            batch,
+            heads,
+            length,
+            width,
+            value: shape(values)[3],
+            channels: log_decay.as_ref().map_or(0, |decay| shape(decay)[3]),
+            normalised,
+        },
+        queries: rows(queries),
+        keys: rows(keys),
+        values: rows(values),
+        log_decay: log_decay.as_ref().map(shared_rows),
+        strengths: strengths.as_ref().map(rows),
+        state: state.as_ref().map(numbers),
+    }
+}
+
+/// The rows of a tensor [`with_whole_rows`], of whose heads none is shared.
+fn rows(tensor: &FlexTensor) -> Rows<'_> {
+    flex::rows(tensor, shape(tensor)[1])
+}
+
+/// The rows of a tensor [`with_whole_rows`] that batch rows or positions may share.
+fn shared_rows(tensor: &FlexTensor) -> Rows<'_> {
+    let (own, shape) = (rows(tensor), shape(tensor));
+    let mut strides = own.strides;
+    for (stride, _) in strides.iter_mut().zip(shape).filter(|(_, count)| *count == 1) {
+        *stride = 0;
+    }
+    Rows { strides, ..own }
+}
