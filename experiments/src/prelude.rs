@@ -11,4 +11,5 @@ pub use crate::train::batch::fixed_size_batches;
 pub use crate::train::{Task, TrainingLoss};
 pub use heedful_host::checksum::sha256_hex;
 pub use heedful_metrics::MetricColumn;
+pub use heedful_metrics::items::{Combination, ItemScore, ItemTable};
 pub use heedful_runs::settings::Settings;

@@ -24,7 +24,7 @@ impl<'a> Check<'a> {
     }
 
     /// The error of an option that is wrong, with what to write instead.
-    pub fn wrong(&self, option: &'static str, value: impl ToString, remedy: impl Into<String>) -> ConfigError {
+    pub fn refuse(&self, option: &'static str, value: impl ToString, remedy: impl Into<String>) -> ConfigError {
         let owner = self.spec.map_or_else(|| self.name.to_owned(), |spec| format!("{spec}: {}", self.name));
         ConfigError::Option { owner, option, value: value.to_string(), remedy: remedy.into() }
     }
@@ -34,7 +34,7 @@ impl<'a> Check<'a> {
     /// # Errors
     /// The option with the remedy.
     pub fn at_least_one(&self, option: &'static str, value: usize) -> Result<(), ConfigError> {
-        if value == 0 { Err(self.wrong(option, value, "give at least 1")) } else { Ok(()) }
+        if value == 0 { Err(self.refuse(option, value, "give at least 1")) } else { Ok(()) }
     }
 
     /// Refuses 0 where a number is given.
@@ -42,7 +42,7 @@ impl<'a> Check<'a> {
     /// # Errors
     /// The option with the remedy.
     pub fn at_least_one_if_given(&self, option: &'static str, value: Option<usize>) -> Result<(), ConfigError> {
-        if value == Some(0) { Err(self.wrong(option, 0, "give at least 1, or leave it out")) } else { Ok(()) }
+        if value == Some(0) { Err(self.refuse(option, 0, "give at least 1, or leave it out")) } else { Ok(()) }
     }
 
     /// Refuses negative and infinite numbers, and what is none.
@@ -51,7 +51,7 @@ impl<'a> Check<'a> {
     /// The option with the remedy.
     pub fn non_negative(&self, option: &'static str, value: f64) -> Result<(), ConfigError> {
         let is_possible = value.is_finite() && value >= 0.0;
-        if is_possible { Ok(()) } else { Err(self.wrong(option, value, "give a number of at least 0")) }
+        if is_possible { Ok(()) } else { Err(self.refuse(option, value, "give a number of at least 0")) }
     }
 
     /// Refuses 0, negative and infinite numbers, and what is none.
@@ -60,7 +60,7 @@ impl<'a> Check<'a> {
     /// The option with the remedy.
     pub fn positive(&self, option: &'static str, value: f64) -> Result<(), ConfigError> {
         let is_possible = value.is_finite() && value > 0.0;
-        if is_possible { Ok(()) } else { Err(self.wrong(option, value, "give a number greater than 0")) }
+        if is_possible { Ok(()) } else { Err(self.refuse(option, value, "give a number greater than 0")) }
     }
 
     /// Refuses what is no probability, and 1.
@@ -69,6 +69,6 @@ impl<'a> Check<'a> {
     /// The option with the remedy.
     pub fn probability(&self, option: &'static str, value: f64) -> Result<(), ConfigError> {
         let is_possible = (0.0..1.0).contains(&value);
-        if is_possible { Ok(()) } else { Err(self.wrong(option, value, "give a probability of at least 0 and less than 1")) }
+        if is_possible { Ok(()) } else { Err(self.refuse(option, value, "give a probability of at least 0 and less than 1")) }
     }
 }

@@ -202,10 +202,10 @@ impl AttentionConfig {
             .with_output_bias(self.output_bias);
         let check = spec.check("attention");
         if cross && causal {
-            return Err(check.wrong("causal", causal, "leave it out: positions of another sequence are neither past nor future"));
+            return Err(check.refuse("causal", causal, "leave it out: positions of another sequence are neither past nor future"));
         }
         if layer >= layers {
-            return Err(check.wrong("layer", layer, format!("give an index less than the number of layers, {layers}")));
+            return Err(check.refuse("layer", layer, format!("give an index less than the number of layers, {layers}")));
         }
         check.at_least_one("max_length", max_length)?;
         Ok(spec)

@@ -247,15 +247,15 @@ impl Mechanism for AdaptiveSpanConfig {
         let ramp = self.ramp_at(spec.max_length);
         check.positive("ramp", ramp)?;
         if !self.own_position && self.origin == SpanOrigin::Paper && ramp <= 1.0 {
-            return Err(check.wrong("ramp", ramp, "a span of 0 would see no key: give more than 1, or origin = \"code\""));
+            return Err(check.refuse("ramp", ramp, "a span of 0 would see no key: give more than 1, or origin = \"code\""));
         }
         let is_possible = |z: f64| (0.0..=1.0).contains(&z) && !(self.kind == SpanKind::Dynamic && [0.0, 1.0].contains(&z));
         if let Some(initial) = self.initial.filter(|&initial| !is_possible(initial)) {
             let remedy = "give a fraction of the longest span, from 0 to 1, and strictly between for dynamic spans";
-            return Err(check.wrong("initial", initial, remedy));
+            return Err(check.refuse("initial", initial, remedy));
         }
         if self.shared_table && self.logits.is_some() {
-            return Err(check.wrong(
+            return Err(check.refuse(
                 "shared_table",
                 true,
                 "it is of the base model; leave it out, or give the option of the logits that are named",
@@ -265,7 +265,7 @@ impl Mechanism for AdaptiveSpanConfig {
         if !logits.can_be_spanned() {
             let able = AnyMechanism::families_that(AnyMechanism::can_be_spanned);
             let remedy = format!("name an attention that has logits of its own, or a mixture of such: {able}");
-            return Err(check.wrong("logits", logits.name(), remedy));
+            return Err(check.refuse("logits", logits.name(), remedy));
         }
         logits.validate(spec)
     }

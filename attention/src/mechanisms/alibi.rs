@@ -100,7 +100,7 @@ impl Mechanism for AlibiConfig {
         let Some(slopes) = &self.slopes else { return Ok(()) };
         let check = spec.check(Self::NAME);
         if slopes.len() != spec.heads {
-            return Err(check.wrong("slopes", format!("a list of {}", slopes.len()), format!("give {}, one for each head", spec.heads)));
+            return Err(check.refuse("slopes", format!("a list of {}", slopes.len()), format!("give {}, one for each head", spec.heads)));
         }
         slopes.iter().try_for_each(|&slope| check.non_negative("slopes", slope))
     }

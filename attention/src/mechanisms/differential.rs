@@ -152,16 +152,16 @@ impl Mechanism for DifferentialConfig {
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if let Some(lambda) = self.lambda_init.filter(|lambda| !(0.0..1.0).contains(lambda)) {
-            return Err(check.wrong("lambda_init", lambda, "give a number of at least 0 and less than 1, or leave it out"));
+            return Err(check.refuse("lambda_init", lambda, "give a number of at least 0 and less than 1, or leave it out"));
         }
         self.logits.check_under(Self::NAME, Kind::Heads, spec)?;
         if !self.logits.has_free_heads() {
             let able = AnyMechanism::families_that(|able| able.has_one_softmax() && able.has_free_heads());
             let remedy = format!("give an attention that has scores and heads of any width, which are halved: {able}");
-            return Err(check.wrong("logits", self.logits.name(), remedy));
+            return Err(check.refuse("logits", self.logits.name(), remedy));
         }
         if spec.d_head() < 2 {
-            return Err(check.wrong("heads", spec.heads, "give fewer heads, or wider ones: both softmaxes need a channel"));
+            return Err(check.refuse("heads", spec.heads, "give fewer heads, or wider ones: both softmaxes need a channel"));
         }
         halves(spec).iter().try_for_each(|half| self.logits.validate(half))
     }

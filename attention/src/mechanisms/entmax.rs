@@ -94,7 +94,7 @@ impl Mechanism for EntmaxConfig {
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if self.power().is_none() {
             let remedy = "give 2, 1.5, or 1 + 1 / p for a whole number p up to 8; 1 is a softmax, the mechanism without entmax";
-            return Err(spec.check(Self::NAME).wrong("alpha", self.alpha, remedy));
+            return Err(spec.check(Self::NAME).refuse("alpha", self.alpha, remedy));
         }
         self.validate_inner(spec)
     }

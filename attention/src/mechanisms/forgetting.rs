@@ -135,12 +135,12 @@ impl Mechanism for ForgettingConfig {
         let check = spec.check(Self::NAME);
         match self.decay_times {
             Some(times) if self.gate == ForgetGate::Full => {
-                Err(check.wrong("decay_times", format!("{times:?}"), "leave it out, or give gate = \"bias-only\" or \"fixed\""))
+                Err(check.refuse("decay_times", format!("{times:?}"), "leave it out, or give gate = \"bias-only\" or \"fixed\""))
             }
             Some(times) if !(times[0] > 0.0 && times[0] <= times[1] && times[1].is_finite()) => {
-                Err(check.wrong("decay_times", format!("{times:?}"), "give two numbers greater than 0, the smaller one first"))
+                Err(check.refuse("decay_times", format!("{times:?}"), "give two numbers greater than 0, the smaller one first"))
             }
-            None if self.gate == ForgetGate::Fixed => Err(check.wrong(
+            None if self.gate == ForgetGate::Fixed => Err(check.refuse(
                 "decay_times",
                 "absent",
                 "give the shortest and the longest, such as [2.0, 128.0]: fixed gates stay as they begin",

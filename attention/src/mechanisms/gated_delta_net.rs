@@ -120,7 +120,7 @@ impl Mechanism for GatedDeltaNetConfig {
         check.at_least_one("taps", self.taps)?;
         check.at_least_one_if_given("key_heads", self.key_heads)?;
         if let Some(heads) = self.key_heads.filter(|&heads| !spec.heads.is_multiple_of(heads)) {
-            return Err(check.wrong("key_heads", heads, format!("give a divisor of heads = {}", spec.heads)));
+            return Err(check.refuse("key_heads", heads, format!("give a divisor of heads = {}", spec.heads)));
         }
         self.norm.validate(self.norm_epsilon, &check)
     }

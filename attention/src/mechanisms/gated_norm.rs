@@ -40,10 +40,10 @@ impl HeadNorm {
     pub(super) fn validate(self, epsilon: Option<f64>, check: &Check) -> Result<(), ConfigError> {
         let Some(epsilon) = epsilon else { return Ok(()) };
         if self == Self::None {
-            return Err(check.wrong("norm_epsilon", epsilon, "leave it out, or normalise heads with the option norm"));
+            return Err(check.refuse("norm_epsilon", epsilon, "leave it out, or normalise heads with the option norm"));
         }
         let is_possible = epsilon.is_finite() && epsilon as f32 > 0.0;
-        if is_possible { Ok(()) } else { Err(check.wrong("norm_epsilon", epsilon, "give a number greater than 0")) }
+        if is_possible { Ok(()) } else { Err(check.refuse("norm_epsilon", epsilon, "give a number greater than 0")) }
     }
 
     /// The gain of each channel of a head's values, which are `count` times as many as the letter `width` says, where there is one.

@@ -193,16 +193,16 @@ impl Mechanism for GaussianConfig {
         let list = "give one number, or as many as heads, layers or heads x layers, or a divisor of the number of heads";
         let offsets = self.offsets_for(spec);
         if offsets.iter().any(|o| !o.is_finite()) || spread(&offsets, spec).is_none() {
-            return Err(check.wrong("offsets", format!("{offsets:?}"), list));
+            return Err(check.refuse("offsets", format!("{offsets:?}"), list));
         }
         if spread(&self.deviations, spec).is_none() {
-            return Err(check.wrong("deviations", format!("{:?}", self.deviations), list));
+            return Err(check.refuse("deviations", format!("{:?}", self.deviations), list));
         }
         if self.deviations.iter().any(|&d| !(d.is_finite() && d > 0.0)) {
-            return Err(check.wrong("deviations", format!("{:?}", self.deviations), "deviations must be greater than 0"));
+            return Err(check.refuse("deviations", format!("{:?}", self.deviations), "deviations must be greater than 0"));
         }
         if !(self.length_ratio.is_finite() && self.length_ratio > 0.0) {
-            return Err(check.wrong("length_ratio", self.length_ratio, "give a number greater than 0"));
+            return Err(check.refuse("length_ratio", self.length_ratio, "give a number greater than 0"));
         }
         Ok(())
     }

@@ -77,7 +77,7 @@ impl KernelSizes {
             return Ok(());
         }
         let remedy = "give a number of at least 1, or a list of such numbers, one for each layer";
-        Err(spec.check(attention).wrong("kernel", format!("{sizes:?}"), remedy))
+        Err(spec.check(attention).refuse("kernel", format!("{sizes:?}"), remedy))
     }
 }
 

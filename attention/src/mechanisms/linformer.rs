@@ -179,7 +179,7 @@ impl Mechanism for LinformerConfig {
         let (rank, check) = (self.rank_for(spec), spec.check(Self::NAME));
         if !(1..=spec.max_length).contains(&rank) {
             let remedy = format!("give a number from 1 to the maximal length {}", spec.max_length);
-            return Err(check.wrong("rank", rank, remedy));
+            return Err(check.refuse("rank", rank, remedy));
         }
         let usual = Self::default();
         let given = [
@@ -188,7 +188,7 @@ impl Mechanism for LinformerConfig {
             ("init", self.init != usual.init, format!("{:?}", self.init)),
         ];
         let idle = given.into_iter().find(|(option, is_given, _)| *is_given && self.without_effect(option, spec.role).is_some());
-        idle.map_or(Ok(()), |(option, _, value)| Err(check.wrong(option, value, "leave it out, or set projection to linear")))
+        idle.map_or(Ok(()), |(option, _, value)| Err(check.refuse(option, value, "leave it out, or set projection to linear")))
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {

@@ -220,11 +220,11 @@ impl Mechanism for LocalTwoDConfig {
         let BlockRaster { width, block: [rows, columns] } = self.order(spec.max_length);
         let check = spec.check(Self::NAME);
         if rows == 0 || columns == 0 {
-            return Err(check.wrong("query_block", format!("[{rows}, {columns}]"), "give at least one row and one column"));
+            return Err(check.refuse("query_block", format!("[{rows}, {columns}]"), "give at least one row and one column"));
         }
         if width == 0 || !width.is_multiple_of(columns) {
             let remedy = format!("give a multiple of the {columns} columns of a block, or other blocks");
-            return Err(check.wrong("width", width, remedy));
+            return Err(check.refuse("width", width, remedy));
         }
         self.validate_inner(spec)
     }

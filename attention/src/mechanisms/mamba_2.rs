@@ -232,13 +232,13 @@ impl Mechanism for MambaTwoConfig {
             check.at_least_one(option, value)?;
         }
         if !spec.heads.is_multiple_of(self.groups) {
-            return Err(check.wrong("groups", self.groups, format!("give a divisor of heads = {}", spec.heads)));
+            return Err(check.refuse("groups", self.groups, format!("give a divisor of heads = {}", spec.heads)));
         }
         if let Some([least, greatest]) = self.time_step_limit
             && !(least >= 0.0 && greatest > least && greatest <= f64::from(f32::MAX))
         {
             let remedy = "give the least and the greatest step, such as [0.001, 0.1]; a greatest of inf is as none";
-            return Err(check.wrong("time_step_limit", format!("[{least}, {greatest}]"), remedy));
+            return Err(check.refuse("time_step_limit", format!("[{least}, {greatest}]"), remedy));
         }
         HeadNorm::RmsWithGain.validate(self.norm_epsilon, &check)
     }

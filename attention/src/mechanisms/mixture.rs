@@ -141,10 +141,10 @@ impl Mechanism for MixtureConfig {
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if self.members.len() < 2 {
-            return Err(check.wrong("members", format!("a list of {}", self.members.len()), "name at least two attentions"));
+            return Err(check.refuse("members", format!("a list of {}", self.members.len()), "name at least two attentions"));
         }
         if self.weights == MixtureWeights::Sigmoid && self.members.len() != 2 {
-            return Err(check.wrong(
+            return Err(check.refuse(
                 "weights",
                 format!("{:?}", self.weights).to_lowercase(),
                 "a sigmoid weighs two members; use softmax or sum for more",
@@ -154,7 +154,7 @@ impl Mechanism for MixtureConfig {
             if !member.has_logits() {
                 let able = AnyMechanism::families_that(AnyMechanism::has_logits);
                 let remedy = format!("mix attentions that have logits of their own: {able}");
-                return Err(check.wrong("members", member.name(), remedy));
+                return Err(check.refuse("members", member.name(), remedy));
             }
             member.validate(spec)?;
         }

@@ -116,7 +116,7 @@ impl Mechanism for OutputGateConfig {
     /// If the bias is not finite, or what is gated has no scores of its own or is wrong itself.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
-            return Err(spec.check(Self::NAME).wrong("bias", bias, "give a finite number, or leave it out"));
+            return Err(spec.check(Self::NAME).refuse("bias", bias, "give a finite number, or leave it out"));
         }
         self.validate_inner(spec)
     }

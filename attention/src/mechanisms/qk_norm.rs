@@ -46,10 +46,10 @@ impl QkNorm {
     pub(super) fn validate(self, epsilon: Option<f64>, check: &Check) -> Result<(), ConfigError> {
         let Some(epsilon) = epsilon else { return Ok(()) };
         if self.is_none() {
-            return Err(check.wrong("qk_norm_epsilon", epsilon, "leave it out, or set qk_norm to rms or layer"));
+            return Err(check.refuse("qk_norm_epsilon", epsilon, "leave it out, or set qk_norm to rms or layer"));
         }
         let is_possible = epsilon.is_finite() && epsilon as f32 > 0.0;
-        if is_possible { Ok(()) } else { Err(check.wrong("qk_norm_epsilon", epsilon, "give a number greater than 0")) }
+        if is_possible { Ok(()) } else { Err(check.refuse("qk_norm_epsilon", epsilon, "give a number greater than 0")) }
     }
 
     /// Why an option of the norm changes nothing.

@@ -97,7 +97,7 @@ impl Mechanism for ReluConfig {
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if !(1..=8).contains(&self.power) {
-            return Err(check.wrong("power", self.power, "give a number from 1 to 8"));
+            return Err(check.refuse("power", self.power, "give a number from 1 to 8"));
         }
         check.at_least_one_if_given("length", self.length)?;
         self.validate_inner(spec)

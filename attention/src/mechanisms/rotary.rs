@@ -184,24 +184,24 @@ impl Mechanism for RotaryConfig {
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if !(self.base.is_finite() && self.base > 1.0) {
-            return Err(check.wrong("base", self.base, "give a number greater than 1"));
+            return Err(check.refuse("base", self.base, "give a number greater than 1"));
         }
         if !(self.fraction > 0.0 && self.fraction <= 1.0) {
             let remedy = "give a number greater than 0 and at most 1, or use the mechanism dot-product, which turns nothing";
-            return Err(check.wrong("fraction", self.fraction, remedy));
+            return Err(check.refuse("fraction", self.fraction, remedy));
         }
         let (width, rotated) = (spec.d_head(), self.rotated(spec.d_head()));
         if rotated == 0 || !rotated.is_multiple_of(2) {
             let remedy = format!("it turns {rotated} of the {width} channels of a head: choose both so that the number is even and not 0");
-            return Err(check.wrong("fraction", self.fraction, remedy));
+            return Err(check.refuse("fraction", self.fraction, remedy));
         }
         self.qk_norm.validate(self.qk_norm_epsilon, &check)?;
         if let Some(scale) = self.score_scale.filter(|scale| !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(scale)) {
-            return Err(check.wrong("score_scale", scale, "give a number greater than 0, or leave it out"));
+            return Err(check.refuse("score_scale", scale, "give a number greater than 0, or leave it out"));
         }
         if matches!(self.scaling, RotaryScaling::Proportional { .. }) && self.fraction != 1.0 {
             let remedy = "leave it out: scaling.partial_rotary_factor says which share is turned";
-            return Err(check.wrong("fraction", self.fraction, remedy));
+            return Err(check.refuse("fraction", self.fraction, remedy));
         }
         self.scaling.validate(&check, rotated, false)
     }

@@ -55,7 +55,7 @@ impl Mechanism for SigmoidConfig {
     /// If the bias is not finite, or what is normalised has no scores of its own or is wrong itself.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
-            return Err(spec.check(Self::NAME).wrong("bias", bias, "give a finite number"));
+            return Err(spec.check(Self::NAME).refuse("bias", bias, "give a finite number"));
         }
         self.validate_inner(spec)
     }

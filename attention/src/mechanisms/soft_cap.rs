@@ -62,7 +62,7 @@ impl Mechanism for SoftCapConfig {
     /// If the cap is not a number greater than 0 that 32 bits can hold, or what is capped has no scores of its own, has a cap already or is wrong itself.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&self.cap) {
-            return Err(spec.check(Self::NAME).wrong("cap", self.cap, "give a number greater than 0, such as 50"));
+            return Err(spec.check(Self::NAME).refuse("cap", self.cap, "give a number greater than 0, such as 50"));
         }
         self.validate_inner(spec)
     }

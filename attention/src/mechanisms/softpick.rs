@@ -63,7 +63,7 @@ impl Mechanism for SoftpickConfig {
     /// If `epsilon` is not a number between 0 and 1 that 32 bits can hold, or what is normalised has no scores of its own or is wrong itself.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !(1e-30..1.0).contains(&self.epsilon) {
-            return Err(spec.check(Self::NAME).wrong("epsilon", self.epsilon, "give a small number greater than 0, such as 1e-6"));
+            return Err(spec.check(Self::NAME).refuse("epsilon", self.epsilon, "give a small number greater than 0, such as 1e-6"));
         }
         self.validate_inner(spec)
     }

@@ -152,7 +152,7 @@ impl Mechanism for SparseFixedConfig {
         check.at_least_one_if_given("stride", self.stride)?;
         let (stride, summary) = (self.stride_at(spec.max_length), self.summary_at(spec.max_length));
         if !(1..=stride).contains(&summary) {
-            return Err(check.wrong("summary", summary, format!("give a number from 1 to the stride {stride}")));
+            return Err(check.refuse("summary", summary, format!("give a number from 1 to the stride {stride}")));
         }
         self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
         self.validate_inner(spec)

@@ -143,21 +143,21 @@ impl Mechanism for StreamingLlmConfig {
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if self.sinks == 0 {
-            return Err(check.wrong("sinks", 0, "give at least 1, or use the mechanism sliding-window, which has none"));
+            return Err(check.refuse("sinks", 0, "give at least 1, or use the mechanism sliding-window, which has none"));
         }
         check.at_least_one_if_given("window", self.window)?;
         self.validate_inner(spec)?;
         if self.logits.positioning() == Positioning::Length {
             let remedy =
                 "the cache forgets keys, and its logits need all of them, turned for the length so far; give another scaling than dynamic";
-            return Err(check.wrong("logits", self.logits.name(), remedy));
+            return Err(check.refuse("logits", self.logits.name(), remedy));
         }
         if self.positions == StreamingPositions::Cache && self.logits.positioning() == Positioning::Sequence {
             let able = AnyMechanism::families_that(|able| able.can_be_restricted() && able.positioning() < Positioning::Sequence);
             let remedy = format!(
                 "restrict an attention that has logits without positions, or with such as can be those inside a cache: {able}; or set positions to sequence"
             );
-            return Err(check.wrong("logits", self.logits.name(), remedy));
+            return Err(check.refuse("logits", self.logits.name(), remedy));
         }
         Ok(())
     }

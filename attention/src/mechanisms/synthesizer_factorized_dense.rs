@@ -118,7 +118,7 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
             return Ok(());
         }
         let remedy = format!("their product must be at least the maximal length {}", spec.max_length);
-        Err(spec.check(Self::NAME).wrong("factors", format!("[{a}, {b}]"), remedy))
+        Err(spec.check(Self::NAME).refuse("factors", format!("[{a}, {b}]"), remedy))
     }
 
     fn has_free_heads(&self) -> bool {

@@ -153,10 +153,10 @@ impl Mechanism for T5BiasConfig {
         let check = spec.check(Self::NAME);
         if spec.role == Role::Decoder {
             if self.buckets < 2 {
-                return Err(check.wrong("buckets", self.buckets, "give at least 2"));
+                return Err(check.refuse("buckets", self.buckets, "give at least 2"));
             }
         } else if self.buckets < 4 || self.buckets % 2 == 1 {
-            return Err(check.wrong(
+            return Err(check.refuse(
                 "buckets",
                 self.buckets,
                 "give an even number of at least 4: half of them are for keys ahead of the query",
@@ -167,7 +167,7 @@ impl Mechanism for T5BiasConfig {
             return Ok(());
         }
         let remedy = format!("give more than {exact}, the number of distances that have buckets of their own, or fewer buckets");
-        Err(check.wrong("max_distance", self.max_distance, remedy))
+        Err(check.refuse("max_distance", self.max_distance, remedy))
     }
 
     fn has_free_heads(&self) -> bool {

@@ -128,7 +128,7 @@ impl Mechanism for TalkingHeadsConfig {
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !self.mix_logits && !self.mix_weights {
             let remedy = format!("mix logits or weights, or use {} itself", self.logits);
-            return Err(spec.check(Self::NAME).wrong("mix_weights", false, remedy));
+            return Err(spec.check(Self::NAME).refuse("mix_weights", false, remedy));
         }
         self.validate_inner(spec)
     }

@@ -77,7 +77,7 @@ impl AnyMechanism {
             return Ok(());
         }
         let remedy = format!("{advice}: {}", Self::families_that(is_able));
-        Err(spec.check(over).wrong("logits", self.name(), remedy))
+        Err(spec.check(over).refuse("logits", self.name(), remedy))
     }
 
     /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
@@ -102,19 +102,19 @@ impl AnyMechanism {
         let check = spec.check(&name);
         let LayerSpec { d_model, heads, kv_heads, head_width, .. } = *spec;
         if heads == 0 || head_width.is_none() && !d_model.is_multiple_of(heads) {
-            return Err(check.wrong("heads", heads, format!("give a divisor of d_model = {d_model}")));
+            return Err(check.refuse("heads", heads, format!("give a divisor of d_model = {d_model}")));
         }
         check.at_least_one_if_given("head_width", head_width)?;
         if let Some(shared) = kv_heads
             && (shared == 0 || !heads.is_multiple_of(shared))
         {
-            return Err(check.wrong("kv_heads", shared, format!("give a divisor of heads = {heads}")));
+            return Err(check.refuse("kv_heads", shared, format!("give a divisor of heads = {heads}")));
         }
         if spec.has_own_sizes() && !self.has_free_heads() {
             let able = either(&Self::families_that(Self::has_free_heads));
             let remedy = format!("leave kv_heads and head_width out, or use {able}, whose heads can share keys or have any width");
             let sizes = format!("{} of keys and values, {} wide", spec.n_kv_heads(), spec.d_head());
-            return Err(check.wrong("heads", format!("{heads} with {sizes}"), remedy));
+            return Err(check.refuse("heads", format!("{heads} with {sizes}"), remedy));
         }
         let asked = [("qkv_bias", spec.qkv_bias), ("output_bias", spec.output_bias)];
         if let Some((option, _)) = asked.into_iter().find(|(_, asked)| *asked)
@@ -122,7 +122,7 @@ impl AnyMechanism {
         {
             let able = either(&Self::families_that(Self::has_biases_on_demand));
             let remedy = format!("leave it out, or use {able}, whose projections can have biases");
-            return Err(check.wrong(option, true, remedy));
+            return Err(check.refuse(option, true, remedy));
         }
         check.probability("dropout", spec.dropout)?;
         self.validate_options(spec)?;

@@ -92,15 +92,15 @@ impl Integration {
     /// If there are fewer than two factors or more than 16, or if a ratio is given that has no effect or not a number of layers for each factor.
     pub(crate) fn validate(self, factors: usize, ratio: Option<&[usize]>, check: &Check) -> Result<(), ConfigError> {
         if !(2..=MOST_FACTORS).contains(&factors) {
-            return Err(check.wrong("factors", factors, format!("give a number from 2 to {MOST_FACTORS}")));
+            return Err(check.refuse("factors", factors, format!("give a number from 2 to {MOST_FACTORS}")));
         }
         let Some(ratio) = ratio else { return Ok(()) };
         if self != Self::Interleaved {
-            return Err(check.wrong("ratio", format!("{ratio:?}"), "leave it out, or set integration to interleaved"));
+            return Err(check.refuse("ratio", format!("{ratio:?}"), "leave it out, or set integration to interleaved"));
         }
         if ratio.len() != factors || ratio.contains(&0) {
             let remedy = format!("give a number of layers, at least 1, for each of the {factors} factors");
-            return Err(check.wrong("ratio", format!("{ratio:?}"), remedy));
+            return Err(check.refuse("ratio", format!("{ratio:?}"), remedy));
         }
         Ok(())
     }

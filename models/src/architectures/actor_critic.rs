@@ -46,7 +46,7 @@ impl ActorCriticHeadsConfig {
         check.at_least_one("actions", self.actions)?;
         for (option, weight) in [("value_weight", self.value_weight), ("entropy_weight", self.entropy_weight)] {
             if !(weight >= 0.0 && weight.is_finite()) {
-                return Err(check.wrong(option, weight, "give a number of at least 0"));
+                return Err(check.refuse(option, weight, "give a number of at least 0"));
             }
         }
         Ok(())

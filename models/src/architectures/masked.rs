@@ -69,17 +69,17 @@ impl MaskingConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("masked language model");
         if self.vocabulary <= self.special {
-            return Err(check.wrong("vocabulary", self.vocabulary, format!("give more tokens than the {} special ones", self.special)));
+            return Err(check.refuse("vocabulary", self.vocabulary, format!("give more tokens than the {} special ones", self.special)));
         }
         if self.mask as usize >= self.vocabulary {
-            return Err(check.wrong("mask", self.mask, format!("give a token below {}", self.vocabulary)));
+            return Err(check.refuse("mask", self.mask, format!("give a token below {}", self.vocabulary)));
         }
         if !(self.probability > 0.0 && self.probability <= 1.0) {
-            return Err(check.wrong("probability", self.probability, "give a probability greater than 0 and at most 1"));
+            return Err(check.refuse("probability", self.probability, "give a probability greater than 0 and at most 1"));
         }
         if !(self.masked >= 0.0 && self.random >= 0.0 && self.masked + self.random <= 1.0) {
             let remedy = "give two fractions of at least 0 whose sum is at most 1";
-            return Err(check.wrong("masked", format!("{} (random {})", self.masked, self.random), remedy));
+            return Err(check.refuse("masked", format!("{} (random {})", self.masked, self.random), remedy));
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ impl RecurrentConfig {
         }
         self.halting.validate(&check)?;
         if self.halting.skip_in_training {
-            return Err(check.wrong("skip_in_training", true, "leave it out: it is for positions of a Transformer"));
+            return Err(check.refuse("skip_in_training", true, "leave it out: it is for positions of a Transformer"));
         }
         Ok(())
     }

@@ -46,10 +46,10 @@ impl SpanCorruptionConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("span corruption");
         if !(self.density > 0.0 && self.density < 1.0) {
-            return Err(check.wrong("density", self.density, "give a share greater than 0 and less than 1"));
+            return Err(check.refuse("density", self.density, "give a share greater than 0 and less than 1"));
         }
         if !(self.mean_span >= 1.0 && self.mean_span.is_finite()) {
-            return Err(check.wrong("mean_span", self.mean_span, "give a number of at least 1"));
+            return Err(check.refuse("mean_span", self.mean_span, "give a number of at least 1"));
         }
         Ok(())
     }

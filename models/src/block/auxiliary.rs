@@ -67,7 +67,7 @@ impl AuxiliaryLossesConfig {
         let check = Check::of("auxiliary losses");
         check.at_least_one("targets", self.targets)?;
         if !(self.target_weight >= 0.0 && self.target_weight.is_finite()) {
-            return Err(check.wrong("target_weight", self.target_weight, "give a number of at least 0"));
+            return Err(check.refuse("target_weight", self.target_weight, "give a number of at least 0"));
         }
         Ok(())
     }

@@ -150,16 +150,20 @@ impl BlockConfig {
             check.at_least_one(option, value)?;
         }
         if self.head_width.is_none() && !self.d_model.is_multiple_of(self.heads) {
-            return Err(check.wrong("heads", self.heads, format!("give a divisor of d_model = {}", self.d_model)));
+            return Err(check.refuse("heads", self.heads, format!("give a divisor of d_model = {}", self.d_model)));
         }
         if self.feed_forward_chunk == Some(0) {
-            return Err(check.wrong("feed_forward_chunk", 0, "give a number of at least 1, or leave it out"));
+            return Err(check.refuse("feed_forward_chunk", 0, "give a number of at least 1, or leave it out"));
         }
         if let (Some(chunk), true) = (self.feed_forward_chunk, self.separable_feed_forward) {
-            return Err(check.wrong("feed_forward_chunk", chunk, "leave it out: a separable network needs the positions around each"));
+            return Err(check.refuse("feed_forward_chunk", chunk, "leave it out: a separable network needs the positions around each"));
         }
         if self.unpadded && self.separable_feed_forward {
-            return Err(check.wrong("unpadded", true, "leave it out: a separable network needs the positions around each in their places"));
+            return Err(check.refuse(
+                "unpadded",
+                true,
+                "leave it out: a separable network needs the positions around each in their places",
+            ));
         }
         self.norm.validate(check)?;
         self.validate_parallel(check)?;
@@ -167,7 +171,7 @@ impl BlockConfig {
             gate.validate(check)?;
             if self.norm_order == NormOrder::Post {
                 let remedy = "give pre: a gate keeps the stream as it is, which a normalisation after it would not";
-                return Err(check.wrong("norm_order", "post", remedy));
+                return Err(check.refuse("norm_order", "post", remedy));
             }
         }
         check.probability("dropout", self.dropout)?;
@@ -178,15 +182,15 @@ impl BlockConfig {
     fn validate_parallel(&self, check: &Check) -> Result<(), ConfigError> {
         let Some(parallel) = self.parallel else { return Ok(()) };
         if self.norm_order == NormOrder::Post {
-            return Err(check.wrong("norm_order", "post", "give pre: the sublayers of a parallel block are given the same states"));
+            return Err(check.refuse("norm_order", "post", "give pre: the sublayers of a parallel block are given the same states"));
         }
         if parallel == Parallel::SharedNorm && self.norm_order != NormOrder::Pre {
             let remedy = "give own-norms, or norm_order = \"pre\": only a normalisation before the sublayers can be shared";
-            return Err(check.wrong("parallel", "shared-norm", remedy));
+            return Err(check.refuse("parallel", "shared-norm", remedy));
         }
         match self.gate {
             Some(_) => {
-                Err(check.wrong("gate", "given", "leave it out: the outputs of parallel sublayers are added to the stream together"))
+                Err(check.refuse("gate", "given", "leave it out: the outputs of parallel sublayers are added to the stream together"))
             }
             None => Ok(()),
         }
@@ -195,7 +199,7 @@ impl BlockConfig {
     /// Refuses to leave out padding in a model that has none.
     pub(crate) fn validate_without_padding(&self, check: &Check, reason: &str) -> Result<(), ConfigError> {
         match self.unpadded {
-            true => Err(check.wrong("unpadded", true, format!("leave it out: {reason}"))),
+            true => Err(check.refuse("unpadded", true, format!("leave it out: {reason}"))),
             false => Ok(()),
         }
     }

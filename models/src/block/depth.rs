@@ -58,35 +58,35 @@ impl DepthConfig {
     pub(crate) fn validate(&self, check: &Check, block: &BlockConfig, positions: PositionConfig) -> Result<(), ConfigError> {
         if positions == PositionConfig::PerLayer && *self != Self::Stacked {
             let remedy = "give another: layers that share a block are told apart by its step_signal, and reversible ones add nothing but what they compute";
-            return Err(check.wrong("positions", "per-layer", remedy));
+            return Err(check.refuse("positions", "per-layer", remedy));
         }
         match self {
             Self::Stacked => Ok(()),
             Self::Shared(SharedConfig { step_signal, halting }) => {
                 if matches!(step_signal, PositionConfig::Grid(_) | PositionConfig::PerLayer) {
                     let given = if *step_signal == PositionConfig::PerLayer { "per-layer" } else { "grid" };
-                    return Err(check.wrong("step_signal", given, "give sinusoidal, learned or none: steps have one coordinate"));
+                    return Err(check.refuse("step_signal", given, "give sinusoidal, learned or none: steps have one coordinate"));
                 }
                 step_signal.validate(check, block.d_model, block.max_length)?;
                 halting.map_or(Ok(()), |halting| halting.validate(check))
             }
             Self::Reversible if block.norm_order == NormOrder::Post => {
                 let remedy = "give pre: a reversible layer adds to its streams, and a sum that is normalised cannot be undone";
-                Err(check.wrong("norm_order", "post", remedy))
+                Err(check.refuse("norm_order", "post", remedy))
             }
             Self::Reversible if block.gate.is_some() => {
-                Err(check.wrong("gate", "given", "leave it out: a reversible layer adds to its streams, and a gate cannot be undone"))
+                Err(check.refuse("gate", "given", "leave it out: a reversible layer adds to its streams, and a gate cannot be undone"))
             }
             Self::Reversible if block.parallel.is_some() => {
                 let remedy = "leave it out: the sublayers of a reversible layer follow each other, each on another stream";
-                Err(check.wrong("parallel", "given", remedy))
+                Err(check.refuse("parallel", "given", remedy))
             }
             Self::Reversible if block.feed_forward_in != FeedForwardIn::All => {
                 let remedy = "give all: the sublayers of a reversible layer change its two streams in turn";
-                Err(check.wrong("feed_forward_in", "given", remedy))
+                Err(check.refuse("feed_forward_in", "given", remedy))
             }
             Self::Reversible if block.checkpoint => {
-                Err(check.wrong("checkpoint", true, "leave it out: a reversible stack keeps no activations of its blocks anyway"))
+                Err(check.refuse("checkpoint", true, "leave it out: a reversible stack keeps no activations of its blocks anyway"))
             }
             Self::Reversible => Ok(()),
         }

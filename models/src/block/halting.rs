@@ -80,13 +80,13 @@ impl HaltingConfig {
     pub(crate) fn validate(&self, check: &Check) -> Result<(), ConfigError> {
         check.probability("epsilon", self.epsilon)?;
         if !self.bias.is_finite() {
-            return Err(check.wrong("bias", self.bias, "give a finite number"));
+            return Err(check.refuse("bias", self.bias, "give a finite number"));
         }
         if !(self.ponder_weight >= 0.0 && self.ponder_weight.is_finite()) {
-            return Err(check.wrong("ponder_weight", self.ponder_weight, "give a number of at least 0"));
+            return Err(check.refuse("ponder_weight", self.ponder_weight, "give a number of at least 0"));
         }
         if self.skip_in_training && !self.freeze {
-            return Err(check.wrong(
+            return Err(check.refuse(
                 "skip_in_training",
                 true,
                 "leave it out, or give freeze = true: states that go on changing cannot be left out",

@@ -51,11 +51,11 @@ impl Initialisation {
     pub(crate) fn validate(&self, check: &Check, is_tied: bool) -> Result<(), ConfigError> {
         match *self {
             Self::Normal { deviation } | Self::NormalTables { deviation, .. } if !(deviation > 0.0 && deviation.is_finite()) => {
-                Err(check.wrong("initialisation.deviation", deviation, "give a number greater than 0"))
+                Err(check.refuse("initialisation.deviation", deviation, "give a number greater than 0"))
             }
             Self::Scaled if is_tied => {
                 let remedy = "give the output projection a matrix of its own (tied = false, or tying = \"none\"): it begins with 0, which the embedding must not";
-                Err(check.wrong("initialisation", "scaled", remedy))
+                Err(check.refuse("initialisation", "scaled", remedy))
             }
             _ => Ok(()),
         }

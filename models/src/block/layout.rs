@@ -128,7 +128,7 @@ fn fits(check: &Check, option: &'static str, length: usize, layers: usize) -> Re
         return Ok(());
     }
     let remedy = format!("give one attention for each of the {layers} layers, or a number of them that divides {layers}");
-    Err(check.wrong(option, format!("a list of {length}"), remedy))
+    Err(check.refuse(option, format!("a list of {length}"), remedy))
 }
 
 /// A cross-attention.

@@ -35,7 +35,7 @@ impl BeamSearch {
         let check = Check::of("beam search");
         check.at_least_one("beam", self.beam)?;
         if !(self.length_penalty.is_finite() && self.length_penalty >= 0.0) {
-            return Err(check.wrong("length_penalty", self.length_penalty, "give a number of at least 0"));
+            return Err(check.refuse("length_penalty", self.length_penalty, "give a number of at least 0"));
         }
         Ok(())
     }

@@ -36,13 +36,13 @@ impl Sampling {
         let check = Check::of("sampling");
         if !(self.temperature.is_finite() && self.temperature > 0.0) {
             let remedy = "give a number greater than 0, or decode greedily";
-            return Err(check.wrong("temperature", self.temperature, remedy));
+            return Err(check.refuse("temperature", self.temperature, remedy));
         }
         if self.top_k == Some(0) {
-            return Err(check.wrong("top_k", 0, "give a number of at least 1, or leave it out"));
+            return Err(check.refuse("top_k", 0, "give a number of at least 1, or leave it out"));
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Err(check.wrong("top_p", self.top_p, "give a number greater than 0 and at most 1"));
+            return Err(check.refuse("top_p", self.top_p, "give a number greater than 0 and at most 1"));
         }
         Ok(())
     }

@@ -58,8 +58,8 @@ impl GateConfig {
 
     pub(crate) fn validate(&self, check: &Check) -> Result<(), ConfigError> {
         match self.bias {
-            Some(bias) if self.kind == GateKind::Input => Err(check.wrong("gate.bias", bias, "leave it out: the input gate has no bias")),
-            Some(bias) if !bias.is_finite() => Err(check.wrong("gate.bias", bias, "give a finite number")),
+            Some(bias) if self.kind == GateKind::Input => Err(check.refuse("gate.bias", bias, "leave it out: the input gate has no bias")),
+            Some(bias) if !bias.is_finite() => Err(check.refuse("gate.bias", bias, "give a finite number")),
             _ => Ok(()),
         }
     }

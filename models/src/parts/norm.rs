@@ -59,11 +59,11 @@ impl NormConfig {
 
     pub(crate) fn validate(&self, check: &Check) -> Result<(), ConfigError> {
         if !(self.epsilon.is_finite() && self.epsilon as f32 > 0.0) {
-            return Err(check.wrong("norm.epsilon", self.epsilon, "give a number greater than 0"));
+            return Err(check.refuse("norm.epsilon", self.epsilon, "give a number greater than 0"));
         }
         match self.bias {
             Some(bias) if self.kind != NormKind::Layer => {
-                Err(check.wrong("norm.bias", bias, "leave it out: only layer normalisation has a shift"))
+                Err(check.refuse("norm.bias", bias, "leave it out: only layer normalisation has a shift"))
             }
             _ => Ok(()),
         }

@@ -59,7 +59,7 @@ impl PositionConfig {
         match self {
             Self::Sinusoidal if d_model % 2 == 1 => {
                 let remedy = "sinusoids come in pairs of sine and cosine: give an even number, or positions = \"learned\"";
-                Err(check.wrong("d_model", d_model, remedy))
+                Err(check.refuse("d_model", d_model, remedy))
             }
             Self::Grid(grid) => grid.validate(check, d_model, max_length),
             _ => Ok(()),

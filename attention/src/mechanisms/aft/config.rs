@@ -178,13 +178,13 @@ impl Mechanism for AftConfig {
         check.at_least_one_if_given("rank", self.rank)?;
         check.non_negative("init_std", self.init_std)?;
         if let Some(window) = self.window.filter(|_| self.form != AftForm::Local) {
-            return Err(check.wrong("window", window, "leave it out, or set form to local"));
+            return Err(check.refuse("window", window, "leave it out, or set form to local"));
         }
         if !self.factorised && self.form != AftForm::Full {
-            return Err(check.wrong("factorised", false, "leave it out, or set form to full: no other has a table"));
+            return Err(check.refuse("factorised", false, "leave it out, or set form to full: no other has a table"));
         }
         match self.rank.filter(|_| !self.has_factors()) {
-            Some(rank) => Err(check.wrong("rank", rank, "leave it out: there are no factors")),
+            Some(rank) => Err(check.refuse("rank", rank, "leave it out: there are no factors")),
             None => Ok(()),
         }
     }

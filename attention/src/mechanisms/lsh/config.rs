@@ -285,13 +285,13 @@ impl Mechanism for LshConfig {
         check.at_least_one("rounds", self.rounds)?;
         let factors = self.factors(spec.max_length);
         if factors.iter().any(|&factor| factor == 0 || factor % 2 == 1) {
-            return Err(check.wrong("buckets", format!("{factors:?}"), "a hash has an even number of values, of at least 2"));
+            return Err(check.refuse("buckets", format!("{factors:?}"), "a hash has an even number of values, of at least 2"));
         }
         if factors.iter().try_fold(1, |product: i32, &factor| product.checked_mul(factor.try_into().ok()?)).is_none() {
-            return Err(check.wrong("buckets", format!("{factors:?}"), "give fewer than 2^31 in all"));
+            return Err(check.refuse("buckets", format!("{factors:?}"), "give fewer than 2^31 in all"));
         }
         match self.idle_across_rounds() {
-            Some(remedy) if self.across_rounds => Err(check.wrong("across_rounds", true, format!("leave it out, or {remedy}"))),
+            Some(remedy) if self.across_rounds => Err(check.refuse("across_rounds", true, format!("leave it out, or {remedy}"))),
             _ => Ok(()),
         }
     }

@@ -133,16 +133,16 @@ impl Mechanism for MlaConfig {
         check.at_least_one_if_given("latent", self.latent)?;
         check.at_least_one_if_given("query_latent", self.query_latent)?;
         if let Some(width) = self.rotary_width.filter(|width| !width.is_multiple_of(2)) {
-            return Err(check.wrong("rotary_width", width, "give an even number"));
+            return Err(check.refuse("rotary_width", width, "give an even number"));
         }
         if !(self.base.is_finite() && self.base > 1.0) {
-            return Err(check.wrong("base", self.base, "give a number greater than 1"));
+            return Err(check.refuse("base", self.base, "give a number greater than 1"));
         }
         if self.scaling.is_dynamic() {
-            return Err(check.wrong("scaling.kind", "dynamic", "remembered keys stay as they were turned; give another kind"));
+            return Err(check.refuse("scaling.kind", "dynamic", "remembered keys stay as they were turned; give another kind"));
         }
         if !self.scaling.is_none() && self.rotary_at(spec) == 0 {
-            return Err(check.wrong("rotary_width", 0, "give the channels that are rotated, or leave scaling out"));
+            return Err(check.refuse("rotary_width", 0, "give the channels that are rotated, or leave scaling out"));
         }
         self.scaling.validate(&check, self.rotary_at(spec), true)
     }

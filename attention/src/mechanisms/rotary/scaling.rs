@@ -121,16 +121,16 @@ impl RotaryScaling {
     pub(in crate::mechanisms) fn validate(&self, check: &Check, rotated: usize, scales_scores: bool) -> Result<(), ConfigError> {
         let positive = |option, value: f64| {
             let is_possible = value.is_finite() && value > 0.0;
-            if is_possible { Ok(()) } else { Err(check.wrong(option, value, "give a number greater than 0")) }
+            if is_possible { Ok(()) } else { Err(check.refuse(option, value, "give a number greater than 0")) }
         };
         if let Some(factor) = self.factor().filter(|factor| !(factor.is_finite() && *factor >= 1.0)) {
-            return Err(check.wrong("scaling.factor", factor, "give a number of at least 1"));
+            return Err(check.refuse("scaling.factor", factor, "give a number of at least 1"));
         }
         match *self {
             Self::None | Self::Linear { .. } => Ok(()),
             Self::Ntk { .. } | Self::Dynamic { .. } if rotated < 4 => {
                 let kind = if self.is_dynamic() { "dynamic" } else { "ntk" };
-                Err(check.wrong("scaling.kind", kind, format!("rotate at least 4 channels of a head, not {rotated}, or use linear")))
+                Err(check.refuse("scaling.kind", kind, format!("rotate at least 4 channels of a head, not {rotated}, or use linear")))
             }
             Self::Ntk { .. } => Ok(()),
             Self::Dynamic { original_max_position_embeddings, .. } => {
@@ -142,7 +142,7 @@ impl RotaryScaling {
                     return Ok(());
                 }
                 let remedy = format!("give a number of at most 1 that leaves at least 2 of {rotated} channels");
-                Err(check.wrong("scaling.partial_rotary_factor", partial_rotary_factor, remedy))
+                Err(check.refuse("scaling.partial_rotary_factor", partial_rotary_factor, remedy))
             }
             Self::Llama3 { low_freq_factor, high_freq_factor, original_max_position_embeddings, .. } => {
                 check.at_least_one("scaling.original_max_position_embeddings", original_max_position_embeddings)?;
@@ -151,14 +151,14 @@ impl RotaryScaling {
                     return Ok(());
                 }
                 let remedy = format!("give a number greater than low_freq_factor = {low_freq_factor}");
-                Err(check.wrong("scaling.high_freq_factor", high_freq_factor, remedy))
+                Err(check.refuse("scaling.high_freq_factor", high_freq_factor, remedy))
             }
             Self::Yarn { original_max_position_embeddings, beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim, .. } => {
                 check.at_least_one("scaling.original_max_position_embeddings", original_max_position_embeddings)?;
                 positive("scaling.beta_slow", beta_slow)?;
                 if !(beta_fast.is_finite() && beta_fast > beta_slow) {
                     let remedy = format!("give a number greater than beta_slow = {beta_slow}");
-                    return Err(check.wrong("scaling.beta_fast", beta_fast, remedy));
+                    return Err(check.refuse("scaling.beta_fast", beta_fast, remedy));
                 }
                 for (option, value) in
                     [("scaling.attention_factor", attention_factor), ("scaling.mscale", mscale), ("scaling.mscale_all_dim", mscale_all_dim)]
@@ -167,10 +167,10 @@ impl RotaryScaling {
                 }
                 if let Some(mscale) = mscale.filter(|_| attention_factor.is_some() || mscale_all_dim.is_none()) {
                     let remedy = "leave it out where attention_factor is given, and give mscale_all_dim with it where not";
-                    return Err(check.wrong("scaling.mscale", mscale, remedy));
+                    return Err(check.refuse("scaling.mscale", mscale, remedy));
                 }
                 match mscale_all_dim.filter(|_| mscale.is_none() && !scales_scores) {
-                    Some(of_all) => Err(check.wrong("scaling.mscale_all_dim", of_all, "leave it out, or give mscale with it")),
+                    Some(of_all) => Err(check.refuse("scaling.mscale_all_dim", of_all, "leave it out, or give mscale with it")),
                     None => Ok(()),
                 }
             }

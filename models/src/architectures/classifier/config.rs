@@ -135,13 +135,13 @@ impl ClassifierConfig {
         let check = Check::of("classifier");
         check.at_least_one("vocabulary", self.vocabulary)?;
         if self.outputs == 0 {
-            return Err(check.wrong("outputs", 0, "give the number of classes, or 1 for regression"));
+            return Err(check.refuse("outputs", 0, "give the number of classes, or 1 for regression"));
         }
         check.at_least_one("layers", self.layers)?;
         self.block.validate(&check)?;
         if self.causal && self.pooling == Pooling::ClassToken {
             let remedy = "give last-token or mean: the first token of a causal model sees no other";
-            return Err(check.wrong("pooling", "class-token", remedy));
+            return Err(check.refuse("pooling", "class-token", remedy));
         }
         self.initialisation.validate(&check, false)?;
         self.stack().validate(&check, &self.attention)

@@ -121,7 +121,7 @@ impl LanguageModelConfig {
         self.block.validate(&check)?;
         self.initialisation.validate(&check, self.tied)?;
         if let Some(cap) = self.logit_softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
-            return Err(check.wrong("logit_softcap", cap, "give a number greater than 0, or leave it out"));
+            return Err(check.refuse("logit_softcap", cap, "give a number greater than 0, or leave it out"));
         }
         if let Some(adaptive) = &self.adaptive {
             adaptive.validate(&check, self.vocabulary, self.block.d_model)?;
@@ -136,14 +136,14 @@ impl LanguageModelConfig {
     /// Checks options of the output that an adaptive softmax does not have.
     fn validate_beside_adaptive(&self, check: &Check) -> Result<(), ConfigError> {
         if self.output_bias {
-            return Err(check.wrong("output_bias", true, "an adaptive softmax has no biases; leave it out, or `adaptive`"));
+            return Err(check.refuse("output_bias", true, "an adaptive softmax has no biases; leave it out, or `adaptive`"));
         }
         if let Some(cap) = self.logit_softcap {
-            return Err(check.wrong("logit_softcap", cap, "an adaptive softmax has no bound of its logits; leave it out, or `adaptive`"));
+            return Err(check.refuse("logit_softcap", cap, "an adaptive softmax has no bound of its logits; leave it out, or `adaptive`"));
         }
         if self.initialisation == Initialisation::Scaled {
             let remedy = "with an adaptive softmax tokens cannot be equally likely at first; give another kind, or leave `adaptive` out";
-            return Err(check.wrong("initialisation", "scaled", remedy));
+            return Err(check.refuse("initialisation", "scaled", remedy));
         }
         Ok(())
     }

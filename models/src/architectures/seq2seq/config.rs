@@ -163,7 +163,7 @@ impl Seq2SeqConfig {
                 "one matrix cannot serve {} source and {} target tokens: use a joint vocabulary, or tying = \"output\"",
                 self.source_vocabulary, self.target_vocabulary
             );
-            return Err(check.wrong("tying", "three-way", remedy));
+            return Err(check.refuse("tying", "three-way", remedy));
         }
         check.at_least_one("encoder_layers", self.encoder_layers)?;
         check.at_least_one("decoder_layers", self.decoder_layers)?;
@@ -171,7 +171,7 @@ impl Seq2SeqConfig {
         if self.tying == Tying::ThreeWay && self.source_positions.is_some() {
             let remedy =
                 "source and target share one embedding, which adds one kind of position vectors: leave it out, or give tying = \"output\"";
-            return Err(check.wrong("source_positions", "given", remedy));
+            return Err(check.refuse("source_positions", "given", remedy));
         }
         for positions in [self.positions, self.positions_of_source()] {
             positions.validate(&check, self.block.d_model, self.block.max_length)?;
@@ -179,7 +179,7 @@ impl Seq2SeqConfig {
         }
         self.initialisation.validate(&check, self.tying != Tying::None)?;
         if self.depth.blocks(self.decoder_layers) < self.decoder_layers && matches!(self.attention.cross, CrossLayout::Last(_)) {
-            return Err(check.wrong("attention.cross", "last", "give it to all layers: one block serves them all"));
+            return Err(check.refuse("attention.cross", "last", "give it to all layers: one block serves them all"));
         }
         self.attention.validate_lengths(&check, self.depth.blocks(self.encoder_layers), self.depth.blocks(self.decoder_layers))?;
         for spec in self.encoder_stack().specs().chain(self.decoder_stack().specs()) {

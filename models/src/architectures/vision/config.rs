@@ -130,17 +130,17 @@ impl VisionConfig {
         }
         for (option, pixels) in [("height", self.height), ("width", self.width)] {
             if pixels == 0 || !pixels.is_multiple_of(self.patch) {
-                return Err(check.wrong(option, pixels, format!("give a multiple of patch = {}", self.patch)));
+                return Err(check.refuse(option, pixels, format!("give a multiple of patch = {}", self.patch)));
             }
         }
         if self.classes == 0 {
-            return Err(check.wrong("classes", 0, "give the number of classes"));
+            return Err(check.refuse("classes", 0, "give the number of classes"));
         }
         self.block.validate(&check)?;
         self.block.validate_without_padding(&check, "images are not padded")?;
         if self.block.max_length < self.length() {
             let remedy = format!("give at least {}: the patches and the class token are so many elements", self.length());
-            return Err(check.wrong("max_length", self.block.max_length, remedy));
+            return Err(check.refuse("max_length", self.block.max_length, remedy));
         }
         self.initialisation.validate(&check, false)?;
         self.stack().validate(&check, &self.attention)

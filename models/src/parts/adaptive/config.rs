@@ -48,23 +48,23 @@ impl AdaptiveConfig {
     pub(crate) fn validate(&self, check: &Check, vocabulary: usize, d_model: usize) -> Result<(), ConfigError> {
         let cutoffs = || format!("{:?}", self.cutoffs);
         if self.cutoffs.is_empty() {
-            return Err(check.wrong("adaptive.cutoffs", cutoffs(), "give the first token of each tail, at least one"));
+            return Err(check.refuse("adaptive.cutoffs", cutoffs(), "give the first token of each tail, at least one"));
         }
         if self.cutoffs[0] == 0 || self.cutoffs.windows(2).any(|pair| pair[0] >= pair[1]) {
-            return Err(check.wrong("adaptive.cutoffs", cutoffs(), "give tokens greater than 0 in ascending order, none twice"));
+            return Err(check.refuse("adaptive.cutoffs", cutoffs(), "give tokens greater than 0 in ascending order, none twice"));
         }
         if self.cutoffs[self.cutoffs.len() - 1] >= vocabulary {
             let remedy = format!("give tokens below the size of the vocabulary, {vocabulary}: the last tail would have none");
-            return Err(check.wrong("adaptive.cutoffs", cutoffs(), remedy));
+            return Err(check.refuse("adaptive.cutoffs", cutoffs(), remedy));
         }
         if !(self.div >= 1.0 && self.div.is_finite()) {
-            return Err(check.wrong("adaptive.div", self.div, "give a number of at least 1"));
+            return Err(check.refuse("adaptive.div", self.div, "give a number of at least 1"));
         }
         let last = self.cutoffs.len();
         if self.width(last, d_model) == 0 {
             let remedy =
                 format!("the vectors of tail {last} would have no width in a model of width {d_model}: give less, or fewer cutoffs");
-            return Err(check.wrong("adaptive.div", self.div, remedy));
+            return Err(check.refuse("adaptive.div", self.div, remedy));
         }
         Ok(())
     }

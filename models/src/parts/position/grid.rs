@@ -78,17 +78,17 @@ impl GridConfig {
         }
         if self.positions() < max_length {
             let remedy = format!("give a grid of at least max_length = {max_length} positions; this one has {}", self.positions());
-            return Err(check.wrong("positions.rows", self.rows, remedy));
+            return Err(check.refuse("positions.rows", self.rows, remedy));
         }
         if let Some(block @ [rows, columns]) = self.block
             && !(self.rows.is_multiple_of(rows) && self.row().is_multiple_of(columns))
         {
             let remedy = format!("give divisors of {} rows and of {} columns times channels", self.rows, self.row());
-            return Err(check.wrong("positions.block", format!("{block:?}"), remedy));
+            return Err(check.refuse("positions.block", format!("{block:?}"), remedy));
         }
         let tables = self.sizes().count();
         if self.join == Join::Concatenated && d_model < tables {
-            return Err(check.wrong("d_model", d_model, format!("give at least {tables}: {tables} vectors share it")));
+            return Err(check.refuse("d_model", d_model, format!("give at least {tables}: {tables} vectors share it")));
         }
         Ok(())
     }
