@@ -364,8 +364,7 @@ fn results(mechanism: &AnyMechanism, recorded: &[Recorded], page: &mut String) -
     for Recorded { folder, scores, uses } in recorded {
         let link = format!("[{folder}]({REPOSITORY}/{RESULTS}/{folder})");
         let own = scores.iter().filter(|((_, name), _)| name.parse::<AnyMechanism>().is_ok_and(|run| run.family() == family));
-        // Pilots and second looks stand in folders of their own.
-        let own: Vec<_> = own.filter(|_| folder.strip_prefix(CLAIMS).unwrap_or(folder).split('/').count() == 1).collect();
+        let own: Vec<_> = own.filter(|_| is_comparison(folder)).collect();
         for ((data, name), (metric, values)) in &own {
             let dense = scores.get(&(data.clone(), AnyMechanism::default().name())).map_or("–".to_owned(), |(_, values)| mean(values));
             writeln!(rows, "| {link} | {data} | `{name}` | {metric} | {} | {dense} |", mean(values))?;
@@ -383,14 +382,26 @@ fn results(mechanism: &AnyMechanism, recorded: &[Recorded], page: &mut String) -
         )?;
         write!(page, "| run | data | attention | metric | score | dot-product |\n| --- | --- | --- | --- | ---: | ---: |\n{rows}")?;
     }
-    let others = others.join(", ");
-    match (rows.is_empty(), others.is_empty()) {
-        (true, true) => writeln!(page, "{UNUSED}")?,
-        (true, false) => writeln!(page, "Recorded runs use it under names of their own: {others}.")?,
-        (false, false) => write!(page, "\nOther recorded runs use it too, some beside or within another attention: {others}.\n")?,
-        (false, true) => {}
+    let (gap, uses) = match rows.is_empty() {
+        true => ("", "Recorded runs use it under names of their own"),
+        false => ("\n", "Other recorded runs use it too, some beside or within another attention"),
+    };
+    let list: String = others.iter().map(|other| format!("* {other}\n")).collect();
+    match others.len() {
+        0 if rows.is_empty() => writeln!(page, "{UNUSED}")?,
+        0 => {}
+        1..=8 => write!(page, "{gap}{uses}:\n\n{list}")?,
+        folders => write!(page, "{gap}<details>\n<summary>{uses}: {folders} folders</summary>\n\n{list}\n</details>\n")?,
     }
     Ok(())
+}
+
+/// Whether a folder compares mechanisms, and so has rows of its own: pilots choose recipes, and second looks ask about single claims.
+fn is_comparison(folder: &str) -> bool {
+    match folder.strip_prefix("baselines/") {
+        Some(block) => !block.contains("-pilot"),
+        None => !folder.strip_prefix(CLAIMS).unwrap_or(folder).contains('/'),
+    }
 }
 
 /// What a page says of a mechanism that stands in no recorded configuration.
