@@ -3,6 +3,9 @@
 //! The tables are in `published/*.json`, one file per experiment. A row names paper and table; a value that was not found in the paper, in a later
 //! paper that quotes it, in the authors' repository or in another public account is marked unconfirmed and is no target to the last digit.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 
 /// One value of a published table.
@@ -105,6 +108,20 @@ impl PublishedNumbers {
         embedded(include_str!("../published/state-tracking.json"))
     }
 
+    /// The rows of the mechanisms that are compared, where there are any. The note then says how many others there are.
+    pub fn of(self, compared: &BTreeSet<&str>) -> Self {
+        let all = self.numbers.len();
+        let is_compared = |row: &PublishedNumber| row.attention.as_deref().is_some_and(|name| compared.contains(name));
+        if !self.numbers.iter().any(is_compared) {
+            return self;
+        }
+        let mut own = self.retain(is_compared);
+        if own.numbers.len() < all {
+            let _ = write!(own.note, " {} values of other models are left out.", all - own.numbers.len());
+        }
+        own
+    }
+
     /// Only the rows of which `wanted` holds, in the same order (one task of GLUE, the mechanisms that were compared).
     pub fn retain(mut self, wanted: impl FnMut(&PublishedNumber) -> bool) -> Self {
         self.numbers.retain(wanted);
@@ -118,8 +135,6 @@ fn embedded(json: &str) -> PublishedNumbers {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     fn value(numbers: &PublishedNumbers, paper: &str, dataset: &str, model: &str) -> (f64, bool) {
@@ -127,6 +142,20 @@ mod tests {
             numbers.numbers.iter().filter(|row| row.paper.starts_with(paper) && row.dataset == dataset && row.model == model).collect();
         assert_eq!(rows.len(), 1, "{paper} {dataset} {model}");
         (rows[0].value, rows[0].verified)
+    }
+
+    #[test]
+    fn a_report_has_the_rows_of_what_it_compares() {
+        let of = |compared: &[&str]| PublishedNumbers::machine_translation().of(&compared.iter().copied().collect());
+        let own = of(&["uniform", "dynamic-conv"]);
+        assert!(!own.numbers.is_empty() && own.numbers.iter().all(|row| row.attention.as_deref() == Some("dynamic-conv")), "{own:?}");
+        let all = PublishedNumbers::machine_translation();
+        assert!(
+            own.note.ends_with(&format!(" {} values of other models are left out.", all.numbers.len() - own.numbers.len())),
+            "{}",
+            own.note
+        );
+        assert_eq!(of(&["uniform"]), all, "where papers have none of them, their tables are shown whole");
     }
 
     #[test]

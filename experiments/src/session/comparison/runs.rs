@@ -1,5 +1,6 @@
 //! The runs of a command in their output folder, and what is derived from those that are finished.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -301,13 +302,15 @@ pub(super) fn report<'r, E: Experiment>(
     sections: Vec<Section>,
 ) -> Result<Report<'r>, ExperimentError> {
     let has_models = !config.run.models.is_empty() || results.records().iter().any(|record| record.is_model);
+    let mut compared: BTreeSet<&str> = results.records().iter().map(|record| record.attention.as_str()).collect();
+    compared.extend(config.run.models.iter().filter_map(|model| model.attention.as_deref()));
     Ok(Report {
         title: E::TITLE.to_owned(),
         subject: if has_models { "model" } else { "attention" },
         records: results.records(),
         metrics: columns::<E>(config),
         trivial: if config.run.trivial_baseline { TrivialBaseline::read(folder)? } else { Vec::new() },
-        published: E::published(),
+        published: E::published().of(&compared),
         sections,
     })
 }
