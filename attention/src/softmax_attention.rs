@@ -19,7 +19,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_random::RandomKey;
 
 pub use self::heads::{HeadCall, Heads};
-pub(crate) use self::heads::{Latest, seen_pairs, tiled_or_dense};
+pub(crate) use self::heads::{LatestVisibility, seen_pairs, tiled_or_dense};
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::init;
 use crate::contract::layer_spec::LayerSpec;
@@ -49,7 +49,7 @@ pub struct SoftmaxAttention<L: Heads> {
     #[module(skip)]
     limit: Visibility,
     #[module(skip)]
-    latest: Latest,
+    latest: LatestVisibility,
 }
 
 impl<L: Heads> SoftmaxAttention<L> {

@@ -30,24 +30,24 @@ pub(crate) struct Convolution {
 impl Convolution {
     /// What the channels are mixed to, `[B, N, C]`.
     pub(crate) fn execute(self) -> Tensor<3> {
-        if self.is_native() { self.natively() } else { self.composed() }
+        if self.is_on_cpu() { self.on_cpu() } else { self.by_tensor_ops() }
     }
 
     /// Whether it can be executed by kernels: 32-bit floats in main memory.
-    fn is_native(&self) -> bool {
+    fn is_on_cpu(&self) -> bool {
         let Self { x, weight, bias, before } = self;
         let types = [Some(x.dtype()), Some(weight.dtype()), bias.as_ref().map(Tensor::dtype), before.as_ref().map(Tensor::dtype)];
         cpu::can_compute(&x.device(), types)
     }
 
-    fn natively(self) -> Tensor<3> {
+    fn on_cpu(self) -> Tensor<3> {
         let Self { x, weight, bias, before } = self;
         let (bias, before) = (bias.map(|bias| bias.into_dispatch()), before.map(|before| before.into_dispatch()));
         cpu::computed(CausalConvolution, [Some(x.into_dispatch()), Some(weight.into_dispatch()), bias, before])
     }
 
     /// In terms of tensor operations.
-    fn composed(self) -> Tensor<3> {
+    fn by_tensor_ops(self) -> Tensor<3> {
         let Self { x, weight, bias, before } = self;
         let ([batch, length, channels], taps) = (x.dims(), weight.dims()[0]);
         let tap = |tap: usize| weight.clone().narrow(0, tap, 1).reshape([1, 1, channels]);
@@ -105,23 +105,23 @@ mod tests {
             .collect()
     }
 
-    fn natively(case: Case, device: &Device) -> Vec<Vec<f64>> {
+    fn on_cpu(case: Case, device: &Device) -> Vec<Vec<f64>> {
         found(case, device, DType::F32, |convolution| {
-            assert!(convolution.is_native());
-            convolution.natively()
+            assert!(convolution.is_on_cpu());
+            convolution.on_cpu()
         })
     }
 
     /// Composed of tensor operations, in double precision.
-    fn composed(case: Case) -> Vec<Vec<f64>> {
+    fn by_tensor_ops(case: Case) -> Vec<Vec<f64>> {
         found(case, &Device::flex(), DType::F64, |convolution| {
-            assert!(!convolution.is_native());
-            convolution.composed()
+            assert!(!convolution.is_on_cpu());
+            convolution.by_tensor_ops()
         })
     }
 
     fn check(case: Case) {
-        let off = difference(&natively(case, &Device::flex()), &composed(case));
+        let off = difference(&on_cpu(case, &Device::flex()), &by_tensor_ops(case));
         assert!(off < 2e-6, "{case:?}: off by {off}");
     }
 
@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn ndarray_gives_what_flex_gives() {
-        assert_same_on_all_devices(|device| natively(PLAIN, device));
+        assert_same_on_all_devices(|device| on_cpu(PLAIN, device));
     }
 
     #[test]
     fn another_convolution_is_noticed() {
-        let expected = composed(PLAIN);
+        let expected = by_tensor_ops(PLAIN);
         let check = |change: fn(Convolution) -> Convolution| {
-            let changed = found(PLAIN, &Device::flex(), DType::F32, |convolution| change(convolution).natively());
+            let changed = found(PLAIN, &Device::flex(), DType::F32, |convolution| change(convolution).on_cpu());
             assert!(difference(&changed, &expected) > 1e-4);
         };
         check(|convolution| Convolution { x: convolution.x * 1.001, ..convolution });
@@ -164,14 +164,14 @@ mod tests {
     #[test]
     fn any_number_of_threads_gives_the_same_bits() {
         let case = Case { sizes: [3, 700, 40], ..PLAIN };
-        assert_same_for_any_number_of_threads(|| natively(case, &Device::flex()));
+        assert_same_for_any_number_of_threads(|| on_cpu(case, &Device::flex()));
     }
 
     #[test]
     fn numbers_too_large_for_exponentials_are_as_by_tensor_operations() {
         let x = Tensor::<3>::from_floats([[[-200.0], [-90.0], [90.0], [200.0]]], &Device::flex());
         let convolution = Convolution { x, weight: Tensor::ones([1, 1], &Device::flex()), bias: None, before: None };
-        assert_eq!(numbers(convolution.clone().natively()), [0.0, 0.0, 90.0, 200.0]);
-        assert!(numbers(convolution.composed()).into_iter().zip([0.0, 0.0, 90.0, 200.0]).all(|(x, y)| (x - y).abs() < 1e-6));
+        assert_eq!(numbers(convolution.clone().on_cpu()), [0.0, 0.0, 90.0, 200.0]);
+        assert!(numbers(convolution.by_tensor_ops()).into_iter().zip([0.0, 0.0, 90.0, 200.0]).all(|(x, y)| (x - y).abs() < 1e-6));
     }
 }

@@ -15,14 +15,14 @@ use super::fused::flex::{by_heads, rows, shape, with_whole_rows};
 
 /// `x + 1` where `x > 0`, otherwise `e^x`, of each number of `[B, H, N, D]`.
 pub(crate) fn elu_plus_one(x: Tensor<4>) -> Tensor<4> {
-    if cpu::can_compute(&x.device(), [Some(x.dtype())]) { natively(x) } else { composed(x) }
+    if cpu::can_compute(&x.device(), [Some(x.dtype())]) { on_cpu(x) } else { by_tensor_ops(x) }
 }
 
-fn natively(x: Tensor<4>) -> Tensor<4> {
+fn on_cpu(x: Tensor<4>) -> Tensor<4> {
     cpu::computed(EluPlusOne, [Some(x.into_dispatch())])
 }
 
-fn composed(x: Tensor<4>) -> Tensor<4> {
+fn by_tensor_ops(x: Tensor<4>) -> Tensor<4> {
     // One of the terms is constant: x + 1 or 0 + e^x.
     relu(x.clone()) + x.clamp_max(0.0).exp()
 }
@@ -105,7 +105,7 @@ mod tests {
     fn channels_of_all_sizes_agree_with_tensor_operations_in_outputs_and_gradients() {
         for shape in [[1, 1, 1, 1], [2, 3, 9, 5], [3, 2, 64, 16], [2, 4, 65, 33], [1, 4, 150, 64]] {
             let off =
-                difference(&found(shape, &Device::flex(), DType::F32, natively), &found(shape, &Device::flex(), DType::F64, composed));
+                difference(&found(shape, &Device::flex(), DType::F32, on_cpu), &found(shape, &Device::flex(), DType::F64, by_tensor_ops));
             assert!(off < 2e-6, "{shape:?}: off by {off}");
         }
     }
@@ -113,16 +113,15 @@ mod tests {
     #[test]
     fn no_positions_have_no_features_and_no_gradient() {
         for shape in [[2, 3, 0, 5], [0, 3, 4, 5]] {
-            assert!(found(shape, &Device::flex(), DType::F32, natively).iter().all(Vec::is_empty), "{shape:?}");
+            assert!(found(shape, &Device::flex(), DType::F32, on_cpu).iter().all(Vec::is_empty), "{shape:?}");
         }
     }
 
     #[test]
     fn another_map_is_noticed() {
         let shape = [2, 3, 9, 5];
-        let expected = found(shape, &Device::flex(), DType::F64, composed);
-        let wrong: [fn(Tensor<4>) -> Tensor<4>; 3] =
-            [|x| natively(x * 1.001), |x| natively(x.flip([2])), |x| natively(x.clone()) - x * 1e-3];
+        let expected = found(shape, &Device::flex(), DType::F64, by_tensor_ops);
+        let wrong: [fn(Tensor<4>) -> Tensor<4>; 3] = [|x| on_cpu(x * 1.001), |x| on_cpu(x.flip([2])), |x| on_cpu(x.clone()) - x * 1e-3];
         for map in wrong {
             assert!(difference(&found(shape, &Device::flex(), DType::F32, map), &expected) > 1e-4);
         }
@@ -130,18 +129,18 @@ mod tests {
 
     #[test]
     fn ndarray_gives_what_flex_gives() {
-        assert_same_on_all_devices(|device| found([2, 3, 9, 5], device, DType::F32, natively));
+        assert_same_on_all_devices(|device| found([2, 3, 9, 5], device, DType::F32, on_cpu));
     }
 
     #[test]
     fn any_number_of_threads_gives_the_same_bits() {
-        assert_same_for_any_number_of_threads(|| found([3, 2, 700, 40], &Device::flex(), DType::F32, natively));
+        assert_same_for_any_number_of_threads(|| found([3, 2, 700, 40], &Device::flex(), DType::F32, on_cpu));
     }
 
     #[test]
     fn numbers_of_any_size_have_features() {
         let x = Tensor::<4>::from_floats([[[[-200.0, -0.0, 200.0, f32::NAN, f32::INFINITY]]]], &Device::flex());
-        let features = natively(x).into_data().try_to_vec::<f32>().unwrap();
+        let features = on_cpu(x).into_data().try_to_vec::<f32>().unwrap();
         assert_eq!([features[0], features[1], features[2], features[4]], [0.0, 1.0, 201.0, f32::INFINITY]);
         assert!(features[3].is_nan());
     }

@@ -18,10 +18,10 @@ use crate::tensors::main_memory::{contiguous, numbers, tensor};
 /// # Panics
 /// If the number of channels is odd.
 pub(crate) fn glu(x: Tensor<3>) -> Tensor<3> {
-    if cpu::can_compute(&x.device(), [Some(x.dtype())]) { natively(x) } else { activation::glu(x, 2) }
+    if cpu::can_compute(&x.device(), [Some(x.dtype())]) { on_cpu(x) } else { activation::glu(x, 2) }
 }
 
-fn natively(x: Tensor<3>) -> Tensor<3> {
+fn on_cpu(x: Tensor<3>) -> Tensor<3> {
     let channels = x.dims()[2];
     assert!(channels.is_multiple_of(2), "{channels} channels are no values and as many gates");
     cpu::computed(GatedLinearUnit, [Some(x.into_dispatch())])
@@ -70,21 +70,21 @@ mod tests {
         vec![numbers(output), gradient(&x, &gradients)]
     }
 
-    fn composed(shape: [usize; 3]) -> Vec<Vec<f64>> {
+    fn by_tensor_ops(shape: [usize; 3]) -> Vec<Vec<f64>> {
         found(shape, &Device::flex(), DType::F64, glu)
     }
 
     #[test]
     fn no_positions_give_no_output_and_no_gradient() {
         for shape in [[2, 0, 6], [0, 4, 6]] {
-            assert!(found(shape, &Device::flex(), DType::F32, natively).iter().all(Vec::is_empty), "{shape:?}");
+            assert!(found(shape, &Device::flex(), DType::F32, on_cpu).iter().all(Vec::is_empty), "{shape:?}");
         }
     }
 
     #[test]
     fn inputs_of_all_sizes_agree_with_tensor_operations_in_outputs_and_gradients() {
         for shape in [[1, 1, 2], [2, 9, 10], [3, 64, 32], [2, 65, 66], [1, 150, 512]] {
-            let off = difference(&found(shape, &Device::flex(), DType::F32, natively), &composed(shape));
+            let off = difference(&found(shape, &Device::flex(), DType::F32, on_cpu), &by_tensor_ops(shape));
             assert!(off < 2e-6, "{shape:?}: off by {off}");
         }
     }
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn another_unit_is_noticed() {
         let shape = [2, 9, 10];
-        let expected = composed(shape);
-        let wrong: [fn(Tensor<3>) -> Tensor<3>; 2] = [|x| natively(x * 1.001), |x| natively(x.flip([2]))];
+        let expected = by_tensor_ops(shape);
+        let wrong: [fn(Tensor<3>) -> Tensor<3>; 2] = [|x| on_cpu(x * 1.001), |x| on_cpu(x.flip([2]))];
         for unit in wrong {
             assert!(difference(&found(shape, &Device::flex(), DType::F32, unit), &expected) > 1e-4);
         }
@@ -101,17 +101,17 @@ mod tests {
 
     #[test]
     fn ndarray_gives_what_flex_gives() {
-        assert_same_on_all_devices(|device| found([2, 9, 10], device, DType::F32, natively));
+        assert_same_on_all_devices(|device| found([2, 9, 10], device, DType::F32, on_cpu));
     }
 
     #[test]
     fn any_number_of_threads_gives_the_same_bits() {
-        assert_same_for_any_number_of_threads(|| found([3, 700, 80], &Device::flex(), DType::F32, natively));
+        assert_same_for_any_number_of_threads(|| found([3, 700, 80], &Device::flex(), DType::F32, on_cpu));
     }
 
     #[test]
     fn gates_too_large_for_exponentials_are_as_by_tensor_operations() {
         let x = Tensor::<3>::from_floats([[[2.0, -200.0], [2.0, 200.0]]], &Device::flex());
-        assert_eq!(natively(x).into_data().try_to_vec::<f32>().unwrap(), [0.0, 2.0]);
+        assert_eq!(on_cpu(x).into_data().try_to_vec::<f32>().unwrap(), [0.0, 2.0]);
     }
 }

@@ -99,11 +99,11 @@ impl Recurrence {
     pub fn execute(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let is_step = self.keys.dims()[2] == 1;
         // A step has no gradient of its own.
-        if self.is_native(state.as_ref()) && !(is_step && self.keys.device().is_autodiff()) {
+        if self.is_on_cpu(state.as_ref()) && !(is_step && self.keys.device().is_autodiff()) {
             if self.normalised {
                 self.assert_positive();
             }
-            return if is_step { self.step_natively(state) } else { self.natively(state) };
+            return if is_step { self.step_on_cpu(state) } else { self.on_cpu(state) };
         }
         if is_step {
             return self.recur(state);

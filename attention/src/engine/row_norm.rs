@@ -42,24 +42,24 @@ pub(crate) struct RowNorm {
 impl RowNorm {
     /// What the rows become, `[B, H, N, D]`.
     pub(crate) fn execute(self) -> Tensor<4> {
-        if self.is_native() { self.natively() } else { self.composed() }
+        if self.is_on_cpu() { self.on_cpu() } else { self.by_tensor_ops() }
     }
 
     /// Whether it can be executed by kernels: 32-bit floats in main memory.
-    fn is_native(&self) -> bool {
+    fn is_on_cpu(&self) -> bool {
         let Self { x, gain, gate, .. } = self;
         let types = [Some(x.dtype()), gain.as_ref().map(Tensor::dtype), gate.as_ref().map(Tensor::dtype)];
         cpu::can_compute(&x.device(), types)
     }
 
-    fn natively(self) -> Tensor<4> {
+    fn on_cpu(self) -> Tensor<4> {
         let Self { x, scale, gain, gate } = self;
         let (gain, gate) = (gain.map(|gain| gain.into_dispatch()), gate.map(|gate| gate.into_dispatch()));
         cpu::computed(RowNormalisation(scale), [Some(x.into_dispatch()), gain, gate])
     }
 
     /// In terms of tensor operations.
-    fn composed(self) -> Tensor<4> {
+    fn by_tensor_ops(self) -> Tensor<4> {
         let Self { x, scale: Scale { averages, epsilon, factor }, gain, gate } = self;
         let squares = x.clone().square();
         let squares = if averages { squares.mean_dim(3) } else { squares.sum_dim(3) };
@@ -125,18 +125,18 @@ mod tests {
             .collect()
     }
 
-    fn natively(case: Case, device: &Device) -> Vec<Vec<f64>> {
+    fn on_cpu(case: Case, device: &Device) -> Vec<Vec<f64>> {
         found(case, device, DType::F32, |norm| {
-            assert!(norm.is_native());
-            norm.natively()
+            assert!(norm.is_on_cpu());
+            norm.on_cpu()
         })
     }
 
     /// Composed of tensor operations, in double precision.
-    fn composed(case: Case) -> Vec<Vec<f64>> {
+    fn by_tensor_ops(case: Case) -> Vec<Vec<f64>> {
         found(case, &Device::flex(), DType::F64, |norm| {
-            assert!(!norm.is_native());
-            norm.composed()
+            assert!(!norm.is_on_cpu());
+            norm.by_tensor_ops()
         })
     }
 
@@ -147,7 +147,7 @@ mod tests {
                 for (gain, gate) in [(false, false), (true, false), (false, true), (true, true)] {
                     for is_split in [false, true] {
                         let case = Case { shape, scale, gain, gate, is_split };
-                        let off = difference(&natively(case, &Device::flex()), &composed(case));
+                        let off = difference(&on_cpu(case, &Device::flex()), &by_tensor_ops(case));
                         assert!(off < 4e-6, "{case:?}: off by {off}");
                     }
                 }
@@ -157,14 +157,14 @@ mod tests {
 
     #[test]
     fn ndarray_gives_what_flex_gives() {
-        assert_same_on_all_devices(|device| natively(PLAIN, device));
+        assert_same_on_all_devices(|device| on_cpu(PLAIN, device));
     }
 
     #[test]
     fn another_normalisation_is_noticed() {
-        let expected = composed(PLAIN);
+        let expected = by_tensor_ops(PLAIN);
         let check = |change: fn(RowNorm) -> RowNorm| {
-            let changed = found(PLAIN, &Device::flex(), DType::F32, |norm| change(norm).natively());
+            let changed = found(PLAIN, &Device::flex(), DType::F32, |norm| change(norm).on_cpu());
             assert!(difference(&changed, &expected) > 1e-4);
         };
         check(|norm| RowNorm { gain: norm.gain.map(|x| x * 1.001), ..norm });
@@ -177,13 +177,13 @@ mod tests {
     #[test]
     fn any_number_of_threads_gives_the_same_bits() {
         let case = Case { shape: [3, 2, 700, 24], ..PLAIN };
-        assert_same_for_any_number_of_threads(|| natively(case, &Device::flex()));
+        assert_same_for_any_number_of_threads(|| on_cpu(case, &Device::flex()));
     }
 
     #[test]
     fn rows_of_nothing_stay_nothing() {
         let scale = LENGTH;
         let norm = RowNorm { x: Tensor::zeros([1, 1, 2, 3], &Device::flex()), scale, gain: None, gate: None };
-        assert_eq!(norm.natively().into_data().try_to_vec::<f32>().unwrap(), [0.0; 6]);
+        assert_eq!(norm.on_cpu().into_data().try_to_vec::<f32>().unwrap(), [0.0; 6]);
     }
 }

@@ -39,21 +39,21 @@ impl Sliding {
             "weights [{rows}, {of_heads}, {positions}, _] for {} outputs of {batch} rows and {heads} heads",
             self.outputs
         );
-        if self.is_native() { self.natively() } else { self.composed() }
+        if self.is_on_cpu() { self.on_cpu() } else { self.by_tensor_ops() }
     }
 
     /// Whether it can be executed by kernels: 32-bit floats in main memory.
-    fn is_native(&self) -> bool {
+    fn is_on_cpu(&self) -> bool {
         cpu::can_compute(&self.x.device(), [Some(self.x.dtype()), Some(self.weights.dtype())])
     }
 
-    fn natively(self) -> Tensor<4> {
+    fn on_cpu(self) -> Tensor<4> {
         let Self { x, weights, outputs, first } = self;
         cpu::computed(SlidingKernel { outputs, first }, [Some(x.into_dispatch()), Some(weights.into_dispatch())])
     }
 
     /// In terms of tensor operations: the sum over shifted copies of the sequence, one for each tap.
-    fn composed(self) -> Tensor<4> {
+    fn by_tensor_ops(self) -> Tensor<4> {
         let Self { x, weights, outputs, first } = self;
         let ([batch, heads, length, width], [.., taps]) = (x.dims(), weights.dims());
         let weights = weights.expand([batch, heads, outputs, taps]);
@@ -117,23 +117,23 @@ mod tests {
         vec![numbers(output), gradient(&x, &gradients), gradient(&weights, &gradients)]
     }
 
-    fn natively(case: Case, device: &Device) -> Vec<Vec<f64>> {
+    fn on_cpu(case: Case, device: &Device) -> Vec<Vec<f64>> {
         found(case, device, DType::F32, |sliding| {
-            assert!(sliding.is_native());
-            sliding.natively()
+            assert!(sliding.is_on_cpu());
+            sliding.on_cpu()
         })
     }
 
     /// Composed of tensor operations, in double precision.
-    fn composed(case: Case) -> Vec<Vec<f64>> {
+    fn by_tensor_ops(case: Case) -> Vec<Vec<f64>> {
         found(case, &Device::flex(), DType::F64, |sliding| {
-            assert!(!sliding.is_native());
-            sliding.composed()
+            assert!(!sliding.is_on_cpu());
+            sliding.by_tensor_ops()
         })
     }
 
     fn check(case: Case) {
-        let off = difference(&natively(case, &Device::flex()), &composed(case));
+        let off = difference(&on_cpu(case, &Device::flex()), &by_tensor_ops(case));
         // Gradients of shared weights are sums over what shares them, and errors of rounding grow as the square root of their number.
         let Case { shape: [batch, _, _, width], outputs, by, .. } = case;
         let added = width * if by[0] { 1 } else { batch } * if by[1] { 1 } else { outputs };
@@ -176,15 +176,15 @@ mod tests {
     fn ndarray_gives_what_flex_gives() {
         for by in [[false, false], [true, true]] {
             let case = Case { by, ..PLAIN };
-            assert_same_on_all_devices(|device| natively(case, device));
+            assert_same_on_all_devices(|device| on_cpu(case, device));
         }
     }
 
     #[test]
     fn another_kernel_is_noticed() {
-        let expected = composed(PLAIN);
+        let expected = by_tensor_ops(PLAIN);
         let check = |change: fn(Sliding) -> Sliding| {
-            let changed = found(PLAIN, &Device::flex(), DType::F32, |sliding| change(sliding).natively());
+            let changed = found(PLAIN, &Device::flex(), DType::F32, |sliding| change(sliding).on_cpu());
             assert!(difference(&changed, &expected) > 1e-4);
         };
         check(|sliding| Sliding { x: sliding.x * 1.001, ..sliding });
@@ -197,7 +197,7 @@ mod tests {
     fn any_number_of_threads_gives_the_same_bits() {
         for by in [[false, false], [true, true]] {
             let case = Case { shape: [3, 2, 700, 24], outputs: 700, by, ..PLAIN };
-            assert_same_for_any_number_of_threads(|| natively(case, &Device::flex()));
+            assert_same_for_any_number_of_threads(|| on_cpu(case, &Device::flex()));
         }
     }
 }

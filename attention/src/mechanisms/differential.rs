@@ -30,7 +30,7 @@ use crate::description::formula::{Formula, Query, dot, softmax};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
 use crate::softmax_attention::logits::{Logits, LogitsRef};
-use crate::softmax_attention::{HeadCall, Heads, Latest, SoftmaxAttention, seen_pairs};
+use crate::softmax_attention::{HeadCall, Heads, LatestVisibility, SoftmaxAttention, seen_pairs};
 
 /// What the norm adds to the mean square.
 const EPSILON: f64 = 1e-5;
@@ -80,7 +80,7 @@ pub struct Differential {
     lambda_init: f64,
     widths: [usize; 2],
     #[module(skip)]
-    latest: [Latest; 2],
+    latest: [LatestVisibility; 2],
 }
 
 /// `λ_init` of the layer with this index, counted from 0.

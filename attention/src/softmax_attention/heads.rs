@@ -21,7 +21,7 @@ use crate::softmax_attention::logits::{Logits, LogitsRef};
 const SAMPLED_QUERIES: usize = 128;
 
 /// What was seen at the latest call. Steps of training ask for the same again and again, and masks and tiles are kept with what they are of.
-pub(crate) type Latest = Arc<Mutex<Option<Visibility>>>;
+pub(crate) type LatestVisibility = Arc<Mutex<Option<Visibility>>>;
 
 /// How the heads of a [`SoftmaxAttention`](super::SoftmaxAttention) come about from what is remembered of keys, and values.
 ///
@@ -124,7 +124,7 @@ pub struct HeadCall<'a> {
     pub(super) dropout: f64,
     /// Logits of the sinks, `[1, H, 1, 1]`.
     pub(super) sink: Option<Tensor<4>>,
-    pub(super) latest: &'a Latest,
+    pub(super) latest: &'a LatestVisibility,
 }
 
 impl<'a> HeadCall<'a> {
@@ -194,7 +194,7 @@ impl<'a> HeadCall<'a> {
     }
 
     /// The same with a visibility of its own that is kept for the next call.
-    pub(crate) fn keeping(self, latest: &'a Latest) -> Self {
+    pub(crate) fn keeping(self, latest: &'a LatestVisibility) -> Self {
         Self { latest, ..self }
     }
 

@@ -25,15 +25,15 @@ use crate::tensors::main_memory;
 
 impl Recurrence {
     /// Whether it can be executed so: 32-bit floats in main memory.
-    pub(super) fn is_native(&self, state: Option<&Tensor<4>>) -> bool {
+    pub(super) fn is_on_cpu(&self, state: Option<&Tensor<4>>) -> bool {
         let Self { queries, keys, values, log_decay, strengths, .. } = self;
         let mut all = [queries, keys, values].into_iter().chain(log_decay).chain(strengths).chain(state);
         main_memory::has_kernels(&keys.device()) && all.all(|x| x.dtype() == DType::F32)
     }
 
-    /// Execution of a recurrence of which [`is_native`](Self::is_native) holds, from a state `[B, H, R, D]`, with a column of sums if it is normalised, or from
+    /// Execution of a recurrence of which [`is_on_cpu`](Self::is_on_cpu) holds, from a state `[B, H, R, D]`, with a column of sums if it is normalised, or from
     /// nothing. Time `n (C (R + D) + R D)` for chunks of `C = 64` positions; memory is linear in the length.
-    pub(super) fn natively(self, state: Option<Tensor<4>>) -> RecurrentOutput {
+    pub(super) fn on_cpu(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let ([batch, heads, length, width], value, normalised) = (self.keys.dims(), self.values.dims()[3], self.normalised);
         let rows = computed::<4, _>(InChunks { normalised }, self.operands(state));
         let part = |first: usize, count: usize| rows.clone().narrow(1, first, count).swap_dims(1, 2);
@@ -47,7 +47,7 @@ impl Recurrence {
     }
 
     /// The same of one position, on a device without autodiff. A state that nobody else holds is overwritten.
-    pub(super) fn step_natively(self, state: Option<Tensor<4>>) -> RecurrentOutput {
+    pub(super) fn step_on_cpu(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let normalised = self.normalised;
         let [context, state, ..] = results(Step { normalised }, self.operands(state));
         let [context, state] = [context, state].map(|result| Tensor::from_dispatch(result.expect("a step has a context and a state")));
@@ -108,23 +108,23 @@ mod tests {
         [output.context, output.state].map(numbers).into_iter().chain(gradients).collect()
     }
 
-    fn natively(case: Case) -> Vec<Vec<f64>> {
+    fn on_cpu(case: Case) -> Vec<Vec<f64>> {
         found(case, DType::F32, |recurrence, state| {
-            assert!(recurrence.is_native(Some(&state)));
-            recurrence.natively(Some(state))
+            assert!(recurrence.is_on_cpu(Some(&state)));
+            recurrence.on_cpu(Some(state))
         })
     }
 
     /// Composed of tensor operations, in double precision.
-    fn composed(case: Case) -> Vec<Vec<f64>> {
+    fn by_tensor_ops(case: Case) -> Vec<Vec<f64>> {
         found(case, DType::F64, |recurrence, state| {
-            assert!(!recurrence.is_native(Some(&state)));
+            assert!(!recurrence.is_on_cpu(Some(&state)));
             recurrence.in_chunks(Some(state), 16)
         })
     }
 
     fn check(case: Case) {
-        let off = difference(&natively(case), &composed(case));
+        let off = difference(&on_cpu(case), &by_tensor_ops(case));
         assert!(off < 1e-5, "{case:?}: off by {off}");
     }
 
@@ -205,9 +205,9 @@ mod tests {
     #[test]
     fn another_recurrence_is_noticed() {
         let case = Case { decay: Some(([true, true, true], 0.05)), delta: true, ..PLAIN };
-        let expected = composed(case);
+        let expected = by_tensor_ops(case);
         let check = |change: fn(Recurrence) -> Recurrence| {
-            let changed = found(case, DType::F32, |recurrence, state| change(recurrence).natively(Some(state)));
+            let changed = found(case, DType::F32, |recurrence, state| change(recurrence).on_cpu(Some(state)));
             assert!(difference(&changed, &expected) > 1e-4);
         };
         check(|recurrence| Recurrence { keys: recurrence.keys * 1.001, ..recurrence });
@@ -220,7 +220,7 @@ mod tests {
         let decays = [None, Some(([false, false, false], 0.1)), Some(([true, true, true], 0.1))];
         for (decay, delta) in decays.into_iter().flat_map(|decay| [(decay, false), (decay, true)]) {
             let case = Case { sizes: [2, 3, 150], decay, delta, ..PLAIN };
-            assert_same_for_any_number_of_threads(|| natively(case));
+            assert_same_for_any_number_of_threads(|| on_cpu(case));
         }
     }
 
@@ -237,7 +237,7 @@ mod tests {
             strengths: None,
             normalised: true,
         };
-        let context = recurrence.natively(None).context;
+        let context = recurrence.on_cpu(None).context;
         let gradients = context.clone().sum().backward();
         let numbers = |x: Tensor<4>| x.into_data().try_to_vec::<f32>().unwrap();
         assert_eq!(numbers(context.detach()), [0.0; 12]);

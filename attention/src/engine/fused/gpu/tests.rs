@@ -120,12 +120,12 @@ fn results<B: FusedAttention>(device: &B::Device, casts: &[FloatDType], case: &C
 }
 
 /// Those of the kernels.
-fn native(casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
+fn by_kernels(casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
     results::<CubeBackend>(&adapter(), casts, case, plan)
 }
 
 /// Those of tensor operations.
-fn composed(casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
+fn by_tensor_ops(casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
     results::<CubeBackend>(&adapter(), casts, case, &Plan { by_kernels: false, ..plan.clone() })
 }
 
@@ -171,7 +171,7 @@ fn kernels_compute_what_the_composed_operator_computes() {
     for (visibility, span, widths, dropout) in cases {
         let (case, plan) = (Case::product(span, widths), plan(&visibility, span, dropout));
         let what = format!("{span:?} widths {widths:?}");
-        let (found, expected) = (native(&[], &case, &plan), composed(&[], &case, &plan));
+        let (found, expected) = (by_kernels(&[], &case, &plan), by_tensor_ops(&[], &case, &plan));
         for (name, (found, expected)) in NAMES.iter().zip(found.iter().zip(&expected)) {
             let [Some(found), Some(expected)] = [found, expected] else { continue };
             let difference = difference(found, expected);
@@ -180,7 +180,7 @@ fn kernels_compute_what_the_composed_operator_computes() {
     }
     let (span, widths) = (Span::whole(70, 70), [8, 36]);
     let case = Case::product(span, widths);
-    let [one, other] = [1, 2].map(|seed| native(&[], &case, &plan(&Visibility::all(), span, dropout(seed))));
+    let [one, other] = [1, 2].map(|seed| by_kernels(&[], &case, &plan(&Visibility::all(), span, dropout(seed))));
     for index in [0, 2, 3, 4] {
         let [one, other] = [&one, &other].map(|results| results[index].as_ref().expect("it is there"));
         assert!(difference(one, other) > 1e-3, "the {} does not notice what is dropped", NAMES[index]);
@@ -212,23 +212,23 @@ fn kernels_in_16_bits_compute_what_they_compute_in_32() {
         },
     ];
     for case in cases {
-        let found = native(&[FloatDType::F16], &case, &plan);
-        let expected = native(&[FloatDType::F16, FloatDType::F32], &case, &plan);
+        let found = by_kernels(&[FloatDType::F16], &case, &plan);
+        let expected = by_kernels(&[FloatDType::F16, FloatDType::F32], &case, &plan);
         for (index, found) in found.iter().enumerate() {
             // Log-sum-exps have 32 bits.
             let dtype = if index == 1 { DType::F32 } else { DType::F16 };
             assert!(found.as_ref().is_none_or(|found| found.dtype() == dtype), "{case:?}: {}", NAMES[index]);
         }
         assert_close(&found, &expected, 4e-3, &format!("{case:?}"));
-        let [whole, rounded] = [native(&[], &case, &plan), expected].map(|[context, ..]| context.expect("there is a context"));
+        let [whole, rounded] = [by_kernels(&[], &case, &plan), expected].map(|[context, ..]| context.expect("there is a context"));
         assert!(difference(&whole, &rounded) > 0.0, "the inputs were not rounded");
     }
 }
 
 /// Native results beside those of tensor operations and of flex.
 fn assert_native(case: &Case, plan: &Plan, what: &str) {
-    let found = native(&[], case, plan);
-    assert_close(&found, &composed(&[], case, plan), 3e-5, &format!("{what}, composed"));
+    let found = by_kernels(&[], case, plan);
+    assert_close(&found, &by_tensor_ops(&[], case, plan), 3e-5, &format!("{what}, by tensor operations"));
     let mut expected = results::<Flex>(&FlexDevice, &[], case, plan);
     // Flex has another number for queries that see nothing.
     expected[1].clone_from(&found[1]);
@@ -333,8 +333,8 @@ fn fixed_biases_have_no_gradient() {
     let span = Span::whole(70, 70);
     let case = Case { bias: Some([1, HEADS]), scale: Some(HEADS), ..Case::product(span, [5, 7]) };
     let plan = plan(&Visibility::causal(), span, None);
-    let fixed = native(&[], &case, &Plan { is_bias_fixed: true, ..plan.clone() });
-    let trained = native(&[], &case, &plan);
+    let fixed = by_kernels(&[], &case, &Plan { is_bias_fixed: true, ..plan.clone() });
+    let trained = by_kernels(&[], &case, &plan);
     assert!(fixed[5..7].iter().all(Option::is_none) && trained[5..7].iter().all(Option::is_some));
     assert_eq!(fixed[..5], trained[..5]);
 }
@@ -344,7 +344,7 @@ fn queries_that_see_nothing_have_no_context_and_no_gradient() {
     let span = Span::whole(20, 70);
     // In the first row of the batch nothing is seen, in the second everything.
     let plan = plan(&Visibility::padding(vec![0, 70]), span, None);
-    let results = native(&[], &Case::product(span, [5, 7]), &plan);
+    let results = by_kernels(&[], &Case::product(span, [5, 7]), &plan);
     let [context, log_sum_exp, values, queries, keys, ..] = results;
     let [context, log_sum_exp, values, queries, keys] =
         [context, log_sum_exp, values, queries, keys].map(|data| data.expect("it is there"));
