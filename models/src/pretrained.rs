@@ -71,22 +71,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::contract::error::ConfigError;
 use serde_json::{Map, Value};
 
 pub use self::architecture::Architecture;
 pub use self::error::PretrainedError;
 use self::fields::Fields;
-use self::shards::Shards;
-use self::table::{Names, Row, Table, Tied};
+use self::shards::{Shards, without_mark};
+use self::table::{Row, Table, Tied};
 use crate::architectures::classifier::{Classifier, ClassifierConfig};
 use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use crate::architectures::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer};
 use crate::architectures::vision::{VisionConfig, VisionTransformer};
 use crate::block::initialisation::Initialisation;
-use crate::block::layout::LayerAttention;
 use crate::pretrained::presets::PresetModel;
-use heedful_attention::contract::error::ConfigError;
 
 const CONFIG: &str = "config.json";
 
@@ -102,11 +100,6 @@ pub struct Pretrained {
     last_token: Option<u32>,
     /// Whether the output is not that of the files.
     has_new_output: bool,
-}
-
-/// A text without a byte order mark at its start, which some editors write.
-fn without_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 impl Pretrained {
@@ -335,24 +328,6 @@ impl Pretrained {
     }
 }
 
-/// What stands in the paths of parameters for what computes a layer's scores: the name of the mechanism, or those of several that are over each other.
-fn scores(attention: &AnyMechanism) -> String {
-    let members = attention.members();
-    if let ([member], false) = (&members[..], attention.card().kind.has_module()) {
-        return scores(member);
-    }
-    let inner: String = members.iter().map(|member| scores(member).replacen("logits", ".logits.0", 1)).collect();
-    format!("logits.{}{inner}", attention.card().variant)
-}
-
-/// Adds the rows of the layers of a model.
-fn add_layers(table: &mut Table, names: &Names, count: usize, attention: &LayerAttention, rows: &[&[Row]], files: &Shards) {
-    for layer in 0..count {
-        let scores = scores(attention.at(layer));
-        rows.iter().for_each(|rows| names.add_layer(table, rows, layer, &scores, files));
-    }
-}
-
 /// Where the parameters of a model are in its files.
 fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_output: bool) -> Table {
     let names = architecture.names();
@@ -371,7 +346,7 @@ fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_o
             return table;
         }
         PresetModel::Classifier(config) if architecture == Architecture::Bert => {
-            add_layers(&mut table, names, config.layers, &config.attention, &[bert::LAYER], files);
+            names.add_layers(&mut table, config.layers, &config.attention, &[bert::LAYER], files);
             names.add(&mut table, bert::REST, files);
             if config.masked_head {
                 names.add(&mut table, bert::MASKED_HEAD, files);
@@ -379,7 +354,7 @@ fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_o
             }
         }
         PresetModel::Classifier(config) if architecture == Architecture::Roberta => {
-            add_layers(&mut table, names, config.layers, &config.attention, &[roberta::LAYER], files);
+            names.add_layers(&mut table, config.layers, &config.attention, &[roberta::LAYER], files);
             names.add(&mut table, roberta::REST, files);
             let [(_, tensor, _), _] = roberta::SEGMENTS;
             let has_one = [tensor, tensor.trim_start_matches(names.prefix)].iter().any(|name| files.rows(name) == Some(1));
@@ -395,7 +370,7 @@ fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_o
         }
         PresetModel::Vision(config) => {
             let rows: &[&[Row]] = if config.block.qkv_bias { &[vit::LAYER, vit::QKV_BIASES] } else { &[vit::LAYER] };
-            add_layers(&mut table, names, config.layers, &config.attention, rows, files);
+            names.add_layers(&mut table, config.layers, &config.attention, rows, files);
             vit::add_rest(&mut table, config, files);
         }
         PresetModel::Seq2Seq(_) => {}

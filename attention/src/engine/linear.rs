@@ -11,9 +11,6 @@ mod gpu;
 mod operator;
 mod tensor_ops;
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use burn::backend::Dispatch;
 use burn::nn::Linear;
 use burn::tensor::{DType, Tensor};
@@ -22,7 +19,7 @@ use crate::contract::Positions;
 
 #[doc(hidden)]
 pub use self::flex::SUMS;
-pub use self::operator::Products;
+pub use self::operator::{Products, Rows};
 use super::cpu::can_compute;
 use crate::tensors::read::is_queued;
 
@@ -41,9 +38,6 @@ pub fn projected<const D: usize>(x: Tensor<D>, matrix: Tensor<2>) -> Tensor<D> {
     let product = <Dispatch as Products>::product(x.reshape([sizes[0], sizes[1]]).into_dispatch(), matrix.into_dispatch());
     Tensor::<2>::from_dispatch(product).reshape(shape)
 }
-
-/// Some of the rows of a matrix, in ascending order.
-pub type Rows = Arc<[Range<usize>]>;
 
 /// `x W + b` of `x` `[.., C]`, `[.., F]`; without `b` where the map has none.
 ///

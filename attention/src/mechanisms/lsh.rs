@@ -34,10 +34,11 @@ use burn::nn::Linear;
 use burn::tensor::{Tensor, TensorData};
 use heedful_random::RandomKey;
 
+pub use self::buckets::Hashing;
 use self::buckets::{Buckets, Hash};
 use self::chunks::Chunking;
-pub use self::config::{BucketCount, Hashing, LshConfig, Rotations, Scale};
-use super::shared_qk::{scaled, unit};
+pub use self::config::{BucketCount, LshConfig, Rotations};
+use super::shared_qk::{Scale, scaled, unit};
 use crate::contract::abilities::{Abilities, Causality};
 use crate::contract::engine::{Engine, Executed};
 use crate::contract::init::Init;

@@ -18,7 +18,6 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use super::lsh::Scale;
 use super::relative::distances;
 use crate::contract::Positions;
 use crate::contract::init;
@@ -32,6 +31,17 @@ use crate::engine::linear::linear;
 use crate::engine::row_norm::{self, RowNorm};
 use crate::engine::{Content, LogitTerms};
 use crate::softmax_attention::logits::{LogitAbilities, Logits};
+
+/// By what logits are scaled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Unit keys, and queries divided by the square root of their width (the paper).
+    #[default]
+    Paper,
+    /// Unit keys only (trax and transformers).
+    Code,
+}
 
 /// Configuration of [`SharedQk`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

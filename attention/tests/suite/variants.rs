@@ -26,7 +26,7 @@ use heedful_attention::mechanisms::linear_attention::{FeatureMap, LinearAttentio
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
-use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
+use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations};
 use heedful_attention::mechanisms::mamba_2::MambaTwoConfig;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::mla::MlaConfig;
@@ -39,7 +39,7 @@ use heedful_attention::mechanisms::relu::ReluConfig;
 use heedful_attention::mechanisms::retnet::RetnetConfig;
 use heedful_attention::mechanisms::rotary::{PairLayout, RotaryConfig, RotaryScaling};
 use heedful_attention::mechanisms::sequence_projection::{ProjectionInit, ProjectionKind};
-use heedful_attention::mechanisms::shared_qk::SharedQkConfig;
+use heedful_attention::mechanisms::shared_qk::{Scale, SharedQkConfig};
 use heedful_attention::mechanisms::shaw::ShawConfig;
 use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
 use heedful_attention::mechanisms::simple_gla::SimpleGlaConfig;

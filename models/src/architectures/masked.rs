@@ -9,6 +9,8 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::init::{self, Init};
 use heedful_random::RandomKey;
 use rand::RngExt;
@@ -20,8 +22,6 @@ use crate::kernels::fused::linear;
 use crate::parts::feed_forward::Activation;
 use crate::parts::loss::{CrossEntropy, projected_cross_entropy, with_biases};
 use crate::parts::norm::Norm;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// How many tokens are chosen, and what takes their place. The vocabulary and the mask token must be given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,6 +9,8 @@ use burn::nn::{Linear, Lstm, LstmConfig, LstmState};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::init::{self, Init};
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
@@ -26,8 +28,6 @@ use crate::block::segment::SegmentMemory;
 use crate::block::stack::{Stack, StackConfig};
 use crate::parts::embedding::EmbeddingScale;
 use crate::parts::position::{PositionConfig, PositionEncoding};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// What reads the observations of an episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

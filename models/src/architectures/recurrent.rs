@@ -8,14 +8,14 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::{Losses, init};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::block::halting::{Halting, HaltingConfig};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// Which cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

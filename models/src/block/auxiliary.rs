@@ -18,13 +18,13 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::{Losses, init};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::loss::projected_cross_entropy;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// Which losses are added.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

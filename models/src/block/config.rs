@@ -2,6 +2,8 @@
 
 use burn::tensor::Device;
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
@@ -13,8 +15,6 @@ use crate::parts::gate::GateConfig;
 use crate::parts::norm::NormConfig;
 use crate::parts::position::PositionConfig;
 use crate::parts::residual::{NormOrder, ResidualConfig};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// The stacks whose blocks have a feed-forward network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

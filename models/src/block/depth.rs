@@ -15,7 +15,9 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use heedful_attention::contract::Check;
 use heedful_attention::contract::Positions;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::unit_variant::without_options;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
@@ -24,8 +26,6 @@ use crate::block::halting::HaltingConfig;
 use crate::block::{BlockConfig, FeedForwardIn};
 use crate::parts::position::{PositionConfig, PositionEncoding};
 use crate::parts::residual::NormOrder;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// How deep a stack is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -5,14 +5,14 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::init::Init;
 use heedful_attention::contract::unit_variant::without_options;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::embedding::EmbeddingScale;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// How the weights of linear maps and embeddings are drawn. Biases begin with 0 and what else modules have with their own values always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -25,6 +25,8 @@ mod reading;
 
 use std::sync::LazyLock;
 
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyMechanism;
 use serde::Serialize;
@@ -32,8 +34,6 @@ use serde::Serialize;
 pub(crate) use self::choice::resolved;
 pub use self::choice::{IntoLayers, IntoLayout};
 use crate::block::BlockConfig;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// Layouts by name, in the order of their file.
 static LAYOUTS: LazyLock<Vec<(String, AttentionLayout)>> = LazyLock::new(|| {

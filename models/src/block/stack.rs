@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::contract::progress::DecodingStart;
@@ -23,8 +25,6 @@ use crate::block::{Block, BlockConfig, BlockState, Context, Hidden, Running, rev
 use crate::parts::feed_forward::FeedForward;
 use crate::parts::norm::Norm;
 use crate::parts::position::{PositionConfig, PositionEncoding};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// Sizes and options of a [`Stack`].
 #[derive(Clone, Debug)]

@@ -4,11 +4,11 @@
 //! finished; the first `beam` that do not end live on. The search ends when `beam` hypotheses are finished, the best finished one cannot be
 //! beaten by a live one, or the limit is reached. With a beam of 1 this is greedy decoding.
 
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use serde::{Deserialize, Serialize};
 
 use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, room, tokens_of};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// Options of beam search. The defaults are those of Vaswani et al. 2017.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,11 +1,11 @@
 //! Generation in one call.
 
 use burn::tensor::{Int, Tensor};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_random::RandomKey;
 
 use super::{BeamSearch, Hypothesis, Prompts, Rules, Sampling, SpecialTokens, StepDecoder, beam_search, greedy, sample};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// How [`LanguageModel::generate`](crate::architectures::language_model::LanguageModel::generate) and
 /// [`Seq2SeqTransformer::generate`](crate::architectures::seq2seq::Seq2SeqTransformer::generate) continue a prompt: by the most probable token at each step,

@@ -1,12 +1,12 @@
 //! Generation of one sequence for each row: greedy, or sampled.
 
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
 use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, nothing_to_choose, room, tokens_of};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// How tokens are drawn. First the logits are divided by the temperature, then the tokens are restricted to the `top_k` best, then to the smallest set of best
 /// tokens that holds at least `top_p` of what is left.

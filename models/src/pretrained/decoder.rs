@@ -2,9 +2,10 @@
 //!
 //! Classifiers are the `…ForSequenceClassification` of transformers: a projection without biases, `score`, of the state of the last token that is no padding.
 
+use super::architecture::Architecture;
 use super::shards::Shards;
 use super::table::{Place, Row, Table};
-use super::{Architecture, add_layers, gemma2, gpt2, llama};
+use super::{gemma2, gpt2, llama};
 use crate::architectures::classifier::{ClassifierConfig, Pooling};
 use crate::architectures::language_model::LanguageModelConfig;
 use crate::block::BlockConfig;
@@ -27,7 +28,7 @@ pub(super) fn add_body(
 ) {
     let names = architecture.names();
     if architecture == Architecture::Gpt2 {
-        add_layers(table, names, layers, attention, &[gpt2::LAYER], files);
+        names.add_layers(table, layers, attention, &[gpt2::LAYER], files);
         return names.add(table, gpt2::REST, files);
     }
     let norms = if architecture == Architecture::Gemma2 { gemma2::NORMS } else { llama::NORM };
@@ -35,7 +36,7 @@ pub(super) fn add_body(
     rows.extend(block.qkv_bias.then_some(llama::ATTENTION_BIASES));
     rows.extend(block.feed_forward_bias.then_some(llama::FEED_FORWARD_BIASES));
     rows.extend((architecture == Architecture::Qwen3).then_some(llama::QK_NORM));
-    add_layers(table, names, layers, attention, &rows, files);
+    names.add_layers(table, layers, attention, &rows, files);
     names.add(table, llama::REST, files);
 }
 

@@ -37,11 +37,13 @@
 
 mod released;
 
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
-use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig, Scale};
+use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
 use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::shared_qk::Scale;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 
@@ -60,7 +62,6 @@ use crate::parts::gate::{GateConfig, GateKind};
 use crate::parts::norm::NormConfig;
 use crate::parts::position::{GridConfig, Join, PositionConfig};
 use crate::parts::residual::NormOrder;
-use heedful_attention::contract::error::ConfigError;
 
 /// What ends the name of a twin.
 const TINY: &str = "-tiny";

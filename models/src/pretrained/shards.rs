@@ -45,6 +45,11 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
+/// A text without a byte order mark at its start, which some editors write.
+pub(super) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 impl Shards {
     /// Reads the headers of a folder's files.
     ///
@@ -64,7 +69,7 @@ impl Shards {
         }
         let wrong = |reason: String, remedy| PretrainedError::Format { path: index.clone(), reason, remedy };
         let text = fs::read_to_string(&index).map_err(PretrainedError::read(&index))?;
-        let map = serde_json::from_str::<Index>(super::without_mark(&text))
+        let map = serde_json::from_str::<Index>(without_mark(&text))
             .map_err(|error| wrong(format!("it is no index: {error}"), AGAIN))?
             .weight_map;
         let (mut files, mut tensors) = (Vec::<Shard>::new(), BTreeMap::new());

@@ -24,6 +24,8 @@ mod report;
 
 use burn::module::Module;
 use burn::tensor::Device;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::registry::constraints;
 use heedful_random::RandomKey;
@@ -38,8 +40,6 @@ use crate::architectures::classifier::{Classifier, ClassifierConfig};
 use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use crate::block::layout::{IntoLayers, LayerAttention};
 use crate::training::weights::{Differences, WeightsError, partly_from_bytes, to_bytes};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// A swap that cannot be made.
 #[derive(Debug, Error)]

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use heedful_attention::description::AnyMechanism;
+
 use super::error::PretrainedError;
 use super::shards::Shards;
+use crate::block::layout::LayerAttention;
 
 /// Rows and columns that are transposed at once, which stay in the cache.
 const TILE: usize = 32;
@@ -206,6 +209,14 @@ impl Names {
         }
     }
 
+    /// Adds the rows of the layers of a model.
+    pub(super) fn add_layers(&self, table: &mut Table, count: usize, attention: &LayerAttention, rows: &[&[Row]], files: &Shards) {
+        for layer in 0..count {
+            let scores = scores(attention.at(layer));
+            rows.iter().for_each(|rows| self.add_layer(table, rows, layer, &scores, files));
+        }
+    }
+
     /// Adds the rows of a layer. What computes its scores stands in the paths where rows have `logits`.
     pub(super) fn add_layer(&self, table: &mut Table, rows: &[Row], layer: usize, scores: &str, files: &Shards) {
         let number = layer.to_string();
@@ -214,6 +225,16 @@ impl Names {
             table.entries.insert(parameter, Entry { tensor: self.of(&tensor.replace("{}", &number), files), place });
         }
     }
+}
+
+/// What stands in the paths of parameters for what computes a layer's scores: the name of the mechanism, or those of several that are over each other.
+fn scores(attention: &AnyMechanism) -> String {
+    let members = attention.members();
+    if let ([member], false) = (&members[..], attention.card().kind.has_module()) {
+        return scores(member);
+    }
+    let inner: String = members.iter().map(|member| scores(member).replacen("logits", ".logits.0", 1)).collect();
+    format!("logits.{}{inner}", attention.card().variant)
 }
 
 /// Whether a tensor is one of an output, of classes or of pre-training.

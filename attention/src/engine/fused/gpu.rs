@@ -16,6 +16,7 @@ mod forward;
 mod inputs;
 mod kronecker;
 mod launch;
+mod logits;
 mod products;
 mod tables;
 mod tensor_cores;

@@ -3,6 +3,7 @@
 
 mod masks;
 mod rows;
+mod tensors;
 mod terms;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
@@ -11,9 +12,10 @@ use std::ops::Range;
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
-use burn::tensor::{DType, Shape, Slice};
+use burn::tensor::{DType, Shape};
 
 use self::rows::Given;
+use self::tensors::{is_between_0_and_1, is_positive, part, shifted, summed, transposed, unshifted};
 use self::terms::Terms;
 use super::operands::{Operand, Operands};
 use super::plan::Plan;
@@ -346,62 +348,10 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
     }
 }
 
-/// 1 where a number is neither less than 0 nor greater than 1, otherwise 0.
-fn is_between_0_and_1<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    let [below, above] = [B::float_neg(x.clone()), B::float_sub_scalar(x, 1.0.into())].map(is_positive::<B>);
-    B::float_neg(B::float_sub_scalar(B::float_add(below, above), 1.0.into()))
-}
-
-/// 1 where a number is greater than 0, otherwise 0.
-fn is_positive<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    B::float_clamp_min(B::float_sign(x), 0.0.into())
-}
-
-fn transposed<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
-    B::float_swap_dims(tensor, 2, 3)
-}
-
-fn part<B: Backend>(tensor: &FloatTensor<B>, dim: usize, range: Range<usize>) -> FloatTensor<B> {
-    let mut slices = [Slice::from(..); 4];
-    slices[dim] = Slice::from(range);
-    B::float_slice(tensor.clone(), &slices)
-}
-
 /// The left and right factors of the queries of a chunk, `[B, H, queries, a, 1]` and `[B, H, queries, 1, b]`.
 fn factors<B: Backend>([left, right]: [&FloatTensor<B>; 2], chunk: &Range<usize>) -> [FloatTensor<B>; 2] {
     let [batch, heads, _, a] = left.shape().dims();
     let b = right.shape()[3];
     [(left, [a, 1]), (right, [1, b])]
         .map(|(factor, [a, b])| B::float_reshape(part::<B>(factor, 2, chunk.clone()), Shape::new([batch, heads, chunk.len(), a, b])))
-}
-
-/// The sum over batch rows and heads, where there is to be one of them.
-fn summed<B: Backend>(mut tensor: FloatTensor<B>, planes: &[usize]) -> FloatTensor<B> {
-    for (dim, &count) in planes.iter().enumerate() {
-        if count < tensor.shape()[dim] {
-            tensor = B::float_sum_dim(tensor, dim);
-        }
-    }
-    tensor
-}
-
-/// Scores by distance `[.., .., Q, Q + K - 1]` at their keys, `[.., .., Q, K]`: [`relative_shift`](super::super::relative_shift).
-fn shifted<B: Backend>(scores: FloatTensor<B>, keys: usize) -> FloatTensor<B> {
-    let [rows, heads, queries, columns] = scores.shape().dims();
-    let pad = B::float_zeros(Shape::new([rows, heads, queries, 1]), &scores.device(), scores.dtype().into());
-    let padded = B::float_reshape(B::float_cat(vec![pad, scores], 3), Shape::new([rows, heads, columns + 1, queries]));
-    let moved = part::<B>(&padded, 2, 1..columns + 1);
-    part::<B>(&B::float_reshape(moved, Shape::new([rows, heads, queries, columns])), 3, 0..keys)
-}
-
-/// The transpose of [`shifted`]: gradients at keys, `[.., .., Q, K]`, at their distances, `[.., .., Q, Q + K - 1]`.
-fn unshifted<B: Backend>(slopes: FloatTensor<B>) -> FloatTensor<B> {
-    let [rows, heads, queries, keys] = slopes.shape().dims();
-    let columns = queries + keys - 1;
-    let zeros = |shape| B::float_zeros(Shape::new(shape), &slopes.device(), slopes.dtype().into());
-    let wide =
-        if queries == 1 { slopes.clone() } else { B::float_cat(vec![slopes.clone(), zeros([rows, heads, queries, queries - 1])], 3) };
-    let moved = B::float_reshape(wide, Shape::new([rows, heads, columns, queries]));
-    let padded = B::float_cat(vec![zeros([rows, heads, 1, queries]), moved], 2);
-    part::<B>(&B::float_reshape(padded, Shape::new([rows, heads, queries, columns + 1])), 3, 1..columns + 1)
 }

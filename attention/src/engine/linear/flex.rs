@@ -10,8 +10,8 @@ use gemm::{Parallelism, gemm};
 use rayon::prelude::*;
 
 use super::few_rows;
-use super::operator::Products;
-use super::{Rows, tensor_ops};
+use super::operator::{Products, Rows};
+use super::tensor_ops;
 use crate::tensors::main_memory::tensor;
 
 /// Multiplications for which several threads are faster than one.

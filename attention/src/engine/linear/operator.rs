@@ -1,15 +1,21 @@
 //! The operator: a product of matrices, and one with a gradient.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use ::burn::tensor::Shape;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, TensorMetadata, backend_extension};
 
-use super::{Rows, tensor_ops};
+use super::tensor_ops;
 use crate::engine::custom_gradient::{passed, recomputed};
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
+
+/// Some of the rows of a matrix, in ascending order.
+pub type Rows = Arc<[Range<usize>]>;
 
 /// Products of matrices.
 #[backend_extension(

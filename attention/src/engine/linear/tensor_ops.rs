@@ -4,8 +4,7 @@ use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{IndexingUpdateOp, Shape, TensorData};
 
-use super::Rows;
-use super::operator::Products;
+use super::operator::{Products, Rows};
 
 pub(super) fn some_rows_mapped<B: Products>(x: FloatTensor<B>, weight: FloatTensor<B>, rows: Rows) -> FloatTensor<B> {
     let (count, units) = (x.shape()[0], weight.shape()[1]);

@@ -12,8 +12,9 @@
 
 use burn::tensor::Tensor;
 
+use super::delta_states;
 use super::inverse::inverse_of_unit_lower;
-use super::{Recurrence, RecurrentOutput, delta_states};
+use super::program::{Recurrence, RecurrentOutput};
 use crate::engine::transposed;
 use crate::engine::transposed::part;
 

@@ -19,7 +19,7 @@ use burn::backend::DispatchTensor;
 use burn::tensor::{DType, Tensor};
 
 use self::operation::{InChunks, Step};
-use super::{Recurrence, RecurrentOutput};
+use super::program::{Recurrence, RecurrentOutput};
 use crate::engine::cpu::{computed, results};
 use crate::tensors::main_memory;
 

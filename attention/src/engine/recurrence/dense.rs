@@ -5,7 +5,7 @@ use burn::tensor::activation::softmax;
 
 use super::chunks::products;
 use super::inverse::inverse_of_unit_lower;
-use super::{Recurrence, without_zero};
+use super::program::Recurrence;
 use crate::contract::probe::{Observation, Probe};
 use crate::contract::visibility::DenseMask;
 use crate::engine::transposed;
@@ -84,4 +84,10 @@ fn shown(weights: Tensor<4>, normalised: bool, probe: &mut Probe) -> Tensor<4> {
     let weights = if normalised { divided_by_sums(weights) } else { weights };
     probe.observe(|| Observation::Weights(weights.clone()));
     weights
+}
+
+/// 1 in the place of 0, which only sums have that are over nothing.
+pub(super) fn without_zero(totals: Tensor<4>) -> Tensor<4> {
+    let empty = totals.clone().equal_elem(0.0);
+    totals.mask_fill(empty, 1.0)
 }

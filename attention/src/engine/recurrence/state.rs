@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use super::{Recurrence, RecurrentOutput};
+use super::program::{Recurrence, RecurrentOutput};
 use crate::contract::AttentionInput;
 use crate::contract::progress::{DecodingStart, MemoryRows, Progress};
 use crate::contract::visibility::selected;

@@ -5,11 +5,22 @@ use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_random::RandomKey;
+use serde::{Deserialize, Serialize};
 
-use super::Hashing;
 use crate::contract::Positions;
 use crate::contract::init::Init;
 use crate::tensors::read::read;
+
+/// What decides the bucket of a position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hashing {
+    /// The direction of its query.
+    #[default]
+    Angular,
+    /// A random direction of its own in each round, whatever the content: the null hypothesis.
+    Random,
+}
 
 /// The hash `argmax([x R; -x R])` of Andoni et al. 2015, or two of them.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::Buckets;
+use super::buckets::Buckets;
 use crate::contract::probe::{Observation, Probe};
 use crate::contract::visibility::{Span, TILE, TileLevels, TileMapBuilder, Visibility, hidden_logit};
 use crate::engine::Dropout;

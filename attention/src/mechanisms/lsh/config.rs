@@ -6,7 +6,7 @@ use derive_setters::Setters;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use super::buckets::{Directions, Hash};
+use super::buckets::{Directions, Hash, Hashing};
 use super::chunks::Chunking;
 use super::{Lsh, formula};
 use crate::contract::error::ConfigError;
@@ -15,6 +15,7 @@ use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::parameter_formula::ParameterFormula;
 use crate::description::{AnyAttention, Card, Formula, Idle, Kind, Mechanism};
 use crate::mechanisms::default_sizes::quarter;
+use crate::mechanisms::shared_qk::Scale;
 
 /// Number of buckets of a round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,28 +25,6 @@ pub enum BucketCount {
     One(usize),
     /// Two independent hashes with these even numbers of values; the number of buckets is their product.
     Factorised([usize; 2]),
-}
-
-/// By what logits are scaled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scale {
-    /// Unit keys, and queries divided by the square root of their width (the paper).
-    #[default]
-    Paper,
-    /// Unit keys only (trax and transformers).
-    Code,
-}
-
-/// What decides the bucket of a position.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Hashing {
-    /// The direction of its query.
-    #[default]
-    Angular,
-    /// A random direction of its own in each round, whatever the content: the null hypothesis.
-    Random,
 }
 
 /// Where the random rotations of a call come from.

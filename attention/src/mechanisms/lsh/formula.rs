@@ -2,10 +2,12 @@
 
 use heedful_random::RandomKey;
 
-use super::{BucketCount, Hashing, LshConfig, Scale};
+use super::buckets::Hashing;
+use super::config::{BucketCount, LshConfig};
 use crate::contract::init::Init;
 use crate::contract::layer_spec::Role;
 use crate::description::formula::{Formula, Query, distribution, dot};
+use crate::mechanisms::shared_qk::Scale;
 
 pub(super) fn of(config: &LshConfig) -> Formula<'_> {
     Formula::default().weights(|query| weights(config, query))

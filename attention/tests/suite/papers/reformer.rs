@@ -9,8 +9,8 @@ use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::description::{AnyAttention, AnyMechanism, PlainAttention};
-use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, LshConfig, Rotations, Scale};
-use heedful_attention::mechanisms::shared_qk::{SharedQk, SharedQkConfig};
+use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, LshConfig, Rotations};
+use heedful_attention::mechanisms::shared_qk::{Scale, SharedQk, SharedQkConfig};
 use heedful_random::RandomKey;
 
 use super::{assert_same, context, identity, linear, self_attention, softmax, weights};

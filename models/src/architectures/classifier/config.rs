@@ -3,6 +3,8 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::training::Training;
 use heedful_attention::contract::{Attention, init};
@@ -19,8 +21,6 @@ use crate::block::layout::LayerAttention;
 use crate::block::stack::StackConfig;
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::position::PositionConfig;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// How the hidden states of a sequence become one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

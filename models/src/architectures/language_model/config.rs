@@ -3,6 +3,8 @@
 use burn::tensor::Device;
 use derive_setters::Setters;
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::init::{self, Init};
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::training::Training;
@@ -20,8 +22,6 @@ use crate::block::stack::StackConfig;
 use crate::parts::adaptive::AdaptiveConfig;
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::position::PositionConfig;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// Configuration of [`LanguageModel`]. The vocabulary must be given.
 ///

@@ -2,6 +2,8 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::training::Training;
 use heedful_attention::contract::{Attention, init};
@@ -18,8 +20,6 @@ use crate::block::layout::{AttentionLayout, CrossLayout, IntoLayers, IntoLayout,
 use crate::block::stack::StackConfig;
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::position::PositionConfig;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// Which matrices are one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

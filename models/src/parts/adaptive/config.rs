@@ -2,13 +2,14 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::init;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use super::{AdaptiveEmbedding, AdaptiveSoftmax, AdaptiveTables, Tail};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
+use super::embedding::{AdaptiveEmbedding, Tail};
+use super::softmax::{AdaptiveSoftmax, AdaptiveTables};
 
 /// Configuration of [`AdaptiveEmbedding`] and [`AdaptiveSoftmax`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -7,7 +7,7 @@ use burn::tensor::module::linear;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use heedful_attention::tensors::read::read;
 
-use super::Tail;
+use super::embedding::Tail;
 use crate::parts::embedding::TokenEmbedding;
 use crate::parts::loss::{CrossEntropy, projected_cross_entropy};
 

@@ -1,8 +1,9 @@
 use std::path::Path;
 
-use burn::module::Param;
+use burn::module::{Module, Param};
+use burn::nn::{Embedding, Linear};
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Positions;
 use heedful_attention::contract::init::Init;
 use heedful_attention::contract::probe::Probe;

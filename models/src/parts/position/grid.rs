@@ -12,14 +12,14 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::init::Init;
 use heedful_attention::mechanisms::local_2d::BlockRaster;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::selected;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// How the vectors of a position's coordinates become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

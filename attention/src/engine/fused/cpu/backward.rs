@@ -10,24 +10,15 @@ use rayon::prelude::*;
 
 use self::group::{BiasGradient, GroupGradients, GroupKeys, KeySide, OfKeys, OfPlane, PlaneSide, differentiate_group};
 use super::kernel::padded;
+use super::layout::{Given, Inputs, Places, Planes, Sizes, rows_of_planes};
 use super::terms::{BiasOfPlanes, TermGradients, TermsOfPlane};
 use super::thresholds::means;
-use super::{Inputs, Places, Planes, Rows, Sizes, rows_of_planes};
 use crate::contract::visibility::TILE;
 use crate::engine::Normaliser;
 use crate::engine::fused::plan::Part;
 
-/// What the forward pass gave, and the gradient of the context.
-#[derive(Clone, Copy)]
-pub(in super::super) struct Given<'a> {
-    pub context: Rows<'a>,
-    pub gradient: Rows<'a>,
-    /// `[B, H, Q]`; of an entmax, thresholds.
-    pub log_sum_exp: &'a [f32],
-}
-
 /// Gradients of [`Inputs`]; of what is absent they are empty.
-pub(in super::super) struct Gradients {
+pub(crate) struct Gradients {
     /// `[B, Q, H, R]`.
     pub queries: Vec<f32>,
     /// `[B, K, G, R]`.
@@ -48,7 +39,7 @@ pub(in super::super) struct Gradients {
 pub const GROUPS: usize = 16;
 
 /// Gradients of the inputs from that of the context.
-pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {
+pub(crate) fn backward(inputs: Inputs, given: Given) -> Gradients {
     let Sizes { batch, heads, shared, queries, keys, factor, relative, pairs: [left, right], value } = inputs.sizes;
     let count = |planes: Option<Planes>| planes.map_or(0, |planes| planes.numbers.len());
     let bias = inputs.trained_bias();

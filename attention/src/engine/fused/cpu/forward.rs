@@ -4,25 +4,25 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::kernel::{Aligned, Matrix, Sparsity, add_product, padded};
+use super::layout::{Inputs, Places, Sizes, of_plane, rows_of_planes};
 use super::packed::Packed;
 use super::scores::Scores;
 use super::terms::{At, Scratch};
 use super::thresholds::{Above, thresholds};
-use super::{Inputs, Places, Sizes, of_plane, rows_of_planes};
 use crate::contract::visibility::TILE;
 use crate::engine::Normaliser;
 use crate::engine::dropout::WeightDropout;
 use crate::engine::exponential::{exp, exponentials, largest, picked};
 
 /// Context and log-sum-exp, which is infinite where no key is visible within the span, and 0 where rows are not divided by their sum; of an entmax, the threshold.
-pub(in super::super) struct Context {
+pub(crate) struct Context {
     /// `[B, Q, H, D]`: heads side by side, as the projection after them reads them.
     pub context: Vec<f32>,
     /// `[B, H, Q]`.
     pub log_sum_exp: Vec<f32>,
 }
 
-pub(in super::super) fn forward(inputs: Inputs) -> Context {
+pub(crate) fn forward(inputs: Inputs) -> Context {
     let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
     let mut context = vec![0.0; batch * queries * heads * value];
     let mut log_sum_exp = vec![0.0; batch * heads * queries];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::kernel::{Aligned, transposed_tiles, widened_tiles};
-use super::{Inputs, Places, Sizes};
+use super::layout::{Inputs, Places, Sizes};
 use crate::engine::fused::plan::Part;
 
 /// The keys and values of a batch row and head of theirs, packed once for all heads that share them. What a head has alone, or in an order of its own, it packs

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use pulp::Simd;
 
 use super::kernel::{Aligned, Matrix, Sparsity, product};
+use super::layout::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
 use super::packed::Packed;
 use super::terms::{At, Scratch, Terms};
-use super::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
 use crate::contract::visibility::{TILE, Tile, TileVisibility};
 use crate::engine::fused::plan::Part;
 

@@ -8,7 +8,7 @@ use pulp::Simd;
 pub(super) use self::bias::{BiasOfGroup, BiasOfPlanes};
 pub(super) use self::gradients::{TermGradients, TermsOfPlane};
 use super::kernel::{Aligned, Matrix, Sparsity, product, transposed_tiles, widened, widened_tiles};
-use super::{Inputs, Places, Planes, Sizes, of_plane};
+use super::layout::{Inputs, Places, Planes, Sizes, of_plane};
 use crate::contract::visibility::TILE;
 use crate::engine::fused::plan::Cap;
 use crate::engine::soft_cap::bound;

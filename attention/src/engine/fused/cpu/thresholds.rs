@@ -3,13 +3,12 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::backward::Given;
 use super::forward::{State, each_plane};
 use super::kernel::Aligned;
+use super::layout::{Given, Inputs, Sizes, of_plane, rows_of_planes};
 use super::packed::Packed;
 use super::scores::Scores;
 use super::terms::{At, Scratch};
-use super::{Inputs, Sizes, of_plane, rows_of_planes};
 use crate::contract::visibility::TILE;
 use crate::engine::entmax::{power_and_slope, threshold};
 use crate::engine::exponential::largest;

@@ -4,14 +4,15 @@
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
-use super::Form;
 use super::distances::add_products_by_distance;
 use super::inputs::{Inputs, Reverse};
+use super::launch::Form;
+use super::logits::add_terms;
 use super::products::{
     COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_for, rows_of,
     write_rows, write_tile,
 };
-use super::terms::{Pair, add_terms, are_beyond, height, key_of, limited, pair_of_keys, pair_of_queries, query_of, span_of};
+use super::terms::{Pair, are_beyond, height, key_of, limited, pair_of_keys, pair_of_queries, query_of, span_of};
 use super::weights::{Place, hide, hide_by_key, list_of, place, row_number};
 use crate::contract::visibility::TILE;
 use crate::engine::dropout::gpu::weights::{draws_of, factor};

@@ -6,8 +6,8 @@
 
 use cubecl::prelude::*;
 
-use super::Form;
 use super::inputs::Inputs;
+use super::launch::Form;
 use super::products::{
     COLUMNS, Four, Room, add_product_of_tile, add_products_of_rows, number_at, own_column, own_row, rows_of, write_tile,
 };

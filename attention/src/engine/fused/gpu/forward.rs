@@ -3,14 +3,16 @@
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
+use super::UNSEEN;
 use super::inputs::Inputs;
+use super::launch::Form;
+use super::logits::add_terms;
 use super::products::{
     COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_for,
     rows_of, write_rows, write_tile,
 };
-use super::terms::{add_terms, are_beyond, limit, pair_of_queries};
+use super::terms::{are_beyond, limit, pair_of_queries};
 use super::weights::{hide, list_of, place, row_number};
-use super::{Form, UNSEEN};
 use crate::contract::visibility::TILE;
 use crate::engine::dropout::gpu::weights::{draws_of, factor};
 

@@ -3,9 +3,9 @@
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
-use super::Form;
 use super::backward::slopes_of_tile;
 use super::inputs::{Inputs, Reverse};
+use super::launch::Form;
 use super::products::{COLUMNS, Room, number_at, write_tile};
 use super::terms::{Pair, are_beyond, at_most, key_of, pair_of_queries, query_of};
 use super::weights::{list_of, place};

@@ -4,10 +4,10 @@
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
-use super::Form;
 use super::backward::slopes_of_tile;
 use super::distances::write_by_distance;
 use super::inputs::{Inputs, Reverse};
+use super::launch::Form;
 use super::products::{COLUMNS, Four, Room, add_product_of_tile, fours_of, own_column, own_row, reduce_rows, rows_of, write_rows};
 use super::terms::{are_beyond, at_most, pair_of_queries, scale_of};
 use super::weights::{Place, found_in, list_among, list_of};

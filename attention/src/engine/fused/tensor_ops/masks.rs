@@ -10,7 +10,7 @@ use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape, TensorData};
 
-use super::part as slice;
+use super::tensors::part as slice;
 use crate::contract::visibility::{TILE, TileMap, TileVisibility, hidden_logit};
 use crate::engine::fused::plan::{Part, distinct};
 

@@ -5,7 +5,8 @@ use std::ops::Range;
 use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
 
-use super::{Attention, Sums, is_positive};
+use super::tensors::is_positive;
+use super::{Attention, Sums};
 use crate::engine::dropout::DropoutOperator;
 use crate::engine::softpick::differences;
 use crate::engine::{Normaliser, entmax};

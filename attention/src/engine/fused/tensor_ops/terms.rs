@@ -10,7 +10,7 @@ use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{DType, FloatDType, IntDType, Shape, TensorData};
 
 use super::masks::{MASKS, Strip};
-use super::{is_positive, part};
+use super::tensors::{is_positive, part};
 use crate::contract::visibility::hidden_logit;
 use crate::engine::fused::plan::Part;
 use crate::engine::gaussians::LEAST_EXPONENT;

@@ -2,6 +2,8 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
+use heedful_attention::contract::Check;
+use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::{Attention, init};
 use heedful_random::RandomKey;
@@ -17,8 +19,6 @@ use crate::block::layout::LayerAttention;
 use crate::block::stack::StackConfig;
 use crate::parts::embedding::EmbeddingScale;
 use crate::parts::position::PositionConfig;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// Configuration of [`PixelDecoder`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

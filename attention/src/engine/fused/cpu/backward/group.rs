@@ -6,9 +6,8 @@ use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 
 use super::super::kernel::{Aligned, Matrix, Sparsity, Transposed, add_product, padded, product, transposed_tiles, widened_tiles};
+use super::super::layout::{Given, Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
 use super::super::terms::{At, BiasOfGroup, BiasOfPlanes, End, Scratch, TermGradients, Terms};
-use super::super::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
-use super::Given;
 use super::weights::{pick, weigh, weigh_above, weigh_each};
 use crate::contract::visibility::{TILE, Tile};
 use crate::engine::dropout::WeightDropout;

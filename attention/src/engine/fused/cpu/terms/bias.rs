@@ -1,11 +1,11 @@
 //! The gradient of a bias.
 
-use super::super::Places;
+use super::super::layout::Places;
 use super::{At, Bias, Terms};
 use crate::contract::visibility::TILE;
 
 /// The gradient of a bias that planes share.
-pub(in super::super) struct BiasOfPlanes<'a> {
+pub(crate) struct BiasOfPlanes<'a> {
     /// `[Q, K]`.
     pub numbers: &'a mut [f32],
     /// Of the scale, by key: `[K]`, or empty if there is none.
@@ -14,7 +14,7 @@ pub(in super::super) struct BiasOfPlanes<'a> {
 
 impl BiasOfPlanes<'_> {
     /// By groups of `group` tiles of keys.
-    pub(in super::super) fn groups(&mut self, keys: usize, tiles: usize, group: usize) -> Vec<BiasOfGroup<'_>> {
+    pub(crate) fn groups(&mut self, keys: usize, tiles: usize, group: usize) -> Vec<BiasOfGroup<'_>> {
         let mut scales = self.scale.chunks_mut(group * TILE);
         let empty = |first| BiasOfGroup { first, rows: Vec::new(), scale: scales.next().unwrap_or_default() };
         let mut groups: Vec<BiasOfGroup> = (0..tiles).step_by(group).map(empty).collect();
@@ -26,7 +26,7 @@ impl BiasOfPlanes<'_> {
 }
 
 /// The part of [`BiasOfPlanes`] that belongs to a group of keys in order.
-pub(in super::super) struct BiasOfGroup<'a> {
+pub(crate) struct BiasOfGroup<'a> {
     /// The first tile of keys.
     pub first: usize,
     /// The keys of the group in each row of queries, of which each tile is written once.
@@ -57,7 +57,7 @@ impl Terms<'_> {
 
     /// Adds the gradients `slopes` of the logits of a tile to those of the bias.
     #[inline(always)]
-    pub(in super::super) fn add_to_bias(&self, At { queries, keys, height }: At, slopes: &[f32], of: &mut BiasOfPlanes) {
+    pub(crate) fn add_to_bias(&self, At { queries, keys, height }: At, slopes: &[f32], of: &mut BiasOfPlanes) {
         let ([query_places, key_places], Some(Bias { numbers, scale })) = (self.places, self.bias) else { return };
         for (at, slopes) in slopes.chunks_exact(TILE).take(height).enumerate() {
             let first = query_places.index(queries * TILE + at) * self.keys;
@@ -74,7 +74,7 @@ impl Terms<'_> {
 
     /// Writes the gradient of the bias in a tile of places in order, of which `slopes` are the gradients of the logits.
     #[inline(always)]
-    pub(in super::super) fn write_to_bias(&self, At { queries, keys, .. }: At, slopes: &[f32], of: &mut BiasOfGroup) {
+    pub(crate) fn write_to_bias(&self, At { queries, keys, .. }: At, slopes: &[f32], of: &mut BiasOfGroup) {
         let Some(Bias { numbers, scale }) = self.bias else { return };
         let first = (keys - of.first) * TILE;
         let rows = of.rows[queries * TILE..].iter_mut().enumerate();

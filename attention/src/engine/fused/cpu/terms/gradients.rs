@@ -3,12 +3,12 @@
 use pulp::Simd;
 
 use super::super::kernel::{Matrix, Sparsity, Transposed, add_product, padded};
-use super::super::{Sizes, of_plane};
+use super::super::layout::{Sizes, of_plane};
 use super::{At, STRIP, Scratch, Terms, first_column};
 use crate::contract::visibility::TILE;
 
 /// Where the gradients of the terms of one batch row and head go.
-pub(in super::super) struct TermsOfPlane<'a> {
+pub(crate) struct TermsOfPlane<'a> {
     /// `[Q, S]`.
     pub relative_queries: &'a mut [f32],
     /// `[Q + K - 1, S]`.
@@ -23,7 +23,7 @@ pub(in super::super) struct TermsOfPlane<'a> {
 
 /// Gradients of the terms of one batch row and head.
 #[derive(Default)]
-pub(in super::super) struct TermGradients {
+pub(crate) struct TermGradients {
     /// `[query tiles, TILE, padded S]`.
     relative_queries: Vec<f32>,
     /// `[(strips + 1) TILE, padded S]`.
@@ -37,7 +37,7 @@ pub(in super::super) struct TermGradients {
 }
 
 impl TermGradients {
-    pub(in super::super) fn new(terms: &Terms, queries: usize) -> Self {
+    pub(crate) fn new(terms: &Terms, queries: usize) -> Self {
         let (relative_queries, relative_rows) =
             terms.relative.as_ref().map_or((0, 0), |relative| (relative.query_rows.len(), relative.rows.len()));
         Self {
@@ -51,7 +51,7 @@ impl TermGradients {
 
     /// Adds what the gradients `slopes` of the logits of a tile make, all but those of the bias. In a triangle, keys after a query's own place have none.
     #[inline(always)]
-    pub(in super::super) fn add<S: Simd>(
+    pub(crate) fn add<S: Simd>(
         &mut self,
         simd: S,
         terms: &Terms,
@@ -110,12 +110,12 @@ impl TermGradients {
     }
 
     /// Adds the gradient of a query's span by a key at which its ramp just ends, of which `slope` is the gradient by its factor.
-    pub(in super::super) fn add_end(&mut self, terms: &Terms, query: usize, slope: f32) {
+    pub(crate) fn add_end(&mut self, terms: &Terms, query: usize, slope: f32) {
         let width = terms.spans.expect("what ends is a span").ramp.width;
         self.spans[query] += slope / width;
     }
 
-    pub(in super::super) fn add_all(&mut self, other: &Self) {
+    pub(crate) fn add_all(&mut self, other: &Self) {
         let add = |sums: &mut Vec<f32>, numbers: &[f32]| {
             if sums.is_empty() {
                 sums.extend_from_slice(numbers);
@@ -131,7 +131,7 @@ impl TermGradients {
     }
 
     /// Adds the gradients to those of the whole attention.
-    pub(in super::super) fn finish(&self, Sizes { queries, relative: width, .. }: Sizes, of: TermsOfPlane) {
+    pub(crate) fn finish(&self, Sizes { queries, relative: width, .. }: Sizes, of: TermsOfPlane) {
         let add = |sums: &mut [f32], numbers: &[f32]| sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
         let add_rows = |sums: &mut [f32], rows: &[f32]| {
             sums.chunks_mut(width.max(1)).zip(rows.chunks(padded(width).max(1))).for_each(|(sums, row)| add(sums, row));
