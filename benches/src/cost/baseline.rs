@@ -17,7 +17,7 @@ pub enum Unit {
     /// The product of two matrices, for an earlier run of the same machine
     #[default]
     Yardstick,
-    /// Dot-product attention, and the yardstick for that itself: the earlier run may be of another machine with such a processor
+    /// Dot-product attention, and the yardstick for that itself: the earlier run may be of another machine with this kind of processor
     DotProduct,
 }
 

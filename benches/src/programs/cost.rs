@@ -70,7 +70,7 @@ const EXAMPLES: &str = "Examples:
   heedful cost --attention 'dot-product,linformer{rank=128}' --bidirectional --lengths 512..16384
   heedful cost --baseline costs/cost.json      (is anything slower than it was?)
   heedful cost --peers --python venv/bin/python
-  heedful cost --baseline costs/cost.json --unit dot-product      (the same for another machine with such a processor)
+  heedful cost --baseline costs/cost.json --unit dot-product      (the same for another machine with this kind of processor)
   heedful cost roofline --out costs            (how near are kernels to the peaks of this machine?)
   heedful cost depth --layers 2,32 --activations reversible,kept --out depth
   heedful cost halting --out halting           (does a model take less time where positions halt earlier?)
@@ -277,7 +277,7 @@ fn refuse_other_threads(outcome: &Outcome, earlier: &Outcome, options: &CostOpti
     }
 }
 
-/// Ratios also depend on the processor: what reads large matrices takes two to four times as long beside dot-product attention on some as on others.
+/// Ratios also depend on the processor: what reads large matrices takes two to five times as long beside dot-product attention on some as on others.
 fn warn_of_other_processors(outcome: &Outcome, earlier: &Outcome) {
     if let (Some(now), Some(before)) = (&outcome.provenance, &earlier.provenance) {
         for difference in before.other_numerics(now) {
