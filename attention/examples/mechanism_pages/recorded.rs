@@ -96,7 +96,7 @@ fn uses(
 /// The mechanisms that the name of an attention names, which may be a list of layers or a layout of encoder and decoder.
 fn attentions(name: &str, layouts: &toml::Value) -> Result<Vec<AnyMechanism>, Box<dyn Error>> {
     const PARTS: [&str; 3] = ["encoder", "decoder", "cross"];
-    // The attention of a pretrained encoder, which is dot-product attention in all that are read.
+    // That of a pretrained BERT or RoBERTa: dot-product attention.
     if name == "unchanged" {
         return Ok(vec![AnyMechanism::default()]);
     }

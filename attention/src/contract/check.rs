@@ -3,7 +3,7 @@
 use crate::contract::error::ConfigError;
 use crate::contract::layer_spec::LayerSpec;
 
-/// Checks options of a model, or of one mechanism in its place. Errors name whose they are.
+/// Checks options of a model, or of one mechanism in its place. Errors name both.
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
     name: &'a str,
@@ -63,7 +63,7 @@ impl<'a> Check<'a> {
         if is_possible { Ok(()) } else { Err(self.refuse(option, value, "give a number greater than 0")) }
     }
 
-    /// Refuses what is no probability, and 1.
+    /// Refuses numbers outside `[0, 1)`.
     ///
     /// # Errors
     /// The option with the remedy.

@@ -31,7 +31,7 @@ impl Recurrence {
         main_memory::has_kernels(&keys.device()) && all.all(|x| x.dtype() == DType::F32)
     }
 
-    /// Execution of a recurrence of which [`is_on_cpu`](Self::is_on_cpu) holds, from a state `[B, H, R, D]`, with a column of sums if it is normalised, or from
+    /// Executes a recurrence of which [`is_on_cpu`](Self::is_on_cpu) holds, from a state `[B, H, R, D]`, with a column of sums if it is normalised, or from
     /// nothing. Time `n (C (R + D) + R D)` for chunks of `C = 64` positions; memory is linear in the length.
     pub(super) fn on_cpu(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let ([batch, heads, length, width], value, normalised) = (self.keys.dims(), self.values.dims()[3], self.normalised);

@@ -161,7 +161,7 @@ fn difference(found: &TensorData, expected: &TensorData) -> f32 {
 }
 
 #[test]
-fn kernels_compute_what_the_composed_operator_computes() {
+fn kernels_compute_what_tensor_operations_compute() {
     let dropout = |seed| WeightDropout::new(0.3, RandomKey::from_seed(seed));
     let cases = [
         (Visibility::all(), Span::whole(1, 1), [1, 1], dropout(1)),

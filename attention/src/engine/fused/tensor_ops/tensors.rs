@@ -1,4 +1,4 @@
-//! What the operator does with tensors of a backend: cuts, signs, sums and shifts.
+//! Operations on tensors of a backend: slices, signs, sums and shifts.
 
 use std::ops::Range;
 
