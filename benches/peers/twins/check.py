@@ -82,7 +82,8 @@ def presets_and_refusals() -> None:
     for experiment, preset in (("lm", "ptb"), ("mt", "multi30k"), ("glue", "glue")):
         settings.read(experiment, PRESETS / f"{preset}.toml", ["training.steps=3"])
     for change, word in (
-        ("model.norm_order=\"post\"", "norm_order"),
+        ("model.norm_order=\"post\"", "model.norm_order"),
+        ("model.activation=\"relu\"", "no model.activation"),
         ("training.steps", "FIELD=VALUE"),
         ("tied=false", "tied"),
         ("training.schedule={kind=\"cosine\"}", "training.schedule.kind"),
@@ -123,6 +124,31 @@ def budgets() -> None:
         real = sum(max(lengths[item]) for item in range(5000))
         assert real > 0.9 * sum(width * len(batch) for width, batch in zip(widths, found)), "little is padding"
     assert batches.by_length([(500, 0), (1, 0)], 200) == [[1], [0]]
+
+
+def averages() -> None:
+    import torch
+    from torch import nn
+    from training import train
+
+    class Steps:
+        """A weight whose loss is itself: each step takes the learning rate from it."""
+
+        selection, highest = "score", False
+        epoch = staticmethod(lambda source: [[0]])
+        loss = staticmethod(lambda model, items: (model.weight.sum(), 1))
+        validate = staticmethod(lambda model: {"score": float(model.weight.detach().sum())})
+
+    rate = 0.125
+    settings = {"steps": 5, "learning_rate": rate, "schedule": {"warmup": 0, "end": rate}, "max_gradient_norm": 1.0}
+    settings |= {"evaluate_every": 1, "checkpoint_every": 2, "log_every": 5}
+    # Of the weights -1, ..., -5 rates: the best, and the mean of those after steps 2, 4 and 5 and after the last two of these.
+    for average, wanted in ((1, -5.0), (3, -11 / 3), (2, -4.5), (9, -11 / 3)):
+        model = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        with tempfile.TemporaryDirectory() as folder:
+            train(Steps(), model, settings | {"average": average}, 1, Path(folder) / "log.jsonl")
+        assert abs(float(model.weight) / rate - wanted) < 1e-3, (average, float(model.weight) / rate, wanted)
 
 
 def schedule() -> None:
@@ -237,7 +263,7 @@ def main() -> None:
     if missing:
         print(f"left out: the checks of training, since there is no Python package {', '.join(missing)}")
     else:
-        checks += [schedule, padding_and_future, exhaustive_search, tiny_runs]
+        checks += [schedule, averages, padding_and_future, exhaustive_search, tiny_runs]
     for check in checks:
         check()
         print(f"{check.__name__}: as it should be", flush=True)

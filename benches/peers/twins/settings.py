@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 # The defaults of the experiments' configuration for what presets may leave out.
-MODEL = {"layers": 2, "d_model": 64, "heads": 4, "d_ff": 256, "max_length": 64, "dropout": 0.1}
+MODEL = {"layers": 2, "d_model": 64, "heads": 4, "d_ff": 256, "max_length": 64, "dropout": 0.1, "norm_order": "pre"}
 TRAINING = {
     "steps": 10_000,
     "learning_rate": 3e-4,
     "schedule": {"kind": "linear", "warmup": 0, "end": 0.0},
     "max_gradient_norm": 1.0,
+    "average": 1,
     "evaluate_every": 500,
     "checkpoint_every": 500,
     "log_every": 50,
@@ -32,7 +33,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 # Fields with one value that the twins have.
-FIXED = {("tied",): True, ("tying",): "three-way", ("pooling",): "mean", ("training", "schedule", "kind"): "linear"}
+FIXED = {
+    ("tied",): True,
+    ("tying",): "three-way",
+    ("pooling",): "mean",
+    ("model", "norm_order"): "pre",
+    ("training", "schedule", "kind"): "linear",
+}
 TOKENISERS = {"lm": "word", "mt": "bpe", "glue": "word-piece"}
 
 

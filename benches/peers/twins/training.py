@@ -1,9 +1,10 @@
-"""The training loop: Adam with a linear schedule, clipping, and the weights with the best development score."""
+"""The training loop: Adam with a linear schedule, clipping, and the weights with the best development score or the mean of the last checkpoints."""
 
 import copy
 import json
 import random
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ class Task(Protocol):
 
 @dataclass
 class Trained:
-    """The weights of the best evaluation, in the model, and what training took."""
+    """The weights of the best evaluation or the mean of the last checkpoints, in the model, and what training took."""
 
     units: int
     seconds: float
@@ -40,11 +41,18 @@ def learning_rate(settings: dict, step: int) -> float:
     return top + (end - top) * min(1.0, (step - warmup) / max(1, steps - warmup))
 
 
+def mean(checkpoints: deque[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each weight."""
+    return {name: torch.stack([weights[name] for weights in checkpoints]).mean(dim=0) for name in checkpoints[0]}
+
+
 def train(task: Task, model: nn.Module, settings: dict, seed: int, log: Path) -> Trained:
     """Trains `model` in place. Each line of `log` is as in heedful's log.jsonl."""
     optimiser = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
     best: float | None = None
     weights: dict[str, Tensor] = {}
+    # The last regular checkpoints; none are kept where the best weights are the result.
+    checkpoints: deque[dict[str, Tensor]] = deque(maxlen=settings["average"] if settings["average"] > 1 else 0)
     order: list[list[int]] = []
     epoch = units = logged_units = 0
     seconds = logged = 0.0
@@ -81,6 +89,10 @@ def train(task: Task, model: nn.Module, settings: dict, seed: int, log: Path) ->
                 value = scores[task.selection]
                 if best is None or (value > best if task.highest else value < best):
                     best, weights = value, copy.deepcopy(model.state_dict())
+            if checkpoints.maxlen and (step % settings["checkpoint_every"] == 0 or step == settings["steps"]):
+                checkpoints.append(copy.deepcopy(model.state_dict()))
+    if len(checkpoints) > 1:
+        weights = mean(checkpoints)
     model.load_state_dict(weights)
     model.eval()
     return Trained(units, seconds)
