@@ -184,7 +184,7 @@ impl Mechanism for AdaptiveSpanConfig {
     fn card() -> Card {
         Card {
             variant: "AdaptiveSpan",
-            description: "Lets each head learn how far back it looks: a learned, dynamic or fixed span over any logits.",
+            description: "Limits how far back each head looks, by a learned, dynamic or fixed span over any logits.",
             source: "Sukhbaatar et al. 2019, section 2.2",
             kind: Kind::SoftSpan,
             state: "2 (z + R) d",
@@ -215,9 +215,9 @@ impl Mechanism for AdaptiveSpanConfig {
 
     fn description(&self) -> &'static str {
         match self.kind {
-            SpanKind::Learned => "Lets each head learn how far back it looks: a span over any logits.",
-            SpanKind::Dynamic => "Lets each query of a head decide how far back it looks: a span over any logits.",
-            SpanKind::Fixed => "Lets all heads look back over a span that is given and not learned, over any logits.",
+            SpanKind::Learned => "Limits how far back each head looks by a learned span, over any logits.",
+            SpanKind::Dynamic => "Limits how far back each head looks by a span that each query predicts, over any logits.",
+            SpanKind::Fixed => "Limits how far back all heads look by a fixed span, over any logits.",
         }
     }
 

@@ -88,7 +88,7 @@ impl Mechanism for AlibiConfig {
     fn card() -> Card {
         Card {
             variant: "Alibi",
-            description: "Lowers the scores of dot-product attention in proportion to the distance (ALiBi).",
+            description: "Subtracts a penalty proportional to the distance from dot-product scores (ALiBi).",
             source: "Press, Smith and Lewis 2022, section 3",
             ..Card::default()
         }

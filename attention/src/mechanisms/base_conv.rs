@@ -85,7 +85,7 @@ impl Mechanism for BaseConvConfig {
     fn card() -> Card {
         Card {
             variant: "BaseConv",
-            description: "Weighs the latest elements by trained weights of each channel, and gates the sum by the element, in decoders.",
+            description: "Convolves the latest elements with a trained kernel per channel and gates the result, in decoders.",
             source: "Arora et al. 2023 (2312.04927), section 4",
             kind: Kind::Whole,
             cross: false,

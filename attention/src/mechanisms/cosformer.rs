@@ -91,7 +91,7 @@ impl Mechanism for CosformerConfig {
     fn card() -> Card {
         Card {
             variant: "Cosformer",
-            description: "Weighs keys by products of positive features and by the cosine of the distance; sums over keys are formed before queries read them.",
+            description: "Linear attention whose positive features are reweighted by the cosine of the distance.",
             source: "Qin et al. 2022, section 3",
             kind: Kind::Whole,
             cross: true,

@@ -70,7 +70,7 @@ impl Mechanism for DeltaNetConfig {
     fn card() -> Card {
         Card {
             variant: "DeltaNet",
-            description: "Keeps one value for each key of the past and replaces it where the key comes again, in decoders.",
+            description: "Recurrent key-value memory with delta-rule updates, in decoders.",
             source: "Yang et al. 2024b, section 3",
             kind: Kind::Whole,
             cross: false,

@@ -134,7 +134,7 @@ impl Mechanism for DifferentialConfig {
     fn card() -> Card {
         Card {
             variant: "Differential",
-            description: "Subtracts one softmax from another, so that what both attend to cancels, over any logits and pattern.",
+            description: "Subtracts one softmax from another, which cancels what both attend to, over any logits and pattern.",
             source: "Ye et al. 2025, section 2.1",
             kind: Kind::Heads,
             cross: true,

@@ -88,7 +88,7 @@ impl Mechanism for DotProductConfig {
     fn card() -> Card {
         Card {
             variant: "DotProduct",
-            description: "Compares every query with every key by a scaled scalar product.",
+            description: "Scores every key by its scaled dot product with the query.",
             source: "Vaswani et al. 2017, section 3.2.1",
             cross: true,
             ..Card::default()

@@ -60,7 +60,7 @@ impl Mechanism for EntmaxConfig {
     fn card() -> Card {
         Card {
             variant: "Entmax",
-            description: "Gives weights that sum to 1 to the best keys alone, and none to the others, over any logits and pattern.",
+            description: "Replaces the softmax by entmax, which gives keys with low scores no weight, over any logits and pattern.",
             source: "Peters, Niculae and Martins 2019, section 3; Martins and Astudillo 2016, section 2",
             kind: Kind::Normaliser,
             cross: true,
@@ -78,9 +78,7 @@ impl Mechanism for EntmaxConfig {
 
     fn description(&self) -> &'static str {
         match self.power() {
-            Some(1) => {
-                "Gives keys the nearest point of the simplex to their scores as weights, 0 to all but the best, over any logits and pattern."
-            }
+            Some(1) => "Replaces the softmax by sparsemax, the projection of scores onto the simplex, over any logits and pattern.",
             _ => Self::card().description,
         }
     }

@@ -102,7 +102,7 @@ impl Mechanism for FnetConfig {
     fn card() -> Card {
         Card {
             variant: "Fnet",
-            description: "Mixes positions and channels by Fourier transforms without a parameter, in encoders.",
+            description: "Mixes positions and channels by Fourier transforms without parameters, in encoders.",
             source: "Lee-Thorp et al. 2021, section 3",
             kind: Kind::Whole,
             cross: false,

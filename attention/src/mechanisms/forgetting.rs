@@ -117,7 +117,7 @@ impl Mechanism for ForgettingConfig {
     fn card() -> Card {
         Card {
             variant: "Forgetting",
-            description: "Lowers scores by learned forget gates between key and query (FoX).",
+            description: "Adds the summed log forget gates between key and query to scores (Forgetting Transformer).",
             source: "Lin et al. 2025, section 3",
             state: "2 n d + n H",
             differences: &[

@@ -91,7 +91,7 @@ impl Mechanism for GatedDeltaNetConfig {
     fn card() -> Card {
         Card {
             variant: "GatedDeltaNet",
-            description: "Keeps one value for each key of the past, replaces it where the key comes again and lets the rest fade, in decoders.",
+            description: "Recurrent key-value memory with delta-rule updates and input-dependent decay, in decoders.",
             source: "Yang et al. 2025, section 3",
             kind: Kind::Whole,
             cross: false,

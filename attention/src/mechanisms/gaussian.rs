@@ -178,7 +178,7 @@ impl Mechanism for GaussianConfig {
     fn card() -> Card {
         Card {
             variant: "Gaussian",
-            description: "Weighs keys by a fixed Gaussian of their distance, whatever the content.",
+            description: "Weighs keys by a fixed Gaussian of their distance, independent of content.",
             source: "You, Sun and Iyyer 2020",
             cross: true,
             state: "n d",

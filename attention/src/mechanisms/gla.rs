@@ -122,7 +122,7 @@ impl Mechanism for GlaConfig {
     fn card() -> Card {
         Card {
             variant: "Gla",
-            description: "Keeps a sum of the past of which each channel fades at a rate that elements decide, in decoders.",
+            description: "Recurrent state with input-dependent decay per channel, in decoders.",
             source: "Yang et al. 2024, section 4",
             kind: Kind::Whole,
             cross: false,

@@ -107,7 +107,7 @@ impl Mechanism for GmlpConfig {
     fn card() -> Card {
         Card {
             variant: "Gmlp",
-            description: "Mixes positions by a trained matrix, the same for all channels and inputs, and gates the sum by the query.",
+            description: "Mixes positions by one trained matrix for all channels and inputs, and gates the sum by the query.",
             source: "Liu et al. 2021, section 2",
             kind: Kind::Whole,
             cross: false,

@@ -83,7 +83,7 @@ impl Mechanism for LearnedRelativeConfig {
     fn card() -> Card {
         Card {
             variant: "LearnedRelative",
-            description: "Adds a trained vector for each distance to the key, the base model of adaptive spans.",
+            description: "Adds a trained vector per distance to the key, as in the base model of adaptive spans.",
             source: "Sukhbaatar et al. 2019, section 2.1",
             state: "2 (S + 1) d",
             letters: &[("S", "longest distance that is seen")],

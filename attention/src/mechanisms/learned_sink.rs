@@ -49,7 +49,7 @@ impl Mechanism for LearnedSinkConfig {
     fn card() -> Card {
         Card {
             variant: "LearnedSink",
-            description: "Lets a query have little weight on all keys, by a softmax with one learned logit more for each head, over any logits and pattern.",
+            description: "Adds a learned logit per head to the denominator of the softmax, so that a query can attend to nothing, over any logits and pattern.",
             source: "OpenAI 2025, gpt-oss model card, section 2",
             kind: Kind::Normaliser,
             cross: true,

@@ -97,7 +97,7 @@ impl Mechanism for LinearAttentionConfig {
     fn card() -> Card {
         Card {
             variant: "LinearAttention",
-            description: "Weighs keys by products of positive features, whose sums over keys are formed before queries read them.",
+            description: "Weighs keys by products of positive feature maps, in linear time.",
             source: "Katharopoulos et al. 2020, section 3.2",
             kind: Kind::Whole,
             cross: true,

@@ -150,7 +150,7 @@ impl Mechanism for LinformerConfig {
     fn card() -> Card {
         Card {
             variant: "Linformer",
-            description: "Attends to a fixed number of slots that keys and values are projected to, in encoders and cross-attention.",
+            description: "Projects keys and values to a fixed number of positions, in encoders and cross-attention.",
             source: "Wang et al. 2020",
             kind: Kind::Whole,
             cross: true,

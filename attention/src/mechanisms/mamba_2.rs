@@ -195,7 +195,7 @@ impl Mechanism for MambaTwoConfig {
     fn card() -> Card {
         Card {
             variant: "Mamba-2",
-            description: "Keeps a state space whose step sizes and decays elements decide, with keys and queries that heads share, in decoders.",
+            description: "State space model with input-dependent step sizes and decay, whose heads share queries and keys, in decoders.",
             source: "Dao and Gu 2024, sections 3 and 7",
             kind: Kind::Whole,
             cross: false,

@@ -88,7 +88,7 @@ impl Mechanism for MlpMixerConfig {
     fn card() -> Card {
         Card {
             variant: "MlpMixer",
-            description: "Mixes positions by a trained network along the sequence, the same for all channels, in encoders.",
+            description: "Mixes positions by an MLP along the sequence that all channels share, in encoders.",
             source: "Tolstikhin et al. 2021, section 2",
             kind: Kind::Whole,
             cross: false,

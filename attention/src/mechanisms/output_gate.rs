@@ -100,7 +100,7 @@ impl Mechanism for OutputGateConfig {
     fn card() -> Card {
         Card {
             variant: "OutputGate",
-            description: "Gates what each head gives by the query's own element, over any logits, pattern and normaliser.",
+            description: "Multiplies the output of each head by a gate of the query, over any logits, pattern and normaliser.",
             source: "Qiu et al. 2025",
             kind: Kind::Gate,
             cross: true,

@@ -214,7 +214,7 @@ impl Mechanism for PerformerConfig {
     fn card() -> Card {
         Card {
             variant: "Performer",
-            description: "Estimates the weights of dot-product attention by random features, whose sums over keys are formed before queries read them.",
+            description: "Estimates softmax attention by random features, in linear time.",
             source: "Choromanski et al. 2021, sections 2.2 to 2.4",
             kind: Kind::Whole,
             cross: true,

@@ -104,7 +104,7 @@ impl Mechanism for RelativeConfig {
     fn card() -> Card {
         Card {
             variant: "Relative",
-            description: "Scores content and distance, the distance as a sinusoid, with memory of any length (Transformer-XL).",
+            description: "Scores content and sinusoidal relative positions, with memory of any length (Transformer-XL).",
             source: "Dai et al. 2019, section 3.3",
             differences: &[
                 "`u` and `v` belong to one layer, as with `untie_r` there; `shared_biases` gives all layers the same.",

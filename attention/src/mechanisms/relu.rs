@@ -61,7 +61,7 @@ impl Mechanism for ReluConfig {
     fn card() -> Card {
         Card {
             variant: "Relu",
-            description: "Weighs each key by itself, by the positive part of its score or the square of it, over any logits and pattern.",
+            description: "Weighs each key by the ReLU of its score or the square of it, over any logits and pattern.",
             source: "Wortsman, Lee, Gilmer and Kornblith 2023, section 3; Hua, Dai, Liu and Le 2022",
             kind: Kind::Normaliser,
             cross: true,
@@ -78,8 +78,8 @@ impl Mechanism for ReluConfig {
 
     fn description(&self) -> &'static str {
         match self.power {
-            1 => "Weighs each key by itself, by the positive part of its score, over any logits and pattern.",
-            2 => "Weighs each key by itself, by the square of the positive part of its score, over any logits and pattern.",
+            1 => "Weighs each key by the ReLU of its score, over any logits and pattern.",
+            2 => "Weighs each key by the squared ReLU of its score, over any logits and pattern.",
             _ => Self::card().description,
         }
     }

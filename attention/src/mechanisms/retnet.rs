@@ -122,7 +122,7 @@ impl Mechanism for RetnetConfig {
     fn card() -> Card {
         Card {
             variant: "Retnet",
-            description: "Keeps a sum of the past that fades at a fixed rate of each head, in decoders.",
+            description: "Recurrent state with a fixed decay per head, in decoders.",
             source: "Sun et al. 2023, section 2",
             kind: Kind::Whole,
             cross: false,

@@ -168,7 +168,7 @@ impl Mechanism for RotaryConfig {
     fn card() -> Card {
         Card {
             variant: "Rotary",
-            description: "Turns queries and keys by angles that grow with their positions, so that scores know distances (RoPE).",
+            description: "Rotates queries and keys by angles proportional to their positions, so that scores depend on distances (RoPE).",
             source: "Su et al. 2021, section 3.2",
             differences: &[
                 "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is that of files of Hugging Face.",

@@ -97,7 +97,7 @@ impl Mechanism for SharedQkConfig {
     fn card() -> Card {
         Card {
             variant: "SharedQk",
-            description: "Compares each query with the directions of all others, by one projection of queries and keys (Reformer).",
+            description: "Dot-product attention with one projection for queries and normalised keys (Reformer).",
             source: "Kitaev, Kaiser and Levskaya 2020, section 2",
             differences: &["Two of three public implementations do not divide by `sqrt(D)` (`scale = \"code\"`)."],
             ..Card::default()

@@ -87,7 +87,7 @@ impl Mechanism for ShawConfig {
     fn card() -> Card {
         Card {
             variant: "Shaw",
-            description: "Adds a trained vector for each distance, up to a greatest one, to the key.",
+            description: "Adds a trained vector per clipped distance to the key.",
             source: "Shaw, Uszkoreit and Vaswani 2018, section 3.2",
             letters: &[("p", "greatest distance with a vector of its own, option `max_relative_position`")],
             differences: &["Values have no vectors of distances, since their sum needs the weights of all pairs."],

@@ -43,7 +43,7 @@ impl Mechanism for SigmoidConfig {
     fn card() -> Card {
         Card {
             variant: "Sigmoid",
-            description: "Weighs each key by itself, by a sigmoid of its score, over any logits and pattern.",
+            description: "Weighs each key by the sigmoid of its score, over any logits and pattern.",
             source: "Ramapuram et al. 2025, section 2",
             kind: Kind::Normaliser,
             cross: true,

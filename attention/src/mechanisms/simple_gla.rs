@@ -114,7 +114,7 @@ impl Mechanism for SimpleGlaConfig {
     fn card() -> Card {
         Card {
             variant: "SimpleGla",
-            description: "Keeps a sum of the past of which each head fades at a rate that elements decide, in decoders.",
+            description: "Recurrent state with input-dependent decay per head, in decoders.",
             source: "Yang et al. 2024, section 4; Dao and Gu 2024, section 3",
             kind: Kind::Whole,
             cross: false,

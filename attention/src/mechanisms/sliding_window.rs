@@ -67,7 +67,7 @@ impl Mechanism for SlidingWindowConfig {
     fn card() -> Card {
         Card {
             variant: "SlidingWindow",
-            description: "Restricts queries to the last positions, over any logits.",
+            description: "Restricts queries to a window of the nearest positions, over any logits.",
             source: "Beltagy, Peters and Cohan 2020, section 3.1; Jiang et al. 2023, section 2",
             kind: Kind::Pattern,
             time: "n W d",

@@ -46,7 +46,7 @@ impl Mechanism for SoftCapConfig {
     fn card() -> Card {
         Card {
             variant: "SoftCap",
-            description: "Bounds scores softly by a hyperbolic tangent, over any logits, pattern and normaliser.",
+            description: "Bounds scores by a scaled hyperbolic tangent, over any logits, pattern and normaliser.",
             source: "Gemma Team 2024, Gemma 2, section 2",
             kind: Kind::ScoreMap,
             cross: true,

@@ -37,7 +37,7 @@ impl Mechanism for SoftmaxPlusOneConfig {
     fn card() -> Card {
         Card {
             variant: "SoftmaxPlusOne",
-            description: "Lets a query have little weight on all keys, by a softmax with 1 in its sum, over any logits and pattern.",
+            description: "Adds 1 to the denominator of the softmax, so that a query can attend to nothing, over any logits and pattern.",
             source: "Miller 2023, Attention Is Off By One",
             kind: Kind::Normaliser,
             cross: true,

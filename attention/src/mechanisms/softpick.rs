@@ -48,7 +48,7 @@ impl Mechanism for SoftpickConfig {
     fn card() -> Card {
         Card {
             variant: "Softpick",
-            description: "Gives weight to keys with a positive score alone, by a rectified softmax that sums to at most 1, over any logits and pattern.",
+            description: "Rectified softmax: keys with negative scores have no weight, and weights sum to at most 1; over any logits and pattern.",
             source: "Zuhri, Fuadi and Aji 2025",
             kind: Kind::Normaliser,
             cross: true,

@@ -108,7 +108,7 @@ impl Mechanism for StreamingLlmConfig {
     fn card() -> Card {
         Card {
             variant: "StreamingLlm",
-            description: "Restricts queries to the first and the last positions, counted inside the cache that holds them, over logits that allow it.",
+            description: "Restricts queries to attention sinks and the last positions, counted inside the cache, over logits that allow it.",
             source: "Xiao, Tian, Chen, Han and Lewis 2023, section 3.2",
             kind: Kind::Pattern,
             time: "n (f + W) d",

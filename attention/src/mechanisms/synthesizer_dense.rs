@@ -78,7 +78,7 @@ impl Mechanism for SynthesizerDenseConfig {
     fn card() -> Card {
         Card {
             variant: "SynthesizerDense",
-            description: "Lets each token predict how much it attends to each position.",
+            description: "Predicts the logits of each query from its own token alone.",
             source: "Tay et al. 2021, section 3.1",
             state: "n d",
             differences: &["The released code (`dense_minus`) shares `W2` between the heads and uses the query projection as `W1`."],

@@ -83,7 +83,7 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
     fn card() -> Card {
         Card {
             variant: "SynthesizerFactorizedRandom",
-            description: "Has a trained matrix of logits of low rank per head.",
+            description: "Uses a trained low-rank matrix of logits per head, for every input.",
             source: "Tay et al. 2021, section 3.2.1",
             time: "n^2 (d + H k)",
             state: "n d",

@@ -80,7 +80,7 @@ impl Mechanism for SynthesizerRandomConfig {
     fn card() -> Card {
         Card {
             variant: "SynthesizerRandom",
-            description: "Has one matrix of logits per head, trained or fixed, the same for every input.",
+            description: "Uses one matrix of logits per head, trained or fixed, for every input.",
             source: "Tay et al. 2021, section 3.2",
             state: "n d",
             ..Card::default()
@@ -93,8 +93,8 @@ impl Mechanism for SynthesizerRandomConfig {
 
     fn description(&self) -> &'static str {
         match self.trainable {
-            true => "Has one learned matrix of logits per head, the same for every input.",
-            false => "Has one random matrix of logits per head that is not trained, the same for every input.",
+            true => "Uses one trained matrix of logits per head, for every input.",
+            false => "Uses one fixed random matrix of logits per head, for every input.",
         }
     }
 

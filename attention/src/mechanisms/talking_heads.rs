@@ -109,7 +109,7 @@ impl Mechanism for TalkingHeadsConfig {
     fn card() -> Card {
         Card {
             variant: "TalkingHeads",
-            description: "Lets heads mix their logits before the softmax and their weights after it, over any logits and pattern.",
+            description: "Mixes logits across heads before the softmax and weights after it, over any logits and pattern.",
             source: "Shazeer et al. 2020, section 4",
             kind: Kind::Heads,
             cross: true,

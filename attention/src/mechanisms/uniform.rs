@@ -47,7 +47,7 @@ impl Mechanism for UniformConfig {
     fn card() -> Card {
         Card {
             variant: "Uniform",
-            description: "Gives every visible key the same weight, the null hypothesis for all others.",
+            description: "Gives every visible key the same weight: the null hypothesis for all others.",
             source: "the null twin of softmax attention",
             cross: true,
             state: "n d",

@@ -119,7 +119,7 @@ impl Mechanism for AftConfig {
     fn card() -> Card {
         Card {
             variant: "Aft",
-            description: "Averages values in each channel by weights of keys and pairs of positions, and gates the mean by the query.",
+            description: "Averages values per channel with weights of keys and pairs of positions, and gates the mean by the query.",
             source: "Zhai et al. 2021, section 3",
             kind: Kind::Whole,
             cross: false,
@@ -151,8 +151,8 @@ impl Mechanism for AftConfig {
     fn description(&self) -> &'static str {
         match self.form {
             AftForm::Full => Self::card().description,
-            AftForm::Local => "As `aft`, with learned weights of pairs within a window alone.",
-            AftForm::Simple => "As `aft`, by weights of keys alone, whatever their positions.",
+            AftForm::Local => "As `aft`, with position biases within a window alone.",
+            AftForm::Simple => "As `aft`, without position biases.",
         }
     }
 

@@ -207,7 +207,7 @@ impl Mechanism for LshConfig {
     fn card() -> Card {
         Card {
             variant: "Lsh",
-            description: "Lets each query see the keys that a hash puts into its bucket (Reformer), or that chance does.",
+            description: "Restricts queries to the keys of their hash bucket (Reformer), or of a random bucket.",
             source: "Kitaev, Kaiser and Levskaya 2020, section 2",
             kind: Kind::Whole,
             cross: false,
@@ -238,8 +238,8 @@ impl Mechanism for LshConfig {
 
     fn description(&self) -> &'static str {
         match self.hashing {
-            Hashing::Random => "Lets each query see keys that chance puts into its bucket, whatever they contain.",
-            _ => "Lets each query see the keys that a hash of their content puts into its bucket (Reformer).",
+            Hashing::Random => "Restricts queries to the keys of a random bucket, independent of content.",
+            _ => "Restricts queries to the keys of their hash bucket (Reformer).",
         }
     }
 

@@ -108,7 +108,7 @@ impl Mechanism for MlaConfig {
     fn card() -> Card {
         Card {
             variant: "Mla",
-            description: "Makes keys and values of all heads from one narrow latent, which decoding remembers in their place.",
+            description: "Compresses keys and values of all heads into one latent vector per token, which decoding caches in their place.",
             source: "DeepSeek-AI 2024, section 2.1",
             kind: Kind::Whole,
             cross: false,

@@ -36,7 +36,7 @@ pub(crate) fn baselines(task: &ClassificationTask<'_>, interrupt: &Interrupt) ->
         _ => "logistic regression, and ridge regression of scores,",
     };
     let of_pairs = if models.iter().any(|model| model.features.is_of_pairs()) {
-        "; a pair has features of each text, the share of common words and the cosine"
+        " A pair of texts has features of each, the share of common words and the cosine."
     } else {
         ""
     };
@@ -46,8 +46,8 @@ pub(crate) fn baselines(task: &ClassificationTask<'_>, interrupt: &Interrupt) ->
         _ => format!("all {all}"),
     };
     let description = format!(
-        "{kind} on TF-IDF of words and of pairs of neighbours, in lower case, as far as models read the texts; C of 1, 10 and 100 is chosen on \
-         a tenth of the training examples, of which {seen} are read{of_pairs}."
+        "{kind} on TF-IDF of lower-case words and pairs of neighbours, of texts as long as models read them. C is 1, 10 or 100, the best on a tenth \
+         of the training examples, of which {seen} are read.{of_pairs}"
     );
     let counted = TrivialBaseline::new("TF-IDF", description);
     baselines.push(with_scores(counted, task, |part, examples| models[part].outputs(examples))?);
