@@ -7,6 +7,7 @@ pub(crate) mod footprint;
 pub mod jobs;
 pub mod mixture_weights;
 pub mod options;
+pub(crate) mod preset_files;
 pub mod presets;
 pub mod provenance;
 pub mod slurm;

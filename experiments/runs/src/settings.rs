@@ -216,6 +216,14 @@ impl<T: Configuration> Settings<T> {
         Self::laid(Table::new(), file.transpose()?, assignments)
     }
 
+    /// The same with the text of a file; messages call the file `name`.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn of_text(name: PathBuf, text: String, assignments: Vec<Assignment>) -> Result<Self, SettingsError> {
+        Self::laid(Table::new(), Some((name, text)), assignments)
+    }
+
     /// Without a file, with these texts of `--set`.
     ///
     /// # Errors

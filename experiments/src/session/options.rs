@@ -50,6 +50,10 @@ pub struct CommonOptions {
     #[arg(long, value_name = "FILE.toml")]
     pub config: Option<PathBuf>,
 
+    /// Configuration of a data set that is part of the program (--list-presets shows all), which overrides the built-in defaults
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
+    pub preset: Option<String>,
+
     /// Set one field of the configuration by its dotted path, such as training.learning_rate=3e-4; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub assignments: Vec<String>,
@@ -140,6 +144,10 @@ pub struct CommonOptions {
     /// List the attention mechanisms and what each can do, then exit
     #[arg(long)]
     pub list: bool,
+
+    /// List the values of --preset, what each trains and by which command, then exit
+    #[arg(long, exclusive = true)]
+    pub list_presets: bool,
 
     /// Show errors only, no progress
     #[arg(long, short, conflicts_with = "verbose")]
