@@ -10,7 +10,7 @@ use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::probe::Probe;
 use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::block::BlockConfig;
-use heedful_models::block::depth::DepthConfig;
+use heedful_models::block::layer_sharing::DepthConfig;
 use heedful_models::parts::residual::NormOrder;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};

@@ -8,8 +8,8 @@ use heedful_attention::mechanisms::rotary::RotaryScaling;
 use heedful_data::generate::sequences::SequenceTask;
 use heedful_data::generate::vectors::VectorTask;
 use heedful_data::tokenise::TokeniserConfig;
-use heedful_models::block::depth::DepthConfig;
 use heedful_models::block::initialisation::Initialisation;
+use heedful_models::block::layer_sharing::DepthConfig;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 

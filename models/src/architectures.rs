@@ -3,8 +3,8 @@
 pub mod actor_critic;
 pub mod classifier;
 pub mod language_model;
+pub mod logistic_mixture;
 pub mod masked;
-pub mod pixels;
 pub mod policy;
 pub mod recurrent;
 pub mod seq2seq;

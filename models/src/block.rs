@@ -5,19 +5,19 @@
 
 pub mod auxiliary;
 pub(crate) mod builders;
-pub mod depth;
+#[cfg(test)]
+pub(crate) mod gradient_tests;
 pub mod halting;
 pub mod initialisation;
+pub mod layer_sharing;
 pub mod layout;
 pub mod recomputation;
 pub(crate) mod reversible;
 pub mod segment;
-#[cfg(test)]
-pub(crate) mod slopes;
 pub mod stack;
 
+mod active_positions;
 mod config;
-mod running;
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ use heedful_attention::description::AnyAttention;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::active_positions::Running;
 pub use self::config::{BlockConfig, FeedForwardIn};
-pub(crate) use self::running::Running;
 use crate::kernels::unpadding::Unpadding;
 use crate::parts::feed_forward::{FeedForward, FeedForwardState, Neighbours};
 use crate::parts::residual::Residual;

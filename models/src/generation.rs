@@ -20,8 +20,8 @@
 
 mod beam;
 mod config;
-mod rows;
-mod rules;
+mod sampling;
+mod token_rules;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::tensors::read::read;
@@ -29,8 +29,8 @@ use rayon::prelude::*;
 
 pub use beam::{BeamSearch, beam_search, length_penalty};
 pub use config::{GenerationConfig, generate};
-pub use rows::{Sampling, greedy, sample};
-pub use rules::Rules;
+pub use sampling::{Sampling, greedy, sample};
+pub use token_rules::Rules;
 
 /// Decodes step by step.
 pub trait StepDecoder {
@@ -206,7 +206,7 @@ fn nothing_to_choose(logits: &[f32], rules: &Rules) -> ! {
 
 #[cfg(test)]
 mod tests {
-    use super::rows::best_tokens_sorted;
+    use super::sampling::best_tokens_sorted;
     use super::*;
 
     const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, begin: 1, end: 2 };

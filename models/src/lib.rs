@@ -140,19 +140,19 @@
 //! [`Classifier`] and [`VisionTransformer`]. [`layout`](mod@block::layout) sets the attention of each part and layer, in code and in files.
 //!
 //! Attentions are surrounded by residual connections, normalisations and gates ([`residual`](mod@parts::residual), [`norm`](mod@parts::norm),
-//! [`gate`](mod@parts::gate)). Layers have their own weights, share one block, halt position by position, or are reversible ([`depth`](mod@block::depth),
+//! [`gate`](mod@parts::residual_gate)). Layers have their own weights, share one block, halt position by position, or are reversible ([`depth`](mod@block::layer_sharing),
 //! [`halting`](mod@block::halting)). Activations can be recomputed in the backward pass ([`recomputation`](mod@block::recomputation)) or have 16 bits
 //! ([`precision`](mod@kernels::precision)), and models read long sequences segment by segment ([`segment`](mod@block::segment)).
 //! [`recurrent`](mod@architectures::recurrent) has adaptive computation time in its original form, for recurrent networks.
 //!
 //! Training minimises the cross-entropy of next, [`masked`](mod@architectures::masked) or target tokens, of corrupted spans
-//! ([`span_corruption`](mod@architectures::span_corruption), [`loss`](mod@parts::loss)) or of pixels ([`pixels`](mod@architectures::pixels), which has a
-//! decoder of images too), optionally with the [`auxiliary`](mod@block::auxiliary) losses of deep character models or an [`adaptive`](mod@parts::adaptive)
+//! ([`span_corruption`](mod@architectures::span_corruption), [`loss`](mod@parts::loss)) or of pixels ([`pixels`](mod@architectures::logistic_mixture), which has a
+//! decoder of images too), optionally with the [`auxiliary`](mod@block::auxiliary) losses of deep character models or an [`adaptive`](mod@parts::adaptive_softmax)
 //! softmax for large vocabularies, or the loss of a policy and its values ([`actor_critic`](mod@architectures::actor_critic),
 //! [`policy`](mod@architectures::policy)). [`optimiser`](mod@training::optimiser) has Adam and AdamW. [`pretrained`] reads and writes folders of Hugging Face
 //! (GPT-2, Llama, Mistral, Qwen-3, Gemma-2, BERT, ViT), [`torch`](mod@pretrained::torch) reads weights of `torch.nn.Transformer`,
-//! [`swap`](mod@pretrained::swap) gives layers of a trained model another attention, [`arithmetic`](mod@training::arithmetic) counts multiplications,
-//! [`parameters`](mod@training::parameters) parameters. With the feature `train`, `learner` trains models in Burn's own training loop.
+//! [`swap`](mod@pretrained::swap) gives layers of a trained model another attention, [`arithmetic`](mod@training::multiplications) counts multiplications,
+//! [`parameters`](mod@training::parameter_count) parameters. With the feature `train`, `learner` trains models in Burn's own training loop.
 
 #![warn(unreachable_pub)]
 // Tests of one backend read where they compare.

@@ -8,11 +8,11 @@ pub use crate::architectures::classifier::{Classifier, ClassifierConfig, Pooling
 pub use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
 pub use crate::architectures::seq2seq::{Padded, Scores, Seq2SeqConfig, Seq2SeqTransformer, Tying};
 pub use crate::architectures::vision::{VisionConfig, VisionTransformer};
-pub use crate::block::depth::DepthConfig;
+pub use crate::block::layer_sharing::DepthConfig;
 pub use crate::block::layout::{AttentionLayout, CrossAttention, CrossLayout, LayerAttention};
 pub use crate::block::{BlockConfig, FeedForwardIn};
 pub use crate::generation::{BeamSearch, GenerationConfig, Hypothesis, Sampling, SpecialTokens};
-pub use crate::parts::adaptive::AdaptiveConfig;
+pub use crate::parts::adaptive_softmax::AdaptiveConfig;
 pub use crate::parts::embedding::EmbeddingScale;
 pub use crate::parts::feed_forward::Activation;
 pub use crate::parts::norm::{NormConfig, NormKind};

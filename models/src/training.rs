@@ -1,8 +1,8 @@
 //! What training needs beside a model: optimisers, weights in files, counts of parameters and operations.
 
-pub mod arithmetic;
 #[cfg(feature = "train")]
 pub mod learner;
+pub mod multiplications;
 pub mod optimiser;
-pub mod parameters;
+pub mod parameter_count;
 pub mod weights;

@@ -14,8 +14,8 @@ use heedful_host::exit::ProgramError;
 use heedful_host::rounds::{Series, in_turn};
 use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::block::BlockConfig;
-use heedful_models::block::depth::{DepthConfig, SharedConfig};
 use heedful_models::block::halting::HaltingConfig;
+use heedful_models::block::layer_sharing::{DepthConfig, SharedConfig};
 use heedful_models::parts::residual::NormOrder;
 use heedful_random::RandomKey;
 

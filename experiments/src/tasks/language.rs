@@ -20,7 +20,7 @@ use heedful_data::tokenise::{END, Tokeniser};
 use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::block::segment::SegmentMemory;
-use heedful_models::parts::adaptive::AdaptiveConfig;
+use heedful_models::parts::adaptive_softmax::AdaptiveConfig;
 use heedful_models::pretrained::presets::{Preset, PresetModel};
 
 use crate::session::comparison::folder_name;

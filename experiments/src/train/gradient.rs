@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{FloatDType, Tensor};
-use heedful_models::kernels::update::sum_of_squares;
+use heedful_models::kernels::adam::sum_of_squares;
 
 /// The sum of squares of every gradient, with the path of its parameter, in the order in which the module is visited (so sums over them are
 /// reproducible). A parameter that appears twice (tied weights) has one gradient, under its first path. Each is a tensor of one 32-bit element, still on the

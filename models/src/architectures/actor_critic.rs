@@ -159,12 +159,12 @@ mod tests {
     use rand::RngExt;
 
     use crate::block::BlockConfig;
-    use crate::block::depth::DepthConfig;
+    use crate::block::layer_sharing::DepthConfig;
     use crate::block::segment::SegmentMemory;
     use crate::block::stack::{Stack, StackConfig};
-    use crate::parts::gate::{GateConfig, GateKind};
     use crate::parts::position::PositionConfig;
     use crate::parts::residual::NormOrder;
+    use crate::parts::residual_gate::{GateConfig, GateKind};
 
     const WIDTH: usize = 8;
     const ACTIONS: usize = 3;

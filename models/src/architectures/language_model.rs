@@ -20,7 +20,7 @@ use crate::block::segment::SegmentMemory;
 use crate::block::stack::{Stack, StackState, causal};
 use crate::block::{Context, Hidden};
 use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, left_padded};
-use crate::parts::adaptive::AdaptiveSoftmax;
+use crate::parts::adaptive_softmax::AdaptiveSoftmax;
 use crate::parts::embedding::{TokenEmbedding, output_matrix, project};
 use crate::parts::loss::{CrossEntropy, cross_entropy, projected_cross_entropy, with_biases};
 
@@ -35,7 +35,7 @@ pub struct LanguageModel<A: Attention = AnyAttention> {
     pub decoder: Stack<A>,
     /// Output projection `[C, V]`, where it is not the embedding's matrix.
     pub output: Option<Linear>,
-    /// The [adaptive](crate::parts::adaptive) softmax in its place, where vectors are adaptive.
+    /// The [adaptive](crate::parts::adaptive_softmax) softmax in its place, where vectors are adaptive.
     pub adaptive: Option<AdaptiveSoftmax>,
     /// Biases of the logits, `[V]`.
     pub output_bias: Option<Param<Tensor<1>>>,
@@ -200,7 +200,7 @@ impl<A: Attention> LanguageModel<A> {
 
     /// Cross-entropy of hidden states `[N, C]` against the tokens `[N]` that follow: that of [`project`](Self::project)'s logits, which never exist all at
     /// once ([`projected_cross_entropy`]) unless they are capped, or smoothed and of an adaptive softmax. Without smoothing, an
-    /// [adaptive softmax](crate::parts::adaptive) reads the targets and computes each tail for its own targets alone.
+    /// [adaptive softmax](crate::parts::adaptive_softmax) reads the targets and computes each tail for its own targets alone.
     ///
     /// # Panics
     /// If `label_smoothing` is not in `[0, 1)` or there are not as many targets.
@@ -302,7 +302,7 @@ pub(crate) mod tests {
     use heedful_attention::description::AnyMechanism;
     use heedful_attention::mechanisms::lsh::LshConfig;
 
-    use crate::block::depth::{DepthConfig, SharedConfig};
+    use crate::block::layer_sharing::{DepthConfig, SharedConfig};
     use crate::block::layout::LayerAttention;
     use crate::block::{BlockConfig, FeedForwardIn, Parallel};
     use crate::parts::norm::{NormConfig, NormKind};

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::architectures::actor_critic::{ActorCriticHeads, ActorCriticHeadsConfig, Decision};
 use crate::block::BlockConfig;
-use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
+use crate::block::layer_sharing::DepthConfig;
 use crate::block::layout::LayerAttention;
 use crate::block::segment::SegmentMemory;
 use crate::block::stack::{Stack, StackConfig};
@@ -317,8 +317,8 @@ mod tests {
     use super::*;
     use heedful_attention::description::AnyMechanism;
 
-    use crate::parts::gate::{GateConfig, GateKind};
     use crate::parts::residual::NormOrder;
+    use crate::parts::residual_gate::{GateConfig, GateKind};
 
     const OBSERVATION: usize = 3;
 

@@ -2,7 +2,7 @@
 
 mod config;
 #[cfg(test)]
-mod universal;
+mod universal_tests;
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -220,7 +220,7 @@ mod tests {
 
     use crate::architectures::language_model::tests::all_pairs;
     use crate::block::BlockConfig;
-    use crate::block::depth::{DepthConfig, SharedConfig};
+    use crate::block::layer_sharing::{DepthConfig, SharedConfig};
     use crate::block::layout::{AttentionLayout, CrossAttention, CrossLayout, LayerAttention};
     use crate::parts::position::PositionConfig;
 

@@ -178,8 +178,8 @@ mod tests {
 
     use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
     use crate::block::BlockConfig;
-    use crate::block::depth::{DepthConfig, SharedConfig};
     use crate::block::halting::HaltingConfig;
+    use crate::block::layer_sharing::{DepthConfig, SharedConfig};
     use crate::block::segment::SegmentMemory;
     use crate::parts::residual::NormOrder;
 

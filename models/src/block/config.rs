@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::{Block, Parallel};
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::feed_forward::{Activation, FeedForwardConfig};
-use crate::parts::gate::GateConfig;
 use crate::parts::norm::NormConfig;
 use crate::parts::position::PositionConfig;
 use crate::parts::residual::{NormOrder, ResidualConfig};
+use crate::parts::residual_gate::GateConfig;
 
 /// The stacks whose blocks have a feed-forward network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

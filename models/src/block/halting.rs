@@ -4,7 +4,7 @@
 //! is allowed. The result is `Σ p_n s_n` with `p_n = h_n` before `N` and the remainder `R = 1 - Σ_{n<N} h_n` at `N`, so that the weights sum to 1. The
 //! ponder cost `N + R` is an auxiliary loss; `N` counts as a constant, so each `h_n` before `N` has the gradient -1 and the others none.
 //!
-//! Universal Transformers (Dehghani et al. 2018, section 2.2) apply it to each position on its own ([`crate::block::depth`]). Their released code differs
+//! Universal Transformers (Dehghani et al. 2018, section 2.2) apply it to each position on its own ([`crate::block::layer_sharing`]). Their released code differs
 //! from the text in four ways, each an option here: it blends by interpolation ([`Blend::Interpolated`]), gives no remainder at the last allowed step
 //! ([`HaltingConfig::remainder_at_limit`]), updates states that have halted ([`HaltingConfig::freeze`]) and has the unit read what the update is given
 //! ([`HaltingConfig::before_update`]).

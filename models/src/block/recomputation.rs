@@ -1,7 +1,7 @@
 //! Parts of a model whose activations are recomputed in the backward pass instead of being kept.
 //!
 //! [`checkpointed`] keeps the inputs of a part and recomputes the rest (Chen et al. 2016): a stack of checkpointed blocks holds one tensor for each
-//! block. A reversible stack ([`crate::block::depth`]) keeps only the outputs, from which it computes the inputs: its memory does not grow with depth.
+//! block. A reversible stack ([`crate::block::layer_sharing`]) keeps only the outputs, from which it computes the inputs: its memory does not grow with depth.
 //!
 //! Both run the part twice. Randomness in it must be the same both times, as that of dropout from a [`RandomKey`](heedful_random::RandomKey) is.
 

@@ -1,4 +1,4 @@
-//! The passes of a reversible stack (see [`crate::block::depth`]), up and down.
+//! The passes of a reversible stack (see [`crate::block::layer_sharing`]), up and down.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -209,7 +209,7 @@ mod tests {
 
     use crate::block::BlockConfig;
     use crate::block::auxiliary::AuxiliaryLossesConfig;
-    use crate::block::depth::DepthConfig;
+    use crate::block::layer_sharing::DepthConfig;
     use crate::block::stack::{Stack, StackConfig};
     use crate::parts::position::PositionConfig;
     use crate::parts::residual::NormOrder;

@@ -133,7 +133,7 @@ mod tests {
 
     use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
     use crate::block::BlockConfig;
-    use crate::block::depth::{DepthConfig, SharedConfig};
+    use crate::block::layer_sharing::{DepthConfig, SharedConfig};
     use crate::parts::position::PositionConfig;
     use crate::parts::residual::NormOrder;
 

@@ -16,8 +16,8 @@ use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_random::RandomKey;
 
 use crate::block::auxiliary::LayerLosses;
-use crate::block::depth::{Coordinates, DepthConfig, SharedConfig};
 use crate::block::halting::{Halting, HaltingConfig};
+use crate::block::layer_sharing::{Coordinates, DepthConfig, SharedConfig};
 use crate::block::layout::LayerAttention;
 use crate::block::recomputation::checkpointed;
 use crate::block::segment::SegmentMemory;

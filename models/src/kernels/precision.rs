@@ -71,11 +71,11 @@ mod tests {
     use crate::architectures::language_model::tests::all_pairs;
     use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
     use crate::block::BlockConfig;
-    use crate::block::depth::{DepthConfig, SharedConfig};
-    use crate::parts::adaptive::AdaptiveConfig;
+    use crate::block::layer_sharing::{DepthConfig, SharedConfig};
+    use crate::parts::adaptive_softmax::AdaptiveConfig;
     use crate::parts::feed_forward::Activation;
-    use crate::parts::gate::{GateConfig, GateKind};
     use crate::parts::residual::NormOrder;
+    use crate::parts::residual_gate::{GateConfig, GateKind};
 
     const SIXTEEN: [Precision; 2] = [Precision::F16, Precision::Bf16];
 

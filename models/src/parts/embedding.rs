@@ -15,7 +15,7 @@ use heedful_attention::engine::linear::projected;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::parts::adaptive::AdaptiveEmbedding;
+use crate::parts::adaptive_softmax::AdaptiveEmbedding;
 use crate::parts::norm::{Norm, NormConfig};
 use crate::parts::position::{PositionConfig, PositionEncoding};
 
@@ -58,7 +58,7 @@ pub struct TokenEmbeddingConfig {
 pub struct TokenEmbedding {
     /// The matrix `E`, `[V, C]`; with adaptive vectors that of the head, `[V_0, C]`.
     pub tokens: Embedding,
-    /// What [adaptive](crate::parts::adaptive) vectors have besides.
+    /// What [adaptive](crate::parts::adaptive_softmax) vectors have besides.
     pub adaptive: Option<AdaptiveEmbedding>,
     /// Position vectors.
     pub positions: PositionEncoding,
@@ -142,7 +142,7 @@ impl TokenEmbedding {
     /// Logits `x E^T` of hidden states `[.., C]`, `[.., V]`.
     ///
     /// # Panics
-    /// If the vectors are adaptive: [`AdaptiveSoftmax`](crate::parts::adaptive::AdaptiveSoftmax) has the output of those.
+    /// If the vectors are adaptive: [`AdaptiveSoftmax`](crate::parts::adaptive_softmax::AdaptiveSoftmax) has the output of those.
     pub fn project<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         assert!(self.adaptive.is_none(), "adaptive vectors have an adaptive softmax");
         projected(x, self.tokens.weight.val().transpose())

@@ -3,7 +3,7 @@
 //! `post` is that of Vaswani et al. 2017, section 5.4: `norm(x + Dropout(f(x)))`. `pre` is `x + Dropout(f(norm(x)))` (the default of tensor2tensor), with one
 //! more normalisation at the end of the stack; it trains without warm-up. `sandwich` is `x + Dropout(norm'(f(norm(x))))` (Ding et al. 2021; Gemma
 //! Team 2024), `branch-output` is `x + Dropout(norm(f(x)))` (OLMo Team 2025). With [`relu`](ResidualConfig::relu), `x + ReLU(f(norm(x)))`, `pre` is the reordering
-//! TrXL-I of Parisotto et al. 2019 (section 3.1), in which a [gate](crate::parts::gate) may stand in place of the sum.
+//! TrXL-I of Parisotto et al. 2019 (section 3.1), in which a [gate](crate::parts::residual_gate) may stand in place of the sum.
 
 use burn::module::Module;
 use burn::tensor::activation::relu;
@@ -13,8 +13,8 @@ use heedful_attention::engine::dropout::dropout;
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::parts::gate::{Gate, GateConfig};
 use crate::parts::norm::{Norm, NormConfig};
+use crate::parts::residual_gate::{Gate, GateConfig};
 
 /// Where the normalisation stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,7 +164,7 @@ impl Residual {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::gate::GateKind;
+    use crate::parts::residual_gate::GateKind;
 
     fn values(x: Tensor<3>) -> Vec<f32> {
         x.into_data().try_to_vec().unwrap()

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::error::PretrainedError;
 use super::fields::Fields;
-use super::table::{Names, Place, Row};
+use super::key_mapping::{Names, Place, Row};
 use super::{bert, decoder, gemma2, gpt2, llama, roberta, t5, vit};
 use crate::pretrained::presets::PresetModel;
 

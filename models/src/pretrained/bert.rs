@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::error::PretrainedError;
 use super::fields::Fields;
-use super::table::{Names, Place, Row, Tied};
+use super::key_mapping::{Names, Place, Row, Tied};
 use crate::architectures::classifier::{ClassifierConfig, Pooling};
 use crate::block::BlockConfig;
 use crate::block::initialisation::Initialisation;

@@ -3,8 +3,8 @@
 //! Classifiers are the `…ForSequenceClassification` of transformers: a projection without biases, `score`, of the state of the last token that is no padding.
 
 use super::architecture::Architecture;
+use super::key_mapping::{Place, Row, Table};
 use super::shards::Shards;
-use super::table::{Place, Row, Table};
 use super::{gemma2, gpt2, llama};
 use crate::architectures::classifier::{ClassifierConfig, Pooling};
 use crate::architectures::language_model::LanguageModelConfig;

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::error::PretrainedError;
 use super::fields::Fields;
+use super::key_mapping::{Place, Row};
 use super::llama::{head_width, layer_types, layered, shared, window};
 use super::rotary::{longest, rotary};
-use super::table::{Place, Row};
 use crate::architectures::language_model::LanguageModelConfig;
 use crate::parts::embedding::EmbeddingScale;
 use crate::parts::norm::{NormConfig, NormKind};

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::error::PretrainedError;
 use super::fields::Fields;
-use super::table::{Names, Place, Row};
+use super::key_mapping::{Names, Place, Row};
 use crate::architectures::language_model::LanguageModelConfig;
 use crate::block::BlockConfig;
 use crate::block::initialisation::Initialisation;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::error::PretrainedError;
 use super::fields::Fields;
+use super::key_mapping::{Names, Place, Row};
 use super::rotary::{longest, rotary};
-use super::table::{Names, Place, Row};
 use crate::architectures::language_model::LanguageModelConfig;
 use crate::block::BlockConfig;
 use crate::block::initialisation::Initialisation;

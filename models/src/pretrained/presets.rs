@@ -53,15 +53,15 @@ use crate::architectures::language_model::LanguageModelConfig;
 use crate::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use crate::architectures::vision::VisionConfig;
 use crate::block::BlockConfig;
-use crate::block::depth::{DepthConfig, SharedConfig};
 use crate::block::initialisation::Initialisation;
+use crate::block::layer_sharing::{DepthConfig, SharedConfig};
 use crate::block::layout::{AttentionLayout, LayerAttention};
 use crate::parts::embedding::EmbeddingScale;
 use crate::parts::feed_forward::Activation;
-use crate::parts::gate::{GateConfig, GateKind};
 use crate::parts::norm::NormConfig;
 use crate::parts::position::{GridConfig, Join, PositionConfig};
 use crate::parts::residual::NormOrder;
+use crate::parts::residual_gate::{GateConfig, GateKind};
 
 /// What ends the name of a twin.
 const TINY: &str = "-tiny";
@@ -150,7 +150,7 @@ impl PresetModel {
         }
     }
 
-    /// How many parameters the model has, without building it: see [`parameters`](crate::training::parameters).
+    /// How many parameters the model has, without building it: see [`parameters`](crate::training::parameter_count).
     pub fn parameters(&self) -> Option<ParameterCount> {
         match self {
             Self::LanguageModel(config) => config.parameters(),
@@ -450,7 +450,7 @@ mod tests {
     use crate::architectures::classifier::Sentences;
     use crate::architectures::seq2seq::Padded;
     use crate::block::segment::SegmentMemory;
-    use crate::training::parameters::tests::distinct;
+    use crate::training::parameter_count::tests::distinct;
 
     fn key() -> RandomKey {
         RandomKey::from_seed(3)

@@ -8,7 +8,7 @@ use heedful_attention::tensors::read::read;
 
 use super::Pretrained;
 use super::error::PretrainedError;
-use super::table::Entry;
+use super::key_mapping::Entry;
 
 impl Pretrained {
     /// `model` with the weights of the files. Its device and what of it is trainable stay as they are.

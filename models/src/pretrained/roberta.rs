@@ -8,7 +8,7 @@ use serde_json::json;
 use super::bert::{encoder, layer};
 use super::error::PretrainedError;
 use super::fields::Fields;
-use super::table::{Names, Place, Row, Tied};
+use super::key_mapping::{Names, Place, Row, Tied};
 use crate::architectures::classifier::ClassifierConfig;
 
 /// The pooler of a body is no part of its classifiers, nor is the masked-LM head.

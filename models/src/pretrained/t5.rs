@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 use super::error::PretrainedError;
 use super::fields::Fields;
+use super::key_mapping::{Names, Place, Row, Table, Tied};
 use super::llama::head_width;
 use super::shards::Shards;
-use super::table::{Names, Place, Row, Table, Tied};
 use crate::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use crate::block::BlockConfig;
 use crate::block::layout::{AttentionLayout, CrossLayout};
@@ -121,7 +121,7 @@ pub(super) fn table(config: &Seq2SeqConfig, scaled: bool, files: &Shards) -> Tab
     NAMES.add(&mut table, &rest, files);
     if *tying == Tying::None {
         NAMES.add(&mut table, &[("output.weight", OUTPUT, Place::Transposed), ("target.tokens.weight", EMBEDDING, Place::Shared)], files);
-        table.entries.insert("source.tokens.weight".into(), super::table::Entry { tensor: EMBEDDING.into(), place: Place::Shared });
+        table.entries.insert("source.tokens.weight".into(), super::key_mapping::Entry { tensor: EMBEDDING.into(), place: Place::Shared });
     }
     let copies = if *tying == Tying::None { &COPIES[..2] } else { &COPIES[..] };
     table.copies.extend(copies);

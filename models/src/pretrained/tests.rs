@@ -19,7 +19,7 @@ use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use super::table::Entry;
+use super::key_mapping::Entry;
 use super::*;
 use crate::architectures::classifier::Sentences;
 use crate::architectures::language_model::LanguageModel;

@@ -4,7 +4,7 @@ use heedful_attention::description::AnyMechanism;
 
 use super::error::PretrainedError;
 use super::fields::Fields;
-use super::table::{Names, Place, Row, Table};
+use super::key_mapping::{Names, Place, Row, Table};
 use crate::architectures::classifier::Pooling;
 use crate::architectures::vision::VisionConfig;
 use crate::block::BlockConfig;

@@ -14,9 +14,9 @@ use safetensors::{Dtype, serialize_to_file};
 use serde_json::{Map, Value, json};
 
 use super::error::PretrainedError;
+use super::key_mapping::{Place, is_of_output};
 use super::reading::{Parameter, Parameters};
 use super::shards::{INDEX, Shard, encoded};
-use super::table::{Place, is_of_output};
 use super::{CONFIG, Pretrained};
 use crate::pretrained::presets::PresetModel;
 

@@ -17,7 +17,7 @@ use heedful_attention::registry;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::kernels::update::Adam;
+use crate::kernels::adam::Adam;
 
 /// The update rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! until then, a reversible stack its two streams. Not counted are what only some attentions keep, gates, and what is before and after the stack.
 
 use heedful_models::block::Parallel;
-use heedful_models::block::depth::{DepthConfig, SharedConfig};
+use heedful_models::block::layer_sharing::{DepthConfig, SharedConfig};
 use heedful_models::parts::feed_forward::Activation;
 
 use crate::model::ModelSettings;

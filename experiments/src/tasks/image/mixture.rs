@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::tensors::read::read;
 use heedful_data::generate::images::ImageShape;
 use heedful_data::images::{ImageSet, Images};
-use heedful_models::architectures::pixels::{PixelDecoder, PixelDecoderConfig};
+use heedful_models::architectures::logistic_mixture::{PixelDecoder, PixelDecoderConfig};
 use heedful_models::parts::embedding::EmbeddingScale;
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use heedful_data::tokenise::TokeniserConfig;
 use heedful_metrics::TextUnit;
 use heedful_models::architectures::language_model::LanguageModelConfig;
 use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
-use heedful_models::parts::adaptive::AdaptiveConfig;
+use heedful_models::parts::adaptive_softmax::AdaptiveConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::tasks::imports::*;

@@ -1,7 +1,7 @@
 //! How a language model reads its text: fields that `lm` and `swap` have by the same names.
 
 use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
-use heedful_models::block::depth::DepthConfig;
+use heedful_models::block::layer_sharing::DepthConfig;
 
 use super::LanguageData;
 use crate::tasks::imports::*;

@@ -66,8 +66,8 @@ pub(super) fn watch(
 mod tests {
     use heedful_attention::contract::probe::Observation;
     use heedful_models::architectures::policy::Core;
-    use heedful_models::parts::gate::{GateConfig, GateKind};
     use heedful_models::parts::position::PositionConfig;
+    use heedful_models::parts::residual_gate::{GateConfig, GateKind};
 
     use super::*;
     use crate::tasks::memory_rl::environment::{EnvironmentConfig, RepeatPreviousConfig};

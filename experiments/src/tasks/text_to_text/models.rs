@@ -1,7 +1,7 @@
 //! The models that `mt --model` and `textgen --model` compare: what makes each what it is, at whatever size the rest of the configuration says.
 
 use heedful_models::architectures::seq2seq::Seq2SeqConfig;
-use heedful_models::block::depth::DepthConfig;
+use heedful_models::block::layer_sharing::DepthConfig;
 
 use crate::tasks::imports::*;
 

@@ -1,7 +1,7 @@
 //! A gate between a stream and a sublayer's output.
 
 use burn::tensor::Device;
-use heedful_models::parts::gate::{Gate, GateConfig, GateKind};
+use heedful_models::parts::residual_gate::{Gate, GateConfig, GateKind};
 
 use super::attention::{BATCH, LENGTH};
 use super::config::ParityConfig;

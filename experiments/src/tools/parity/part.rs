@@ -1,7 +1,7 @@
 //! The parts of models that can be run on their own.
 
 use heedful_attention::contract::layer_spec::Role;
-use heedful_models::parts::gate::GateKind;
+use heedful_models::parts::residual_gate::GateKind;
 use serde::{Deserialize, Serialize};
 
 /// Which part of a model is run.

@@ -11,7 +11,7 @@ use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::AnyMechanism;
 use heedful_models::architectures::language_model::LanguageModelConfig;
 use heedful_models::block::BlockConfig;
-use heedful_models::block::depth::{DepthConfig, SharedConfig};
+use heedful_models::block::layer_sharing::{DepthConfig, SharedConfig};
 use heedful_models::parts::position::PositionConfig;
 use heedful_models::parts::residual::NormOrder;
 use heedful_runs::settings::{Assignment, Settings, SettingsError, complete};

@@ -15,11 +15,11 @@ use super::LanguageModel;
 use crate::block::BlockConfig;
 use crate::block::auxiliary::AuxiliaryLossesConfig;
 use crate::block::builders::{model_builders, one_stack_builders};
-use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
+use crate::block::layer_sharing::DepthConfig;
 use crate::block::layout::LayerAttention;
 use crate::block::stack::StackConfig;
-use crate::parts::adaptive::AdaptiveConfig;
+use crate::parts::adaptive_softmax::AdaptiveConfig;
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::position::PositionConfig;
 

@@ -15,14 +15,14 @@ use crate::architectures::language_model::LanguageModelConfig;
 use crate::architectures::policy::PolicyConfig;
 use crate::architectures::seq2seq::{Padded, Seq2SeqConfig};
 use crate::architectures::vision::VisionConfig;
-use crate::block::depth::{DepthConfig, SharedConfig};
 use crate::block::halting::HaltingConfig;
+use crate::block::layer_sharing::{DepthConfig, SharedConfig};
 use crate::block::layout::AttentionLayout;
 use crate::block::stack::StackConfig;
 use crate::block::{BlockConfig, Context, Parallel};
-use crate::parts::gate::{GateConfig, GateKind};
 use crate::parts::position::PositionConfig;
 use crate::parts::residual::NormOrder;
+use crate::parts::residual_gate::{GateConfig, GateKind};
 
 const BATCH: usize = 4;
 /// More than one tile of queries, of which some rows have the first one alone.

@@ -8,7 +8,7 @@ use heedful_random::RandomKey;
 use libm::erf;
 
 use crate::architectures::actor_critic::{ActorCriticHeadsConfig, Decision, Experience};
-use crate::architectures::pixels::{NUMBERS_PER_COMPONENT, logistic_mixture_nll};
+use crate::architectures::logistic_mixture::{NUMBERS_PER_COMPONENT, logistic_mixture_nll};
 use crate::kernels::fused::tests::devices;
 use crate::parts::feed_forward::{Activation, FeedForwardConfig, Neighbours};
 use crate::parts::loss::{CrossEntropy, cross_entropy, projected_cross_entropy, squared_error, with_biases};

@@ -10,11 +10,11 @@ use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use super::{CHANNELS, PixelDecoder};
-use crate::architectures::pixels::NUMBERS_PER_COMPONENT;
+use crate::architectures::logistic_mixture::NUMBERS_PER_COMPONENT;
 use crate::block::BlockConfig;
 use crate::block::builders::{model_builders, one_stack_builders};
-use crate::block::depth::DepthConfig;
 use crate::block::initialisation::Initialisation;
+use crate::block::layer_sharing::DepthConfig;
 use crate::block::layout::LayerAttention;
 use crate::block::stack::StackConfig;
 use crate::parts::embedding::EmbeddingScale;

@@ -14,15 +14,15 @@ use crate::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use crate::architectures::vision::VisionConfig;
 use crate::block::BlockConfig;
 use crate::block::auxiliary::AuxiliaryLossesConfig;
-use crate::block::depth::{DepthConfig, SharedConfig};
+use crate::block::layer_sharing::{DepthConfig, SharedConfig};
 use crate::block::stack::StackConfig;
-use crate::parts::adaptive::{AdaptiveConfig, Cluster};
+use crate::parts::adaptive_softmax::{AdaptiveConfig, Cluster};
 use crate::parts::embedding::TokenEmbeddingConfig;
 use crate::parts::feed_forward::{FeedForwardConfig, KERNELS};
-use crate::parts::gate::{GateConfig, GateKind};
 use crate::parts::norm::NormConfig;
 use crate::parts::position::PositionConfig;
 use crate::parts::residual::ResidualConfig;
+use crate::parts::residual_gate::{GateConfig, GateKind};
 
 /// A matrix of these sizes.
 fn matrix(rows: usize, columns: usize) -> u128 {
@@ -175,7 +175,7 @@ fn of_attention(attention: &AnyMechanism, spec: &LayerSpec) -> Option<ParameterC
 }
 
 impl LanguageModelConfig {
-    /// How many parameters the model has, without building it: see [the module](crate::training::parameters).
+    /// How many parameters the model has, without building it: see [the module](crate::training::parameter_count).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let (vocabulary, d_model) = (self.vocabulary, self.block.d_model);
         let count = self.stack().parameters(|spec| self.attention.at(spec.layer))?;
@@ -195,7 +195,7 @@ impl LanguageModelConfig {
 }
 
 impl ClassifierConfig {
-    /// How many parameters the model has, without building it: see [the module](crate::training::parameters).
+    /// How many parameters the model has, without building it: see [the module](crate::training::parameter_count).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let d_model = self.block.d_model;
         let count = self.stack().parameters(|spec| self.attention.at(spec.layer))?;
@@ -211,7 +211,7 @@ impl ClassifierConfig {
 }
 
 impl VisionConfig {
-    /// How many parameters the model has, without building it: see [the module](crate::training::parameters).
+    /// How many parameters the model has, without building it: see [the module](crate::training::parameter_count).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let BlockConfig { d_model, max_length, .. } = self.block;
         let count = self.stack().parameters(|spec| self.attention.at(spec.layer))?;
@@ -222,7 +222,7 @@ impl VisionConfig {
 }
 
 impl Seq2SeqConfig {
-    /// How many parameters the model has, without building it: see [the module](crate::training::parameters).
+    /// How many parameters the model has, without building it: see [the module](crate::training::parameter_count).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let of_stack = |stack: StackConfig| stack.parameters(|spec| self.attention.at(spec));
         let (encoder, decoder) = (of_stack(self.encoder_stack())?, of_stack(self.decoder_stack())?);

@@ -11,9 +11,9 @@ use super::embedding::Tail;
 use crate::parts::embedding::TokenEmbedding;
 use crate::parts::loss::{CrossEntropy, projected_cross_entropy};
 
-/// Probabilities of the tokens of a large vocabulary (Grave et al. 2017): [the module](crate::parts::adaptive) has the formula.
+/// Probabilities of the tokens of a large vocabulary (Grave et al. 2017): [the module](crate::parts::adaptive_softmax) has the formula.
 ///
-/// Should be created with [`AdaptiveConfig`](crate::parts::adaptive::AdaptiveConfig), as the output of a language model.
+/// Should be created with [`AdaptiveConfig`](crate::parts::adaptive_softmax::AdaptiveConfig), as the output of a language model.
 #[derive(Module, Debug)]
 pub struct AdaptiveSoftmax {
     /// The vectors `K` of the tails as classes of the head, side by side, `[C, tails]`.

@@ -8,8 +8,8 @@ use heedful_random::RandomKey;
 
 use super::*;
 use crate::block::BlockConfig;
-use crate::block::depth::{DepthConfig, SharedConfig};
 use crate::block::halting::HaltingConfig;
+use crate::block::layer_sharing::{DepthConfig, SharedConfig};
 use crate::block::layout::AttentionLayout;
 use crate::generation::BeamSearch;
 use crate::parts::position::PositionConfig;

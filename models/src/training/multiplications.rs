@@ -76,9 +76,9 @@ mod tests {
     use burn::tensor::Device;
     use heedful_random::RandomKey;
 
-    use crate::block::depth::{DepthConfig, SharedConfig};
+    use crate::block::layer_sharing::{DepthConfig, SharedConfig};
     use crate::block::{BlockConfig, FeedForwardIn};
-    use crate::parts::adaptive::AdaptiveConfig;
+    use crate::parts::adaptive_softmax::AdaptiveConfig;
 
     const C: usize = 8;
     const F: usize = 12;
