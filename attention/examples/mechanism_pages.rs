@@ -57,11 +57,7 @@ pub fn pages() -> Result<Vec<Page>, Box<dyn Error>> {
         pages.push((format!("{BOOK}/mechanisms/{family}.md"), page(mechanism, &recorded)?));
         writeln!(summary, "  - [{family}](mechanisms/{family}.md)")?;
     }
-    let lists = [
-        (format!("{BOOK}/SUMMARY.md"), summary),
-        (format!("{BOOK}/mechanisms.md"), table(&mechanisms, "")?),
-        ("README.md".to_owned(), table(&mechanisms, &format!("{BOOK}/"))?),
-    ];
+    let lists = [(format!("{BOOK}/SUMMARY.md"), summary), (format!("{BOOK}/mechanisms.md"), table(&mechanisms)?)];
     for (path, list) in lists {
         let text = fs::read_to_string(root().join(&path))?;
         let (before, rest) = text.split_once(BEGIN).ok_or(format!("{path} has no line {BEGIN}"))?;
@@ -72,12 +68,12 @@ pub fn pages() -> Result<Vec<Page>, Box<dyn Error>> {
     Ok(pages)
 }
 
-/// One line for each mechanism, with links to its page from a file in whose folder the book is `book`.
-fn table(mechanisms: &[AnyMechanism], book: &str) -> Result<String, Box<dyn Error>> {
+/// One line for each mechanism, with a link to its page.
+fn table(mechanisms: &[AnyMechanism]) -> Result<String, Box<dyn Error>> {
     let mut table = "| mechanism | what it does | source |\n| --- | --- | --- |\n".to_owned();
     for mechanism in mechanisms {
         let (family, source) = (mechanism.family(), mechanism.card().source);
-        writeln!(table, "| [`{family}`]({book}mechanisms/{family}.md) | {} | {source} |", mechanism.description())?;
+        writeln!(table, "| [`{family}`](mechanisms/{family}.md) | {} | {source} |", mechanism.description())?;
         for other in of_family(mechanism).filter(|other| other.name() != family) {
             writeln!(table, "| `{}` | {} | {source} |", other.name(), other.description())?;
         }

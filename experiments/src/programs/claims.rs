@@ -179,16 +179,12 @@ struct ReportOptions {
     results: ResultOptions,
 
     /// Folder for report.md and report.html
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["book", "readme"])]
+    #[arg(long, value_name = "DIR", required_unless_present = "book")]
     out: Option<PathBuf>,
 
     /// Folder of the book's pages: writes a page for each claim and their list
     #[arg(long, value_name = "DIR")]
     book: Option<PathBuf>,
-
-    /// README: writes the table of verdicts
-    #[arg(long, value_name = "FILE")]
-    readme: Option<PathBuf>,
 }
 
 pub(super) fn run_task(Options { command }: &Options) -> Result<Completion, ExperimentError> {
@@ -336,16 +332,12 @@ fn report(options: &ReportOptions) -> Result<Completion, ExperimentError> {
     let ledger = options.results.ledger.ledger()?;
     let verdicts = Verdicts::compute(&ledger, &options.results.results)?;
     let report = ClaimsReport::of(&ledger, &verdicts)?;
-    let documents = report.documents();
     if let Some(out) = &options.out {
         report.write(out)?;
         print_line(format!("{} and {}", out.join("report.md").display(), out.join("report.html").display()))?;
     }
     if let Some(book) = &options.book {
-        documents.write_book(book)?;
-    }
-    if let Some(readme) = &options.readme {
-        documents.write_readme(readme)?;
+        report.documents().write_book(book)?;
     }
     Ok(Completion::Finished)
 }

@@ -41,7 +41,7 @@ const BRIEF_TRAINING: [&str; 7] = ["--quiet", "--steps", "2", "--set", "training
 
 /// What makes a command of a binary short, after the arguments of the README.
 fn brief(name: &str, arguments: &[&str]) -> Vec<&'static str> {
-    if arguments.contains(&"--list") || arguments.contains(&"--print-schema") {
+    if ["--list", "--list-presets", "--print-schema"].iter().any(|option| arguments.contains(option)) {
         return Vec::new();
     }
     let makes_data = !arguments.contains(&"--data");
@@ -66,7 +66,7 @@ fn brief(name: &str, arguments: &[&str]) -> Vec<&'static str> {
         other => panic!("the README has `{other}`, which this test does not shorten"),
     };
     // The presets' numbers of tokens are more than a little text has.
-    let tokens: &[&str] = if arguments.contains(&"--config") { &["--set", "tokeniser={kind = \"word\"}"] } else { &[] };
+    let tokens: &[&str] = if arguments.contains(&"--preset") { &["--set", "tokeniser={kind = \"word\"}"] } else { &[] };
     [&BRIEF_TRAINING[..], further, tokens].concat()
 }
 
@@ -111,6 +111,7 @@ fn the_commands_of_the_readme_and_the_book_run() {
     let folder = tempfile::tempdir().unwrap();
     little_data(folder.path());
     std::os::unix::fs::symlink(root().join("experiments"), folder.path().join("experiments")).unwrap();
+    std::os::unix::fs::symlink(folder.path(), folder.path().join("data")).unwrap();
     let mut run = BTreeSet::new();
     let mut done = BTreeSet::new();
     // In the order in which a person reads them: later chapters compare the runs of the quick start.
@@ -132,7 +133,7 @@ fn the_commands_of_the_readme_and_the_book_run() {
                 continue;
             }
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            if ["--out", "--list", "--dry-run", "--print-schema"].iter().all(|option| !arguments.contains(option)) {
+            if ["--out", "--list", "--list-presets", "--dry-run", "--print-schema"].iter().all(|option| !arguments.contains(option)) {
                 // A person would give it another folder.
                 let _ = fs::remove_dir_all(folder.path().join("runs").join(name));
             }

@@ -114,21 +114,17 @@ impl ClaimsReport {
         Ok(write_atomically(&folder.join("report.html"), self.html()?.as_bytes())?)
     }
 
-    /// The pages of the book, by their paths in its folder, and the generated parts of its list of pages and of a README.
+    /// The pages of the book, by their paths in its folder, and the generated part of its list of pages.
     pub fn documents(&self) -> Documents {
         let page = |card: &Card| (PathBuf::from(format!("claims/{}.md", card.name)), format!("# {}\n\n{}", card.name, section(card)));
         let in_book = |name: &str| format!("[{name}](claims/{name}.md)");
-        let intro = "Published claims about attention, tested again at the size of one machine by rules that were fixed before the first run. \
-                     `heedful claims report` makes this table from the records.";
+        let intro = "These verdicts compare sentences that two models translate or score, not mechanisms over seeds: they stand until runs judge the claims. \
+                     The claims are published ones, tested at the size of one machine by rules that were fixed before the first run. `heedful claims report` writes \
+                     this table from the records.";
         let mut pages: Vec<(PathBuf, String)> = self.cards.iter().map(page).collect();
         pages.push(("claims.md".into(), format!("# Claims\n\n{intro}\n\n{}\n\n{}", self.summary, self.table(&in_book))));
         let line = |card: &Card| format!("  - [{}: {}](claims/{}.md)\n", card.name, card.sentence, card.name);
-        let in_readme = |name: &str| format!("[{name}](docs/book/src/claims/{name}.md)");
-        Documents {
-            pages,
-            contents: self.cards.iter().map(line).collect(),
-            readme: format!("{}\n\n{}", self.summary, self.table(&in_readme)),
-        }
+        Documents { pages, contents: self.cards.iter().map(line).collect() }
     }
 }
 
@@ -138,8 +134,6 @@ pub struct Documents {
     pub pages: Vec<(PathBuf, String)>,
     /// The part of the book's list of pages.
     pub contents: String,
-    /// The part of the README.
-    pub readme: String,
 }
 
 impl Documents {
@@ -153,14 +147,6 @@ impl Documents {
             write_atomically(&folder.join(path), text.as_bytes())?;
         }
         replace(&folder.join("SUMMARY.md"), &self.contents)
-    }
-
-    /// Writes the generated part of a README.
-    ///
-    /// # Errors
-    /// A file that cannot be read or written, or that has no place for it.
-    pub fn write_readme(&self, path: &Path) -> Result<(), ExperimentError> {
-        replace(path, &self.readme)
     }
 }
 
