@@ -3,13 +3,13 @@
 //! As separate tensor operations, a convolution reads and writes the sequence several times for each tap in each direction, and holds a copy for each tap. On
 //! backends that keep their tensors in main memory it is one operator: one pass forward and one backward, in which the inputs are all that is held.
 
-mod kernel;
-mod operation;
+mod cpu_kernel;
+mod cpu_operation;
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
 
-use self::operation::CausalConvolution;
+use self::cpu_operation::CausalConvolution;
 use super::cpu;
 
 /// `silu( b + sum_(j < w) c_j x_(t - w + 1 + j) )`, ready to be executed: each channel mixes its latest `w` numbers with weights of its own.

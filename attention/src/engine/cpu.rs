@@ -4,8 +4,8 @@
 //! operands; it holds nothing but these. A [`KeepingOperation`] holds results besides. What all of them need is here once: operands that may be absent, a place in
 //! the graph of automatic differentiation, the numbers of flex and of ndarray, and [`blocks`] of positions for the threads.
 
-pub(super) mod blocks;
 mod operator;
+pub(super) mod parallel_blocks;
 
 use std::array::from_fn;
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Device, Tensor};
 
-use self::operator::{CpuOperator, List};
+use self::operator::{CpuOperator, OperandList};
 use crate::tensors::main_memory;
 
 /// Most operands of an operation.
@@ -81,7 +81,7 @@ pub(super) fn computed<const D: usize, const N: usize>(
     operation: impl KeepingOperation,
     operands: [Option<FloatTensor<Dispatch>>; N],
 ) -> Tensor<D> {
-    Tensor::from_dispatch(<Dispatch as CpuOperator>::computed(List::from(padded(operands)), Arc::new(operation)))
+    Tensor::from_dispatch(<Dispatch as CpuOperator>::computed(OperandList::from(padded(operands)), Arc::new(operation)))
 }
 
 /// All results of an operation, on a device without automatic differentiation.
@@ -92,5 +92,5 @@ pub(super) fn results<const N: usize>(
     operation: impl KeepingOperation,
     operands: [Option<FloatTensor<Dispatch>>; N],
 ) -> Operands<FloatTensor<Dispatch>> {
-    <Dispatch as CpuOperator>::results(List::from(padded(operands)), Arc::new(operation), false).operands()
+    <Dispatch as CpuOperator>::results(OperandList::from(padded(operands)), Arc::new(operation), false).operands()
 }

@@ -7,11 +7,11 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
-use super::cpu::blocks::{Block, Fill, filled};
+use super::cpu::parallel_blocks::{Block, Fill, filled};
 use super::cpu::{self, Operands, Operation, padded};
 use super::exponential::exp;
 use super::fused::cpu::Rows;
-use super::fused::flex::{by_heads, rows, shape, with_whole_rows};
+use super::fused::flex_backend::{by_heads, rows, shape, with_whole_rows};
 
 /// `x + 1` where `x > 0`, otherwise `e^x`, of each number of `[B, H, N, D]`.
 pub(crate) fn elu_plus_one(x: Tensor<4>) -> Tensor<4> {

@@ -6,7 +6,7 @@
 //! queries and keys go.
 
 pub(super) mod cpu;
-pub(super) mod flex;
+pub(super) mod flex_backend;
 #[cfg(feature = "cube")]
 mod gpu;
 mod operands;

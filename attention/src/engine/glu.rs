@@ -3,13 +3,13 @@
 //! As separate tensor operations a unit copies both halves and goes over each several times in each direction. On backends that keep their tensors in main
 //! memory it is one operator, which holds its input alone.
 
-mod kernel;
+mod cpu_kernel;
 
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Tensor, activation};
 
-use self::kernel::{OfInputs, Outputs};
-use super::cpu::blocks::filled;
+use self::cpu_kernel::{OfInputs, Outputs};
+use super::cpu::parallel_blocks::filled;
 use super::cpu::{self, Operands, Operation, padded};
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 

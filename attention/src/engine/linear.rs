@@ -5,7 +5,7 @@
 //! faster kernel than Burn chooses, and so do the sums that are gradients of biases.
 
 mod few_rows;
-mod flex;
+mod flex_backend;
 #[cfg(feature = "cube")]
 mod gpu;
 mod operator;
@@ -18,7 +18,7 @@ use burn::tensor::{DType, Tensor};
 use crate::contract::Positions;
 
 #[doc(hidden)]
-pub use self::flex::SUMS;
+pub use self::flex_backend::SUMS;
 pub use self::operator::{Products, Rows};
 use super::cpu::can_compute;
 use crate::tensors::read::is_queued;

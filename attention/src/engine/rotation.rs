@@ -3,7 +3,7 @@
 //! As separate tensor operations a rotation reads and writes its input about four times in each direction, on flex by one thread. Here it is one pass, in its
 //! place where nothing else holds the input, and the gradient is the rotation back.
 
-mod flex;
+mod flex_backend;
 mod operator;
 mod tensor_ops;
 

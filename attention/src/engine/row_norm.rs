@@ -3,13 +3,13 @@
 //! As separate tensor operations these are about ten passes over the rows in each direction. On backends that keep their tensors in main memory they are one
 //! operator: one pass forward and one backward, in which the inputs are all that is held.
 
-mod kernel;
-mod operation;
+mod cpu_kernel;
+mod cpu_operation;
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
 
-use self::operation::RowNormalisation;
+use self::cpu_operation::RowNormalisation;
 use super::cpu;
 use super::recurrence::in_32_bits;
 

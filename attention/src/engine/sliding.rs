@@ -3,12 +3,12 @@
 //! As separate tensor operations a kernel reads and writes the sequence several times for each tap in each direction, and holds a copy for each tap. On
 //! backends that keep their tensors in main memory it is one operator, which holds its inputs alone. It reads heads where they lie among the channels.
 
-mod kernel;
-mod operation;
+mod cpu_kernel;
+mod cpu_operation;
 
 use burn::tensor::Tensor;
 
-use self::operation::SlidingKernel;
+use self::cpu_operation::SlidingKernel;
 use super::cpu;
 use super::transposed::part;
 

@@ -1,7 +1,7 @@
 //! What happens to each parameter once its gradient is known, in one pass over memory: the update of Adam and AdamW, and the sum of squares of a gradient.
 
 mod cpu;
-mod flex;
+mod flex_backend;
 #[cfg(feature = "cube")]
 mod gpu;
 mod operator;

@@ -5,7 +5,7 @@
 
 mod autodiff;
 mod cpu;
-mod flex;
+mod flex_backend;
 #[cfg(feature = "cube")]
 mod gpu;
 mod operator;

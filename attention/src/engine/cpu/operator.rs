@@ -19,7 +19,7 @@ use crate::tensors::main_memory::{flex, ndarray};
 /// [`Operands`] on one backend, their gradients, or results, as they pass from one backend to another.
 #[derive(Clone, Debug, ExtensionType)]
 #[extension_type(fusion: cfg(feature = "cube"))]
-pub(super) struct List<B: Backend> {
+pub(super) struct OperandList<B: Backend> {
     #[extension_type]
     first: Operand<B>,
     #[extension_type]
@@ -34,14 +34,14 @@ pub(super) struct List<B: Backend> {
     sixth: Operand<B>,
 }
 
-impl<B: Backend> From<Operands<FloatTensor<B>>> for List<B> {
+impl<B: Backend> From<Operands<FloatTensor<B>>> for OperandList<B> {
     fn from(operands: Operands<FloatTensor<B>>) -> Self {
         let [first, second, third, fourth, fifth, sixth] = operands.map(Operand::from);
         Self { first, second, third, fourth, fifth, sixth }
     }
 }
 
-impl<B: Backend> List<B> {
+impl<B: Backend> OperandList<B> {
     pub(super) fn operands(self) -> Operands<FloatTensor<B>> {
         let Self { first, second, third, fourth, fifth, sixth } = self;
         [first, second, third, fourth, fifth, sixth].map(Operand::given)
@@ -49,8 +49,8 @@ impl<B: Backend> List<B> {
 
     /// The same of another backend.
     #[cfg(feature = "ndarray")]
-    fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> List<O> {
-        List::from(self.operands().map(|operand| operand.map(&map)))
+    fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> OperandList<O> {
+        OperandList::from(self.operands().map(|operand| operand.map(&map)))
     }
 }
 
@@ -65,24 +65,28 @@ impl<B: Backend> List<B> {
 pub(super) trait CpuOperator: Backend {
     /// The output, and what gradients will read besides the operands, if there will be any.
     #[fusion(default)]
-    fn results(#[extension_type] _operands: List<Self>, _operation: Arc<dyn KeepingOperation>, _has_gradient: bool) -> List<Self> {
+    fn results(
+        #[extension_type] _operands: OperandList<Self>,
+        _operation: Arc<dyn KeepingOperation>,
+        _has_gradient: bool,
+    ) -> OperandList<Self> {
         panic!("{ELSEWHERE}")
     }
 
     /// Gradients of the operands from these, the results as far as gradients read them, and the gradient of the output.
     #[fusion(default)]
     fn gradients(
-        #[extension_type] _operands: List<Self>,
-        #[extension_type] _results: List<Self>,
+        #[extension_type] _operands: OperandList<Self>,
+        #[extension_type] _results: OperandList<Self>,
         _gradient: FloatTensor<Self>,
         _operation: Arc<dyn KeepingOperation>,
-    ) -> List<Self> {
+    ) -> OperandList<Self> {
         panic!("{ELSEWHERE}")
     }
 
     /// The output; with automatic differentiation, with its gradients.
     #[fusion(default)]
-    fn computed(#[extension_type] operands: List<Self>, operation: Arc<dyn KeepingOperation>) -> FloatTensor<Self> {
+    fn computed(#[extension_type] operands: OperandList<Self>, operation: Arc<dyn KeepingOperation>) -> FloatTensor<Self> {
         Self::results(operands, operation, false).first.given().expect("an operation has an output")
     }
 }
@@ -90,27 +94,32 @@ pub(super) trait CpuOperator: Backend {
 const ELSEWHERE: &str = "operations of backends outside of main memory are composed of tensor operations";
 
 impl CpuOperator for Flex {
-    fn results(operands: List<Self>, operation: Arc<dyn KeepingOperation>, has_gradient: bool) -> List<Self> {
+    fn results(operands: OperandList<Self>, operation: Arc<dyn KeepingOperation>, has_gradient: bool) -> OperandList<Self> {
         operation.results(operands.operands(), has_gradient).into()
     }
 
-    fn gradients(operands: List<Self>, results: List<Self>, gradient: FlexTensor, operation: Arc<dyn KeepingOperation>) -> List<Self> {
+    fn gradients(
+        operands: OperandList<Self>,
+        results: OperandList<Self>,
+        gradient: FlexTensor,
+        operation: Arc<dyn KeepingOperation>,
+    ) -> OperandList<Self> {
         operation.gradients_of(operands.operands(), results.operands(), gradient).into()
     }
 }
 
 #[cfg(feature = "ndarray")]
 impl CpuOperator for burn::backend::NdArray {
-    fn results(operands: List<Self>, operation: Arc<dyn KeepingOperation>, has_gradient: bool) -> List<Self> {
+    fn results(operands: OperandList<Self>, operation: Arc<dyn KeepingOperation>, has_gradient: bool) -> OperandList<Self> {
         Flex::results(operands.map(flex), operation, has_gradient).map(ndarray)
     }
 
     fn gradients(
-        operands: List<Self>,
-        results: List<Self>,
+        operands: OperandList<Self>,
+        results: OperandList<Self>,
         gradient: FloatTensor<Self>,
         operation: Arc<dyn KeepingOperation>,
-    ) -> List<Self> {
+    ) -> OperandList<Self> {
         Flex::gradients(operands.map(flex), results.map(flex), flex(gradient), operation).map(ndarray)
     }
 }
@@ -119,13 +128,13 @@ impl CpuOperator for burn::backend::NdArray {
 impl CpuOperator for burn_cubecl::CubeBackend {}
 
 impl<B: CpuOperator, C: CheckpointStrategy> CpuOperator for Autodiff<B, C> {
-    fn computed(operands: List<Self>, operation: Arc<dyn KeepingOperation>) -> FloatTensor<Self> {
+    fn computed(operands: OperandList<Self>, operation: Arc<dyn KeepingOperation>) -> FloatTensor<Self> {
         differentiated::<B, C, _, COUNT>(operands.operands(), true, |operands, has_gradient| {
             let mut results = B::results(operands.into(), operation.clone(), has_gradient).operands();
             let output = results[0].take().expect("an operation has an output");
             results[0] = operation.reads_output().then(|| output.clone());
             (output, move |operands, gradient, _wanted| {
-                B::gradients(List::from(operands), List::from(results), gradient, operation).operands()
+                B::gradients(OperandList::from(operands), OperandList::from(results), gradient, operation).operands()
             })
         })
     }

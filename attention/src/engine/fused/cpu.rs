@@ -5,16 +5,16 @@
 //! the factors of a head in the order in which products read them.
 
 mod backward;
+mod entmax;
 mod forward;
 pub(in crate::engine) mod kernel;
 mod layout;
 mod packed;
 mod scores;
 mod terms;
-mod thresholds;
 
 pub use self::backward::GROUPS;
 pub(super) use self::backward::backward;
 pub(super) use self::forward::{Context, forward};
-pub(super) use self::layout::{Given, Inputs, Planes, Sizes};
+pub(super) use self::layout::{BackwardInputs, Inputs, Planes, Sizes};
 pub(in crate::engine) use self::layout::{Rows, rows_of_planes};

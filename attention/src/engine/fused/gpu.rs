@@ -18,13 +18,13 @@ mod kronecker;
 mod launch;
 mod logits;
 mod products;
-mod tables;
+mod table_gradients;
 mod tensor_cores;
 mod terms;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
 mod tiles;
-mod weights;
+mod visibility;
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Backend, TensorMetadata};
@@ -35,8 +35,8 @@ use burn_cubecl::{CubeBackend, CubeDevice};
 use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
-use self::inputs::ReverseLaunch;
-use self::launch::{Factors, Form, Launch, Made, Relative, blocks, with_whole_rows};
+use self::inputs::BackwardInputsLaunch;
+use self::launch::{Factors, KernelConfig, Launch, LogitComponents, Relative, blocks, with_whole_rows};
 use self::products::{ACROSS, SHARED, SWEEP, down};
 use super::operands::{Operand, Operands};
 use super::operator::FusedAttention;
@@ -102,7 +102,7 @@ impl FusedAttention for CubeBackend {
             let (queries, keys, values) = tensor_cores::backward(&launch, wide, gradient, log_sum_exp, dots);
             return Operands { queries: Operand::Given(queries), keys: Operand::Given(keys), ..Operands::of_values(values) };
         }
-        let given = Given { gradient, log_sum_exp, dots, fours };
+        let given = Saved { gradient, log_sum_exp, dots, fours };
         let of_queries = gradients_of_queries(&launch, &given);
         let (of_keys, of_values) = gradient_of_keys_and_values(&launch, &given);
         let (of_bias, of_scale) = match &launch.terms.bias {
@@ -133,7 +133,7 @@ pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms, ha
     }
     let client = device.client();
     let properties = client.properties();
-    let (made, hardware) = (Made::of(terms, has_spans), &properties.hardware);
+    let (made, hardware) = (LogitComponents::of(terms, has_spans), &properties.hardware);
     // A software adapter compiles each form of these kernels for about a minute, and has no operations of planes.
     let is_compiled_soon = !made.spans && !made.relative && !made.kronecker || properties.features.plane.contains(Plane::Ops);
     hardware.max_shared_memory_size >= SHARED
@@ -143,7 +143,7 @@ pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms, ha
 }
 
 /// What the backward kernels are given besides the inputs.
-struct Given {
+struct Saved {
     gradient: CubeTensor,
     log_sum_exp: CubeTensor,
     /// Products of context and gradient, for each query.
@@ -152,25 +152,25 @@ struct Given {
     fours: usize,
 }
 
-impl Given {
-    fn reverse<F: Float, N: Size>(&self) -> ReverseLaunch<F, N> {
+impl Saved {
+    fn reverse<F: Float, N: Size>(&self) -> BackwardInputsLaunch<F, N> {
         let [gradient, log_sum_exp, dots] = [&self.gradient, &self.log_sum_exp, &self.dots].map(|tensor| tensor.clone().into_tensor_arg());
-        ReverseLaunch::new(gradient, log_sum_exp, dots)
+        BackwardInputsLaunch::new(gradient, log_sum_exp, dots)
     }
 }
 
 /// Gradients of what belongs to queries.
 #[derive(Default)]
-struct OfQueries {
+struct QueryGradients {
     queries: Option<CubeTensor>,
     spans: Option<CubeTensor>,
     relative: Option<CubeTensor>,
 }
 
-fn gradients_of_queries(launch: &Launch, given: &Given) -> OfQueries {
-    let Made { content, spans, relative, .. } = launch.terms.made;
+fn gradients_of_queries(launch: &Launch, given: &Saved) -> QueryGradients {
+    let LogitComponents { content, spans, relative, .. } = launch.terms.made;
     if !content && !spans && !relative {
-        return OfQueries::default();
+        return QueryGradients::default();
     }
     let [batch, heads, queries, _, factor, _] = launch.sizes();
     let result = launch.empty(if content { [batch, heads, queries, factor] } else { [1; 4] });
@@ -191,14 +191,14 @@ fn gradients_of_queries(launch: &Launch, given: &Given) -> OfQueries {
         result.clone().into_tensor_arg(),
         of_relative.clone().map(CubeTensor::into_tensor_arg).into(),
         of_spans.clone().map(CubeTensor::into_tensor_arg).into(),
-        Form { relative_block, ..launch.form(count, wide, SWEEP) },
+        KernelConfig { relative_block, ..launch.form(count, wide, SWEEP) },
         launch.number(),
     );
     let spans = launch.terms.spans.as_ref().zip(of_spans).map(|(spans, of_spans)| summed(of_spans, spans));
-    OfQueries { queries: content.then_some(result), spans, relative: of_relative }
+    QueryGradients { queries: content.then_some(result), spans, relative: of_relative }
 }
 
-fn gradient_of_keys_and_values(launch: &Launch, given: &Given) -> (Option<CubeTensor>, CubeTensor) {
+fn gradient_of_keys_and_values(launch: &Launch, given: &Saved) -> (Option<CubeTensor>, CubeTensor) {
     let ([batch, _, _, keys, factor, value], shared) = (launch.sizes(), launch.shared());
     let has_content = launch.terms.made.content;
     let of_keys = launch.empty(if has_content { [batch, shared, keys, factor] } else { [1; 4] });
@@ -221,13 +221,13 @@ fn gradient_of_keys_and_values(launch: &Launch, given: &Given) -> (Option<CubeTe
 }
 
 /// Of a bias and of its scale, if it has one.
-fn gradient_of_bias(launch: &Launch, given: &Given, bias: &CubeTensor) -> (Option<CubeTensor>, Option<CubeTensor>) {
+fn gradient_of_bias(launch: &Launch, given: &Saved, bias: &CubeTensor) -> (Option<CubeTensor>, Option<CubeTensor>) {
     let [rows, heads, queries, keys] = bias.shape().dims();
     let [query_tiles, key_tiles] = [queries, keys].map(|length| length.div_ceil(TILE));
     let result = launch.empty([rows, heads, queries, keys]);
     let scale = launch.terms.scale.as_ref();
     let of_scale = launch.empty_of(if scale.is_some() { [rows, heads, queries, key_tiles] } else { [1; 4] }, DType::F32);
-    tables::gradient_of_bias::launch(
+    table_gradients::gradient_of_bias::launch(
         &launch.queries.client,
         CubeCount::Static(query_tiles as u32, key_tiles as u32, (rows * heads) as u32),
         launch.units(),
@@ -244,11 +244,11 @@ fn gradient_of_bias(launch: &Launch, given: &Given, bias: &CubeTensor) -> (Optio
 }
 
 /// Of the table of scores by distance.
-fn gradient_of_distances(launch: &Launch, given: &Given, relative: &Relative) -> CubeTensor {
+fn gradient_of_distances(launch: &Launch, given: &Saved, relative: &Relative) -> CubeTensor {
     let [rows, heads, length, width] = relative.table.shape().dims();
     let result = launch.empty([rows, heads, length, width]);
     let (count, relative_block) = blocks(width, WIDEST);
-    tables::gradient_of_distances::launch(
+    table_gradients::gradient_of_distances::launch(
         &launch.queries.client,
         CubeCount::Static(length.div_ceil(TILE) as u32, (rows * heads) as u32, count as u32),
         launch.units(),
@@ -256,7 +256,7 @@ fn gradient_of_distances(launch: &Launch, given: &Given, relative: &Relative) ->
         launch.inputs(0),
         given.reverse(),
         result.clone().into_tensor_arg(),
-        Form { relative_block, ..launch.form(count, SWEEP, SWEEP) },
+        KernelConfig { relative_block, ..launch.form(count, SWEEP, SWEEP) },
         launch.number(),
     );
     match relative.before {
@@ -266,7 +266,7 @@ fn gradient_of_distances(launch: &Launch, given: &Given, relative: &Relative) ->
 }
 
 /// Of the left and right factors of Kronecker products.
-fn gradients_of_factors(launch: &Launch, given: &Given, Factors { left, right, .. }: &Factors) -> (CubeTensor, CubeTensor) {
+fn gradients_of_factors(launch: &Launch, given: &Saved, Factors { left, right, .. }: &Factors) -> (CubeTensor, CubeTensor) {
     let [of_left, of_right] = [left, right].map(|factor| launch.empty_of(factor.shape().dims(), DType::F32));
     kronecker::gradient_of_factors::launch(
         &launch.queries.client,

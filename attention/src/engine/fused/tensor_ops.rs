@@ -2,11 +2,11 @@
 //! alone.
 
 mod masks;
-mod rows;
 mod tensors;
 mod terms;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
+mod weights;
 
 use std::ops::Range;
 
@@ -14,9 +14,9 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{DType, Shape};
 
-use self::rows::Given;
 use self::tensors::{is_between_0_and_1, is_positive, part, shifted, summed, transposed, unshifted};
 use self::terms::Terms;
+use self::weights::BackwardInputs;
 use super::operands::{Operand, Operands};
 use super::plan::Plan;
 use crate::contract::visibility::TILE;
@@ -44,7 +44,7 @@ pub(super) fn backward<B: DropoutOperator>(
     let mut sums = Sums::default();
     for chunk in attention.chunks() {
         let [gradient, dots, log_sum_exp] = [&gradient, &dots, &log_sum_exp].map(|tensor| part::<B>(tensor, 2, chunk.clone()));
-        let given = Given { dots, log_sum_exp };
+        let given = BackwardInputs { dots, log_sum_exp };
         let Logits { sum: logits, cap_slopes } = attention.logits(&chunk);
         let weights = attention.weights(logits.clone(), &given);
         // Weights in closed form depend on nothing that has a gradient.

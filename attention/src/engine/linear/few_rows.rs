@@ -11,7 +11,7 @@ use std::ops::{Range, RangeInclusive};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::flex::Factor;
+use super::flex_backend::Factor;
 use crate::engine::fused::cpu::kernel::{Aligned, Matrix, padded};
 
 /// Rows for which this is faster than gemm, as measured with weights of 256 KiB to 10 MiB in main memory; with more than 32 rows, one transpose of 10 MiB.
@@ -291,7 +291,7 @@ mod tests {
     use gemm::Parallelism;
     use heedful_random::RandomKey;
 
-    use super::super::flex;
+    use super::super::flex_backend;
     use super::*;
     use crate::contract::init::Init;
     use crate::engine::custom_gradient::tests::assert_same_for_any_number_of_threads;
@@ -335,7 +335,7 @@ mod tests {
                 let (left, right) = (drawn("left", rows * inner), drawn("right", inner * columns));
                 for is_transpose in [false, true] {
                     let (left, right) = (factor(&left, [rows, inner], false), factor(&right, [inner, columns], is_transpose));
-                    let of_gemm = flex::multiplied(left, right, Parallelism::None);
+                    let of_gemm = flex_backend::multiplied(left, right, Parallelism::None);
                     assert!(multiplied(left, right) == Some(of_gemm), "{rows} {inner} {columns} {is_transpose}");
                 }
             }

@@ -6,10 +6,10 @@
 
 mod backward;
 mod chunk;
+mod cpu_operation;
 mod decays;
 mod forward;
 mod logarithms;
-mod operation;
 mod products;
 mod sizes;
 mod solve;
@@ -18,7 +18,7 @@ mod step;
 use burn::backend::DispatchTensor;
 use burn::tensor::{DType, Tensor};
 
-use self::operation::{InChunks, Step};
+use self::cpu_operation::{ChunkedRecurrence, Step};
 use super::program::{Recurrence, RecurrentOutput};
 use crate::engine::cpu::{computed, results};
 use crate::tensors::main_memory;
@@ -35,7 +35,7 @@ impl Recurrence {
     /// nothing. Time `n (C (R + D) + R D)` for chunks of `C = 64` positions; memory is linear in the length.
     pub(super) fn on_cpu(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let ([batch, heads, length, width], value, normalised) = (self.keys.dims(), self.values.dims()[3], self.normalised);
-        let rows = computed::<4, _>(InChunks { normalised }, self.operands(state));
+        let rows = computed::<4, _>(ChunkedRecurrence { normalised }, self.operands(state));
         let part = |first: usize, count: usize| rows.clone().narrow(1, first, count).swap_dims(1, 2);
         let (context, state) = (part(0, length), part(length, width));
         if !normalised {

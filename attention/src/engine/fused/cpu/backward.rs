@@ -8,11 +8,11 @@ use std::slice;
 
 use rayon::prelude::*;
 
-use self::group::{BiasGradient, GroupGradients, GroupKeys, KeySide, OfKeys, OfPlane, PlaneSide, differentiate_group};
+use self::group::{BiasGradient, GroupGradients, GroupKeys, KeySide, KeyValueGradients, OfPlane, PlaneSide, differentiate_group};
+use super::entmax::means;
 use super::kernel::padded;
-use super::layout::{Given, Inputs, Places, Planes, Sizes, rows_of_planes};
+use super::layout::{BackwardInputs, Inputs, Places, Planes, Sizes, rows_of_planes};
 use super::terms::{BiasOfPlanes, TermGradients, TermsOfPlane};
-use super::thresholds::means;
 use crate::contract::visibility::TILE;
 use crate::engine::Normaliser;
 use crate::engine::fused::plan::Part;
@@ -39,7 +39,7 @@ pub(crate) struct Gradients {
 pub const GROUPS: usize = 16;
 
 /// Gradients of the inputs from that of the context.
-pub(crate) fn backward(inputs: Inputs, given: Given) -> Gradients {
+pub(crate) fn backward(inputs: Inputs, given: BackwardInputs) -> Gradients {
     let Sizes { batch, heads, shared, queries, keys, factor, relative, pairs: [left, right], value } = inputs.sizes;
     let count = |planes: Option<Planes>| planes.map_or(0, |planes| planes.numbers.len());
     let bias = inputs.trained_bias();
@@ -94,7 +94,7 @@ pub(crate) fn backward(inputs: Inputs, given: Given) -> Gradients {
 
 /// What a query takes from the gradients of all its weights, `[B, H, Q]`: the product of context and gradient, by which the sum counts that weights are divided
 /// by, or what the threshold moves.
-fn dots(inputs: Inputs, given: Given) -> Vec<f32> {
+fn dots(inputs: Inputs, given: BackwardInputs) -> Vec<f32> {
     let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
     if let Normaliser::Entmax { power } = inputs.plan.normaliser {
         return means(inputs, given, power);
@@ -195,7 +195,7 @@ impl PlaneGradients<'_> {
 
 impl KeyGradients<'_> {
     /// Adds those of a group whose first tile is `first`.
-    fn add(&mut self, places: Places, sizes: Sizes, first: usize, found: &OfKeys) {
+    fn add(&mut self, places: Places, sizes: Sizes, first: usize, found: &KeyValueGradients) {
         places.add_rows(first * TILE, &found.keys, padded(sizes.factor), &mut self.keys);
         places.add_rows(first * TILE, &found.values, padded(sizes.value), &mut self.values);
     }
@@ -205,14 +205,14 @@ impl KeyGradients<'_> {
 #[derive(Clone, Copy)]
 struct Pass<'a> {
     inputs: Inputs<'a>,
-    given: Given<'a>,
+    given: BackwardInputs<'a>,
     dots: &'a [f32],
     part: &'a Part,
     /// Families that are differentiated at once.
     families: usize,
 }
 
-fn differentiate(inputs: Inputs, given: Given, dots: &[f32], Family { members, keys: of_keys }: &mut Family, families: usize) {
+fn differentiate(inputs: Inputs, given: BackwardInputs, dots: &[f32], Family { members, keys: of_keys }: &mut Family, families: usize) {
     let is_in_order = matches!(&*inputs.plan.parts, [part] if part.is_in_order());
     for part in &*inputs.plan.parts {
         let pass = Pass { inputs, given, dots, part, families };

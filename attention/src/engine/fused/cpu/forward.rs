@@ -3,12 +3,12 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::entmax::{Above, thresholds};
 use super::kernel::{Aligned, Matrix, Sparsity, add_product, padded};
 use super::layout::{Inputs, Places, Sizes, of_plane, rows_of_planes};
 use super::packed::Packed;
 use super::scores::Scores;
-use super::terms::{At, Scratch};
-use super::thresholds::{Above, thresholds};
+use super::terms::{Scratch, TileIndex};
 use crate::contract::visibility::TILE;
 use crate::engine::Normaliser;
 use crate::engine::dropout::WeightDropout;
@@ -176,7 +176,7 @@ impl WithSimd for ForwardTile<'_> {
             self;
         let (height, columns) = (tops.len(), padded(value));
         for tile in scores.met_by_queries(queries_tile) {
-            let at = At { queries: queries_tile, keys: tile.index as usize, height };
+            let at = TileIndex { queries: queries_tile, keys: tile.index as usize, height };
             if scores.terms.are_beyond(at) {
                 continue;
             }

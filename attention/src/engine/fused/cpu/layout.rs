@@ -63,7 +63,7 @@ impl<'a> Inputs<'a> {
 
 /// What the forward pass gave, and the gradient of the context.
 #[derive(Clone, Copy)]
-pub(crate) struct Given<'a> {
+pub(crate) struct BackwardInputs<'a> {
     pub context: Rows<'a>,
     pub gradient: Rows<'a>,
     /// `[B, H, Q]`; of an entmax, thresholds.

@@ -7,7 +7,7 @@ use pulp::Simd;
 use super::kernel::{Aligned, Matrix, Sparsity, product};
 use super::layout::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
 use super::packed::Packed;
-use super::terms::{At, Scratch, Terms};
+use super::terms::{Scratch, Terms, TileIndex};
 use crate::contract::visibility::{TILE, Tile, TileVisibility};
 use crate::engine::fused::plan::Part;
 
@@ -51,7 +51,7 @@ impl<'a> Scores<'a> {
 
     /// Writes the logits of a tile, of which `pairs` are visible; returns whether no query sees a key after its own place.
     #[inline(always)]
-    pub(super) fn logits<S: Simd>(&self, simd: S, at: At, pairs: TileVisibility, logits: &mut [f32], scratch: &mut Scratch) -> bool {
+    pub(super) fn logits<S: Simd>(&self, simd: S, at: TileIndex, pairs: TileVisibility, logits: &mut [f32], scratch: &mut Scratch) -> bool {
         let factor = self.factor;
         let queries = self.queries.matrix().rows_from(at.queries * TILE);
         let keys = Matrix { numbers: of_plane(&self.keys_transposed, at.keys, TILE * factor), stride: TILE };

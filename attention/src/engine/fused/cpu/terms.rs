@@ -47,7 +47,7 @@ struct GaussianPlane<'a> {
 
 /// A tile: its numbers among those of queries and of keys, and how many queries it has.
 #[derive(Clone, Copy)]
-pub(super) struct At {
+pub(super) struct TileIndex {
     pub queries: usize,
     pub keys: usize,
     pub height: usize,
@@ -191,7 +191,7 @@ impl<'a> Terms<'a> {
     }
 
     /// Whether no query of a tile reaches a key of the other tile.
-    pub(super) fn are_beyond(&self, At { queries, keys, height }: At) -> bool {
+    pub(super) fn are_beyond(&self, TileIndex { queries, keys, height }: TileIndex) -> bool {
         let [Places::InOrder(_), Places::InOrder(count)] = self.places else { return false };
         if let Some(GaussianPlane { gaussians, row, head }) = self.gaussians {
             return gaussians.are_beyond(row, head, queries * TILE..queries * TILE + height, keys * TILE..count.min((keys + 1) * TILE));
@@ -208,8 +208,8 @@ impl<'a> Terms<'a> {
 
     /// Adds the terms to the logits of a tile and bounds them, all but the ends of spans. In a triangle, keys after a query's own place get any numbers.
     #[inline(always)]
-    pub(super) fn add<S: Simd>(&self, simd: S, at: At, is_triangle: bool, logits: &mut [f32], scratch: &mut Scratch) {
-        let At { queries, keys, height } = at;
+    pub(super) fn add<S: Simd>(&self, simd: S, at: TileIndex, is_triangle: bool, logits: &mut [f32], scratch: &mut Scratch) {
+        let TileIndex { queries, keys, height } = at;
         let [query_places, key_places] = self.places;
         if let Some(GaussianPlane { gaussians, row, head }) = self.gaussians {
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
@@ -266,7 +266,7 @@ impl<'a> Terms<'a> {
 
     /// From the gradients of the logits of the tile that was [added](Self::add) last: those of what a soft cap bounds.
     #[inline(always)]
-    pub(super) fn differentiate_cap(&self, At { height, .. }: At, slopes: &mut [f32], scratch: &Scratch) {
+    pub(super) fn differentiate_cap(&self, TileIndex { height, .. }: TileIndex, slopes: &mut [f32], scratch: &Scratch) {
         if self.cap.is_some() {
             slopes[..height * TILE].iter_mut().zip(&scratch.cap_slopes).for_each(|(slope, by)| *slope *= by);
         }
@@ -275,7 +275,7 @@ impl<'a> Terms<'a> {
     /// Adds the logarithms of the ends of spans to the logits of a tile, of which what is hidden is minus infinity. Calls `end` with each key at which a
     /// ramp just ends, its place in the tile, and its logit before.
     #[inline(always)]
-    pub(super) fn limit(&self, At { queries, keys, height }: At, logits: &mut [f32], mut end: impl FnMut(usize, f32)) {
+    pub(super) fn limit(&self, TileIndex { queries, keys, height }: TileIndex, logits: &mut [f32], mut end: impl FnMut(usize, f32)) {
         let Some(spans) = self.spans else { return };
         let [query_places, key_places] = self.places;
         for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {

@@ -5,15 +5,15 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::distances::add_products_by_distance;
-use super::inputs::{Inputs, Reverse};
-use super::launch::Form;
+use super::inputs::{BackwardInputs, Inputs};
+use super::launch::KernelConfig;
 use super::logits::add_terms;
 use super::products::{
-    COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_for, rows_of,
-    write_rows, write_tile,
+    COLUMNS, Four, LOWEST, SharedMemory, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_for,
+    rows_of, write_rows, write_tile,
 };
 use super::terms::{Pair, are_beyond, height, key_of, limited, pair_of_keys, pair_of_queries, query_of, span_of};
-use super::weights::{Place, hide, hide_by_key, list_of, place, row_number};
+use super::visibility::{CubeTask, hide, hide_by_key, list_of, place, row_number};
 use crate::contract::visibility::TILE;
 use crate::engine::dropout::gpu::weights::{draws_of, factor};
 
@@ -40,12 +40,12 @@ pub(super) fn dots<F: Float>(context: &Tensor<F>, gradient: &Tensor<F>, dots: &m
 pub(super) fn slopes_of_tile<F: Float, N: Size>(
     slopes: &mut Array<f32>,
     of_spans: &mut Array<f32>,
-    room: &mut Room,
+    room: &mut SharedMemory,
     inputs: &Inputs<F, N>,
-    reverse: &Reverse<F, N>,
+    reverse: &BackwardInputs<F, N>,
     pair: &Pair,
     mask: usize,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
 ) {
     let rows = comptime!(form.rows);
     let (queries, keys, values, gradient) = (&inputs.queries, &inputs.keys, &inputs.values, &reverse.gradient);
@@ -60,7 +60,7 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
     add_products_of_rows(slopes, room, gradient, &of_gradient, values, &of_values, rows);
     add_terms(&mut logits, room, inputs, pair, false, form);
     hide(&mut logits, &inputs.tiles, mask, rows);
-    let place = Place { row: pair.row, head: pair.head, tile: pair.queries, block: 0usize };
+    let place = CubeTask { row: pair.row, head: pair.head, tile: pair.queries, block: 0usize };
     #[unroll]
     for i in 0..rows {
         let own = own_row(i, rows);
@@ -95,18 +95,18 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
 #[cube(launch)]
 pub(super) fn gradient_of_queries<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
-    reverse: &Reverse<F, N>,
+    reverse: &BackwardInputs<F, N>,
     result: &mut Tensor<F>,
     of_relative: ComptimeOption<&mut Tensor<F>>,
     of_spans: ComptimeOption<&mut Tensor<f32>>,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
     #[define(F)] _number: ElemType,
 ) {
     let (wide, rows) = comptime!((form.factor_block, form.rows));
     let (queries, keys, tiles) = (&inputs.queries, &inputs.keys, &inputs.tiles);
     let place = place(comptime!(form.blocks));
     let of_queries = rows_of(queries, place.row, place.head, place.tile);
-    let mut room = Room::new();
+    let mut room = SharedMemory::new();
     let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
     let relative_wide = comptime!(form.relative_block);
     let mut relative_sums = Array::<Four>::new(comptime!(fours_of(relative_wide, rows)));
@@ -159,10 +159,10 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
 #[cube(launch)]
 pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
-    reverse: &Reverse<F, N>,
+    reverse: &BackwardInputs<F, N>,
     result_of_keys: &mut Tensor<F>,
     result_of_values: &mut Tensor<F>,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
     #[define(F)] _number: ElemType,
 ) {
     let (factor_block, value_block, rows) = comptime!((form.factor_block, form.value_block, form.rows));
@@ -171,12 +171,12 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
     let place = place(comptime!(form.blocks));
     let of_keys = rows_of(keys, place.row, place.head, place.tile);
     let of_values = rows_of(values, place.row, place.head, place.tile);
-    let mut room = Room::new();
+    let mut room = SharedMemory::new();
     let mut key_sums = Array::<Four>::new(comptime!(fours_of(factor_block, rows)));
     let mut value_sums = Array::<Four>::new(comptime!(fours_of(value_block, rows)));
     let group = queries.shape(1) / keys.shape(1);
     for member in 0..group {
-        let own = Place { row: place.row, head: place.head * group + member, tile: place.tile, block: place.block };
+        let own = CubeTask { row: place.row, head: place.head * group + member, tile: place.tile, block: place.block };
         let list = list_of(&inputs.lists, &own);
         let end = tiles[list + 1] as usize;
         let mut at = tiles[list] as usize;

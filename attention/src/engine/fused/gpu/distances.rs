@@ -7,9 +7,9 @@
 use cubecl::prelude::*;
 
 use super::inputs::Inputs;
-use super::launch::Form;
+use super::launch::KernelConfig;
 use super::products::{
-    COLUMNS, Four, Room, add_product_of_tile, add_products_of_rows, number_at, own_column, own_row, rows_of, write_tile,
+    COLUMNS, Four, SharedMemory, add_product_of_tile, add_products_of_rows, number_at, own_column, own_row, rows_of, write_tile,
 };
 use super::terms::Pair;
 use crate::contract::visibility::TILE;
@@ -27,11 +27,11 @@ fn strip_of(queries: usize, pair: &Pair) -> usize {
 #[cube]
 pub(super) fn add_scores_by_distance<F: Float, N: Size>(
     logits: &mut Array<f32>,
-    room: &mut Room,
+    room: &mut SharedMemory,
     inputs: &Inputs<F, N>,
     pair: &Pair,
     #[comptime] by_key: bool,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
 ) {
     if comptime!(form.made.relative) {
         let (queries, table) = (inputs.relative_queries.as_ref().unwrap(), inputs.table.as_ref().unwrap());
@@ -67,7 +67,7 @@ pub(super) fn add_scores_by_distance<F: Float, N: Size>(
 #[cube]
 pub(super) fn add_products_by_distance<F: Float, N: Size>(
     sums: &mut Array<Four>,
-    room: &mut Room,
+    room: &mut SharedMemory,
     slopes: &Array<f32>,
     queries: usize,
     table: &Tensor<Vector<F, N>>,
@@ -110,7 +110,7 @@ pub(super) fn add_products_by_distance<F: Float, N: Size>(
 /// Moves the gradients `slopes` of the logits of a pair of tiles, whose rows are queries, to the rows of a tile of the table, the first or second one that
 /// they meet, and writes them to the tile in shared memory; its columns are queries.
 #[cube]
-pub(super) fn write_by_distance(room: &mut Room, slopes: &Array<f32>, half: usize, #[comptime] rows: usize) {
+pub(super) fn write_by_distance(room: &mut SharedMemory, slopes: &Array<f32>, half: usize, #[comptime] rows: usize) {
     sync_cube();
     write_tile(room, slopes, rows);
     sync_cube();

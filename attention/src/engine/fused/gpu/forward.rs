@@ -5,14 +5,14 @@ use cubecl::prelude::*;
 
 use super::UNSEEN;
 use super::inputs::Inputs;
-use super::launch::Form;
+use super::launch::KernelConfig;
 use super::logits::add_terms;
 use super::products::{
-    COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_for,
-    rows_of, write_rows, write_tile,
+    COLUMNS, Four, LOWEST, SWEEP, SharedMemory, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows,
+    rows_for, rows_of, write_rows, write_tile,
 };
 use super::terms::{are_beyond, limit, pair_of_queries};
-use super::weights::{hide, list_of, place, row_number};
+use super::visibility::{hide, list_of, place, row_number};
 use crate::contract::visibility::TILE;
 use crate::engine::dropout::gpu::weights::{draws_of, factor};
 
@@ -22,7 +22,7 @@ pub(super) fn attend<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
     context: &mut Tensor<F>,
     log_sum_exp: &mut Tensor<f32>,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
     #[define(F)] _number: ElemType,
 ) {
     let (wide, rows) = comptime!((form.value_block, form.rows));
@@ -30,7 +30,7 @@ pub(super) fn attend<F: Float, N: Size>(
     let (queries, keys, values, tiles) = (&inputs.queries, &inputs.keys, &inputs.values, &inputs.tiles);
     let place = place(comptime!(form.blocks));
     let of_queries = rows_of(queries, place.row, place.head, place.tile);
-    let mut room = Room::new();
+    let mut room = SharedMemory::new();
     let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
     let mut totals = Array::<f32>::new(rows);
     let mut tops = Array::<f32>::new(rows);

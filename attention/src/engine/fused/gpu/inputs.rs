@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::terms::Ends;
-use super::weights::Lists;
+use super::visibility::Lists;
 use crate::engine::dropout::gpu::weights::Dropout;
 
 /// What logits, weights and contexts are computed from.
@@ -44,7 +44,7 @@ pub(super) struct Inputs<F: Float, N: Size> {
 
 /// What gradients are computed from besides.
 #[derive(CubeType, CubeLaunch)]
-pub(super) struct Reverse<F: Float, N: Size> {
+pub(super) struct BackwardInputs<F: Float, N: Size> {
     /// Gradient of the context, `[B, H, Q, D]`.
     pub gradient: OwnedTensor<Vector<F, N>>,
     /// `[B, H, Q, 1]`.

@@ -4,11 +4,11 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::backward::slopes_of_tile;
-use super::inputs::{Inputs, Reverse};
-use super::launch::Form;
-use super::products::{COLUMNS, Room, number_at, write_tile};
+use super::inputs::{BackwardInputs, Inputs};
+use super::launch::KernelConfig;
+use super::products::{COLUMNS, SharedMemory, number_at, write_tile};
 use super::terms::{Pair, are_beyond, at_most, key_of, pair_of_queries, query_of};
-use super::weights::{list_of, place};
+use super::visibility::{list_of, place};
 use crate::contract::visibility::TILE;
 
 /// The places of two numbers in the rows of a query.
@@ -41,7 +41,7 @@ pub(super) fn add_kronecker<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
     pair: &Pair,
     #[comptime] by_key: bool,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
 ) {
     if comptime!(form.made.kronecker) {
         let (left, right) = (inputs.left.as_ref().unwrap(), inputs.right.as_ref().unwrap());
@@ -64,10 +64,10 @@ pub(super) fn add_kronecker<F: Float, N: Size>(
 #[cube(launch)]
 pub(super) fn gradient_of_factors<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
-    reverse: &Reverse<F, N>,
+    reverse: &BackwardInputs<F, N>,
     of_left: &mut Tensor<f32>,
     of_right: &mut Tensor<f32>,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
     #[define(F)] _number: ElemType,
 ) {
     let rows = comptime!(form.rows);
@@ -86,7 +86,7 @@ pub(super) fn gradient_of_factors<F: Float, N: Size>(
             of_right[row * right_width + index] = 0.0f32;
         }
     }
-    let mut room = Room::new();
+    let mut room = SharedMemory::new();
     let mut span_sums = Array::<f32>::new(rows);
     let list = list_of(&inputs.lists, &place);
     let end = tiles[list + 1] as usize;

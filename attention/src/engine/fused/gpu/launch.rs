@@ -16,7 +16,7 @@ use super::inputs::InputsLaunch;
 use super::products::{ACROSS, SWEEP, down};
 use super::terms::EndsLaunch;
 use super::tiles::{DeviceTiles, integers, none};
-use super::weights::ListsLaunch;
+use super::visibility::ListsLaunch;
 use crate::contract::visibility::TILE;
 use crate::engine::dropout::WeightDropout;
 use crate::engine::dropout::gpu::weights::{DropoutLaunch, draw_words};
@@ -29,7 +29,7 @@ const STAND_IN: usize = 4;
 
 /// What logits are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Made {
+pub(super) struct LogitComponents {
     /// Products of queries and keys.
     pub content: bool,
     pub bias: bool,
@@ -43,7 +43,7 @@ pub(super) struct Made {
     pub kronecker: bool,
 }
 
-impl Made {
+impl LogitComponents {
     pub(super) fn of(terms: &LogitTerms, spans: bool) -> Self {
         let LogitTerms { content, relative, kronecker, bias, .. } = terms;
         let scale = bias.as_ref().is_some_and(|bias| bias.scale.is_some());
@@ -106,7 +106,7 @@ impl Factors {
 
 /// What is added to products of queries and keys.
 pub(super) struct Terms {
-    pub made: Made,
+    pub made: LogitComponents,
     /// `[B|1, H|1, Q, K]`; the last dimension has no gaps.
     pub bias: Option<CubeTensor>,
     /// `[1, H|1, 1, 1]`.
@@ -121,7 +121,7 @@ pub(super) struct Terms {
 
 /// What the kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Form {
+pub(super) struct KernelConfig {
     /// Columns of results that a cube computes.
     pub factor_block: usize,
     pub value_block: usize,
@@ -132,7 +132,7 @@ pub(super) struct Form {
     pub planes: bool,
     /// Rows of a tile that a unit computes.
     pub rows: usize,
-    pub made: Made,
+    pub made: LogitComponents,
 }
 
 /// Blocks of at most `widest` columns, and the columns of each: a multiple of [`SWEEP`].
@@ -168,7 +168,7 @@ impl Launch {
         let kronecker = left.given().zip(right.given()).zip(plan.first_pairs.as_deref());
         let kronecker = kronecker.map(|((left, right), pairs)| Factors::new(left, right, pairs));
         let product = queries.given().zip(keys.given());
-        let made = Made {
+        let made = LogitComponents {
             content: product.is_some(),
             bias: bias.is_some(),
             scale: scale.is_some(),
@@ -214,8 +214,8 @@ impl Launch {
         [batch, heads, queries, keys, factor, value]
     }
 
-    pub(super) fn form(&self, blocks: usize, factor_block: usize, value_block: usize) -> Form {
-        Form {
+    pub(super) fn form(&self, blocks: usize, factor_block: usize, value_block: usize) -> KernelConfig {
+        KernelConfig {
             factor_block,
             value_block,
             relative_block: SWEEP,

@@ -5,19 +5,19 @@ use cubecl::prelude::*;
 use super::distances::add_scores_by_distance;
 use super::inputs::Inputs;
 use super::kronecker::add_kronecker;
-use super::launch::Form;
-use super::products::{COLUMNS, Room};
+use super::launch::KernelConfig;
+use super::products::{COLUMNS, SharedMemory};
 use super::terms::{Pair, at_most, key_of, query_of, scale_of};
 
 /// Adds all but the product of queries and keys to logits `[rows, COLUMNS]`, whose rows are queries, or `by_key` keys.
 #[cube]
 pub(super) fn add_terms<F: Float, N: Size>(
     logits: &mut Array<f32>,
-    room: &mut Room,
+    room: &mut SharedMemory,
     inputs: &Inputs<F, N>,
     pair: &Pair,
     #[comptime] by_key: bool,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
 ) {
     add_bias(logits, inputs, pair, by_key, form);
     add_scores_by_distance(logits, room, inputs, pair, by_key, form);
@@ -31,7 +31,7 @@ fn add_bias<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
     pair: &Pair,
     #[comptime] by_key: bool,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
 ) {
     if comptime!(form.made.bias) {
         let bias = inputs.bias.as_ref().unwrap();

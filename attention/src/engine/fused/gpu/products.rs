@@ -47,7 +47,7 @@ pub(super) type Four = Vector<f32, Const<4>>;
 
 /// Shared memory of a cube.
 #[derive(CubeType)]
-pub(super) struct Room {
+pub(super) struct SharedMemory {
     /// `[TILE, PITCH]`, or two chunks of `[TILE, CHUNK_PITCH]`.
     tile: Shared<[Four]>,
     chunk: Shared<[Four]>,
@@ -56,9 +56,13 @@ pub(super) struct Room {
 }
 
 #[cube]
-impl Room {
-    pub(super) fn new() -> Room {
-        Room { tile: Shared::new_slice(TILE_ROOM), chunk: Shared::new_slice(CHUNK), partial: Shared::new_slice(comptime!(TILE * ACROSS)) }
+impl SharedMemory {
+    pub(super) fn new() -> SharedMemory {
+        SharedMemory {
+            tile: Shared::new_slice(TILE_ROOM),
+            chunk: Shared::new_slice(CHUNK),
+            partial: Shared::new_slice(comptime!(TILE * ACROSS)),
+        }
     }
 }
 
@@ -137,7 +141,7 @@ fn read<F: Float, N: Size>(source: &Tensor<Vector<F, N>>, rows: &Rows, row: usiz
 #[cube]
 pub(super) fn add_products_of_rows<F: Float, N: Size>(
     sums: &mut Array<f32>,
-    room: &mut Room,
+    room: &mut SharedMemory,
     a: &Tensor<Vector<F, N>>,
     rows_a: &Rows,
     b: &Tensor<Vector<F, N>>,
@@ -200,7 +204,7 @@ fn rows_at_once(wide: usize) -> usize {
 #[cube]
 pub(super) fn add_product_of_tile<F: Float, N: Size>(
     sums: &mut Array<Four>,
-    room: &mut Room,
+    room: &mut SharedMemory,
     source: &Tensor<Vector<F, N>>,
     of_source: &Rows,
     first: usize,
@@ -244,7 +248,7 @@ pub(super) fn add_product_of_tile<F: Float, N: Size>(
 
 /// Writes numbers `[rows, COLUMNS]` of each unit to the tile in shared memory. No unit may be reading it.
 #[cube]
-pub(super) fn write_tile(room: &mut Room, numbers: &Array<f32>, #[comptime] rows: usize) {
+pub(super) fn write_tile(room: &mut SharedMemory, numbers: &Array<f32>, #[comptime] rows: usize) {
     let x = UNIT_POS_X as usize;
     #[unroll]
     for i in 0..rows {
@@ -262,7 +266,7 @@ pub(super) fn write_tile(room: &mut Room, numbers: &Array<f32>, #[comptime] rows
 
 /// A number of the tile in shared memory.
 #[cube]
-pub(super) fn number_at(room: &mut Room, row: usize, column: usize) -> f32 {
+pub(super) fn number_at(room: &mut SharedMemory, row: usize, column: usize) -> f32 {
     let four = room.tile[row * PITCH + column / 4];
     let k = column % 4;
     let first = select(k == 0, four.extract(0usize), four.extract(1usize));
@@ -302,7 +306,7 @@ pub(super) fn write_rows<F: Float>(
 #[cube]
 pub(super) fn reduce_rows(
     numbers: &mut Array<f32>,
-    room: &mut Room,
+    room: &mut SharedMemory,
     #[comptime] rows: usize,
     #[comptime] sum: bool,
     #[comptime] planes: bool,

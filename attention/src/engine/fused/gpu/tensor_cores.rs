@@ -23,7 +23,7 @@ const WIDEST: usize = 128;
 
 /// What the kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Wide {
+pub(super) struct TensorCoreConfig {
     /// Columns of queries and keys in shared memory: a multiple of 16.
     factor: usize,
     /// Columns of values.
@@ -32,7 +32,7 @@ pub(super) struct Wide {
 }
 
 /// What the kernels are compiled for, if the device has tensor cores for these tensors.
-pub(super) fn widths<const N: usize>(launch: &Launch, tensors: [&CubeTensor; N]) -> Option<Wide> {
+pub(super) fn widths<const N: usize>(launch: &Launch, tensors: [&CubeTensor; N]) -> Option<TensorCoreConfig> {
     let number = launch.number();
     let properties = launch.queries.client.properties();
     let product = MmaConfig { a_type: number, b_type: number, cd_type: ElemType::Float(FloatKind::F32), m: 16, n: 8, k: 16 };
@@ -44,7 +44,7 @@ pub(super) fn widths<const N: usize>(launch: &Launch, tensors: [&CubeTensor; N])
     let fits = factor.max(value) <= WIDEST && bytes <= properties.hardware.max_shared_memory_size;
     let has_them = matmul.mma.contains(&product) && matmul.ldmatrix.contains(&number) && properties.hardware.plane_size_min == 32;
     (launch.terms.made.is_product() && has_16_bits && fits && has_them && tensors.into_iter().all(|tensor| are_in(8, tensor)))
-        .then_some(Wide { factor, value, drops: launch.drops })
+        .then_some(TensorCoreConfig { factor, value, drops: launch.drops })
 }
 
 fn units() -> CubeDim {
@@ -52,7 +52,7 @@ fn units() -> CubeDim {
 }
 
 /// Context and log-sum-exp.
-pub(super) fn forward(launch: &Launch, wide: Wide) -> (CubeTensor, CubeTensor) {
+pub(super) fn forward(launch: &Launch, wide: TensorCoreConfig) -> (CubeTensor, CubeTensor) {
     let [batch, heads, queries, _, _, value] = launch.sizes();
     let context = launch.empty([batch, heads, queries, value]);
     let log_sum_exp = launch.empty_by_query();
@@ -78,7 +78,7 @@ pub(super) fn forward(launch: &Launch, wide: Wide) -> (CubeTensor, CubeTensor) {
 /// Gradients of queries, keys and values.
 pub(super) fn backward(
     launch: &Launch,
-    wide: Wide,
+    wide: TensorCoreConfig,
     gradient: CubeTensor,
     log_sum_exp: CubeTensor,
     dots: CubeTensor,

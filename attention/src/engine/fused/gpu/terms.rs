@@ -3,9 +3,9 @@
 use cubecl::prelude::*;
 
 use super::inputs::Inputs;
-use super::launch::Form;
+use super::launch::KernelConfig;
 use super::products::{COLUMNS, LOWEST, own_column, own_row};
-use super::weights::Place;
+use super::visibility::CubeTask;
 use crate::contract::visibility::TILE;
 
 /// Tiles of queries and of keys, in a head of a row of the batch.
@@ -19,13 +19,13 @@ pub(super) struct Pair {
 
 /// The tile of queries of a cube, and one of keys.
 #[cube]
-pub(super) fn pair_of_queries(place: &Place, keys: usize) -> Pair {
+pub(super) fn pair_of_queries(place: &CubeTask, keys: usize) -> Pair {
     Pair { row: place.row, head: place.head, queries: place.tile, keys }
 }
 
 /// A tile of queries, and the tile of keys of a cube.
 #[cube]
-pub(super) fn pair_of_keys(place: &Place, queries: usize) -> Pair {
+pub(super) fn pair_of_keys(place: &CubeTask, queries: usize) -> Pair {
     Pair { row: place.row, head: place.head, queries, keys: place.tile }
 }
 
@@ -51,7 +51,7 @@ pub(super) fn key_of(pair: &Pair, #[comptime] i: usize, #[comptime] j: usize, #[
 
 /// What the bias is multiplied with.
 #[cube]
-pub(super) fn scale_of<F: Float, N: Size>(inputs: &Inputs<F, N>, head: usize, #[comptime] form: Form) -> f32 {
+pub(super) fn scale_of<F: Float, N: Size>(inputs: &Inputs<F, N>, head: usize, #[comptime] form: KernelConfig) -> f32 {
     let mut factor = 1.0f32;
     if comptime!(form.made.scale) {
         let scale = inputs.scale.as_ref().unwrap();
@@ -79,7 +79,7 @@ const LEAST_FACTOR: f32 = 1.0e-30;
 
 /// The span of a query.
 #[cube]
-pub(super) fn span_of<F: Float, N: Size>(inputs: &Inputs<F, N>, pair: &Pair, query: usize, #[comptime] form: Form) -> f32 {
+pub(super) fn span_of<F: Float, N: Size>(inputs: &Inputs<F, N>, pair: &Pair, query: usize, #[comptime] form: KernelConfig) -> f32 {
     let mut span = 0.0f32;
     if comptime!(form.made.spans) {
         let spans = inputs.spans.as_ref().unwrap();
@@ -108,7 +108,7 @@ pub(super) fn limited(logit: f32, height: f32) -> f32 {
 
 /// Adds the logarithms of the factors of soft spans to logits `[rows, COLUMNS]`; rows are queries.
 #[cube]
-pub(super) fn limit<F: Float, N: Size>(logits: &mut Array<f32>, inputs: &Inputs<F, N>, pair: &Pair, #[comptime] form: Form) {
+pub(super) fn limit<F: Float, N: Size>(logits: &mut Array<f32>, inputs: &Inputs<F, N>, pair: &Pair, #[comptime] form: KernelConfig) {
     if comptime!(form.made.spans) {
         #[unroll]
         for i in 0..comptime!(form.rows) {
@@ -125,7 +125,7 @@ pub(super) fn limit<F: Float, N: Size>(logits: &mut Array<f32>, inputs: &Inputs<
 
 /// Whether no query of a tile reaches a key of another, nor the end of a ramp, which has a slope.
 #[cube]
-pub(super) fn are_beyond<F: Float, N: Size>(inputs: &Inputs<F, N>, pair: &Pair, #[comptime] form: Form) -> bool {
+pub(super) fn are_beyond<F: Float, N: Size>(inputs: &Inputs<F, N>, pair: &Pair, #[comptime] form: KernelConfig) -> bool {
     let mut are_beyond = false;
     if comptime!(form.made.spans) {
         let ends = &inputs.ends;

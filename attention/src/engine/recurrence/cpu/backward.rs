@@ -18,7 +18,7 @@ use crate::engine::fused::cpu::{Rows, rows_of_planes};
 
 /// What the forward pass gave, and the gradient of its rows.
 #[derive(Clone, Copy)]
-pub(super) struct Given<'a> {
+pub(super) struct BackwardInputs<'a> {
     pub rows: Rows<'a>,
     pub states: &'a [f32],
     pub gradient: Rows<'a>,
@@ -40,7 +40,7 @@ pub(super) struct Gradients {
     pub state: Vec<f32>,
 }
 
-pub(super) fn backward(inputs: Inputs, given: Given) -> Gradients {
+pub(super) fn backward(inputs: Inputs, given: BackwardInputs) -> Gradients {
     let sizes @ Sizes { batch, heads, length, width, value, channels, .. } = inputs.sizes;
     let planes = batch * heads;
     // A decay that all positions share has the sum of what theirs would have.

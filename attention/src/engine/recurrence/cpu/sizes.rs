@@ -33,7 +33,7 @@ impl Sizes {
     }
 }
 
-/// What a recurrence is computed from, in the shapes of the operands of [`InChunks`](super::operation::InChunks).
+/// What a recurrence is computed from, in the shapes of the operands of [`ChunkedRecurrence`](super::cpu_operation::InChunks).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub(super) sizes: Sizes,

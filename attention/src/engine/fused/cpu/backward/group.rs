@@ -6,8 +6,8 @@ use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 
 use super::super::kernel::{Aligned, Matrix, Sparsity, Transposed, add_product, padded, product, transposed_tiles, widened_tiles};
-use super::super::layout::{Given, Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
-use super::super::terms::{At, BiasOfGroup, BiasOfPlanes, End, Scratch, TermGradients, Terms};
+use super::super::layout::{BackwardInputs, Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
+use super::super::terms::{BiasOfGroup, BiasOfPlanes, End, Scratch, TermGradients, Terms, TileIndex};
 use super::weights::{pick, weigh, weigh_above, weigh_each};
 use crate::contract::visibility::{TILE, Tile};
 use crate::engine::dropout::WeightDropout;
@@ -33,7 +33,13 @@ pub(super) struct PlaneSide<'a> {
 }
 
 impl<'a> PlaneSide<'a> {
-    pub(super) fn new(inputs: Inputs<'a>, given: Given<'a>, dots: &[f32], part: &'a Part, [plane, keys_place]: [usize; 2]) -> Self {
+    pub(super) fn new(
+        inputs: Inputs<'a>,
+        given: BackwardInputs<'a>,
+        dots: &[f32],
+        part: &'a Part,
+        [plane, keys_place]: [usize; 2],
+    ) -> Self {
         let Sizes { heads, queries, keys, factor, value, .. } = inputs.sizes;
         let (row, head) = (plane / heads, plane % heads);
         let places = Places::new(part.queries.as_ref(), row, head, queries);
@@ -106,7 +112,7 @@ pub(super) struct GroupGradients {
     /// To each of the planes.
     pub planes: Vec<OfPlane>,
     /// To all that the planes read of keys and values.
-    pub keys: Vec<OfKeys>,
+    pub keys: Vec<KeyValueGradients>,
 }
 
 /// What a group of keys contributes to one batch row and head.
@@ -119,7 +125,7 @@ pub(super) struct OfPlane {
 }
 
 /// Gradients of the keys of a group and of their values: sums over the planes that read them.
-pub(super) struct OfKeys {
+pub(super) struct KeyValueGradients {
     pub keys: Aligned,
     pub values: Aligned,
 }
@@ -155,7 +161,7 @@ pub(super) fn differentiate_group(
             terms: TermGradients::new(&side.terms, queries),
         }
     };
-    let of_keys = |_: &GroupKeys| OfKeys {
+    let of_keys = |_: &GroupKeys| KeyValueGradients {
         keys: Aligned::zeros(tiles.len() * TILE * padded(factor)),
         values: Aligned::zeros(tiles.len() * TILE * padded(value)),
     };
@@ -215,7 +221,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                     *met = rest;
                     let terms = &side.terms;
                     let height = TILE.min(side.dots.len() - queries_tile * TILE);
-                    let at = At { queries: queries_tile, keys: keys_tile, height };
+                    let at = TileIndex { queries: queries_tile, keys: keys_tile, height };
                     if terms.are_beyond(at) {
                         continue;
                     }
@@ -280,7 +286,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                 if let BiasGradient::InOrder(of_bias) = &mut of_bias
                     && !is_first
                 {
-                    let at = At { queries: queries_tile, keys: keys_tile, height: TILE };
+                    let at = TileIndex { queries: queries_tile, keys: keys_tile, height: TILE };
                     sides[0].terms.write_to_bias(at, &bias_slopes, of_bias);
                 }
             }
@@ -290,7 +296,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
 
 /// Adds the gradients `slopes` of the logits of a tile to those of the bias, or to those of the tile by all planes, of which they may be the first.
 #[inline(always)]
-fn add_to_bias(of_bias: &mut BiasGradient, terms: &Terms, at: At, slopes: &[f32], (of_tile, is_first): (&mut [f32], bool)) {
+fn add_to_bias(of_bias: &mut BiasGradient, terms: &Terms, at: TileIndex, slopes: &[f32], (of_tile, is_first): (&mut [f32], bool)) {
     match of_bias {
         BiasGradient::None => {}
         BiasGradient::Scattered(of_bias) => terms.add_to_bias(at, slopes, of_bias),
@@ -306,7 +312,7 @@ fn slope_of_end(
     slopes: &[f32],
     side: &PlaneSide,
     dropout: Option<(&WeightDropout, [usize; 2])>,
-    At { queries, keys, .. }: At,
+    TileIndex { queries, keys, .. }: TileIndex,
 ) -> (usize, f32) {
     let terms = &side.terms;
     let query = queries * TILE + place / TILE;

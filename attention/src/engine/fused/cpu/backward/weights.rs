@@ -1,6 +1,6 @@
 //! Logits to weights, and the gradients of the one to those of the other, tile by tile.
 
-use super::super::terms::{At, Terms};
+use super::super::terms::{Terms, TileIndex};
 use super::group::PlaneSide;
 use crate::contract::visibility::TILE;
 use crate::engine::dropout::WeightDropout;
@@ -17,7 +17,7 @@ pub(super) fn weigh_each(
     slopes: &mut [f32],
     terms: &Terms,
     dropout: Option<(&WeightDropout, [usize; 2])>,
-    At { queries, keys, height }: At,
+    TileIndex { queries, keys, height }: TileIndex,
 ) {
     for (at, (weights, slopes)) in weights.chunks_exact_mut(TILE).zip(slopes.chunks_exact_mut(TILE)).take(height).enumerate() {
         let drawn = dropout.map(|(dropout, [row, head])| dropout.row(row, head, terms.places[0].index(queries * TILE + at)));
@@ -38,7 +38,7 @@ pub(super) fn weigh(
     slopes: &mut [f32],
     side: &PlaneSide,
     dropout: Option<(&WeightDropout, [usize; 2])>,
-    At { queries, keys, height }: At,
+    TileIndex { queries, keys, height }: TileIndex,
 ) {
     let terms = &side.terms;
     let rows = weights.chunks_exact_mut(TILE).zip(slopes.chunks_exact_mut(TILE)).take(height).enumerate();
@@ -70,7 +70,7 @@ pub(super) fn pick(
     slopes: &mut [f32],
     side: &PlaneSide,
     dropout: Option<(&WeightDropout, [usize; 2])>,
-    At { queries, keys, height }: At,
+    TileIndex { queries, keys, height }: TileIndex,
 ) {
     let terms = &side.terms;
     let rows = weights.chunks_exact_mut(TILE).zip(slopes.chunks_exact_mut(TILE)).take(height).enumerate();
@@ -102,7 +102,7 @@ pub(super) fn weigh_above(
     slopes: &mut [f32],
     side: &PlaneSide,
     dropout: Option<(&WeightDropout, [usize; 2])>,
-    At { queries, keys, height }: At,
+    TileIndex { queries, keys, height }: TileIndex,
 ) {
     let (terms, share) = (&side.terms, 1.0 / power as f32);
     let rows = weights.chunks_exact_mut(TILE).zip(slopes.chunks_exact_mut(TILE)).take(height).enumerate();

@@ -1,7 +1,7 @@
 //! The gradient of a bias.
 
 use super::super::layout::Places;
-use super::{At, Bias, Terms};
+use super::{Bias, Terms, TileIndex};
 use crate::contract::visibility::TILE;
 
 /// The gradient of a bias that planes share.
@@ -38,7 +38,7 @@ pub(crate) struct BiasOfGroup<'a> {
 impl Terms<'_> {
     /// Adds the bias to the logits of a tile.
     #[inline(always)]
-    pub(super) fn add_bias(&self, At { queries, keys, height }: At, logits: &mut [f32]) {
+    pub(super) fn add_bias(&self, TileIndex { queries, keys, height }: TileIndex, logits: &mut [f32]) {
         let ([query_places, key_places], Some(Bias { numbers, scale })) = (self.places, self.bias) else { return };
         for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
             let bias = &numbers[query_places.index(queries * TILE + at) * self.keys..][..self.keys];
@@ -57,7 +57,7 @@ impl Terms<'_> {
 
     /// Adds the gradients `slopes` of the logits of a tile to those of the bias.
     #[inline(always)]
-    pub(crate) fn add_to_bias(&self, At { queries, keys, height }: At, slopes: &[f32], of: &mut BiasOfPlanes) {
+    pub(crate) fn add_to_bias(&self, TileIndex { queries, keys, height }: TileIndex, slopes: &[f32], of: &mut BiasOfPlanes) {
         let ([query_places, key_places], Some(Bias { numbers, scale })) = (self.places, self.bias) else { return };
         for (at, slopes) in slopes.chunks_exact(TILE).take(height).enumerate() {
             let first = query_places.index(queries * TILE + at) * self.keys;
@@ -74,7 +74,7 @@ impl Terms<'_> {
 
     /// Writes the gradient of the bias in a tile of places in order, of which `slopes` are the gradients of the logits.
     #[inline(always)]
-    pub(crate) fn write_to_bias(&self, At { queries, keys, .. }: At, slopes: &[f32], of: &mut BiasOfGroup) {
+    pub(crate) fn write_to_bias(&self, TileIndex { queries, keys, .. }: TileIndex, slopes: &[f32], of: &mut BiasOfGroup) {
         let Some(Bias { numbers, scale }) = self.bias else { return };
         let first = (keys - of.first) * TILE;
         let rows = of.rows[queries * TILE..].iter_mut().enumerate();

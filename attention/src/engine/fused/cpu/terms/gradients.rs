@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use super::super::kernel::{Matrix, Sparsity, Transposed, add_product, padded};
 use super::super::layout::{Sizes, of_plane};
-use super::{At, STRIP, Scratch, Terms, first_column};
+use super::{STRIP, Scratch, Terms, TileIndex, first_column};
 use crate::contract::visibility::TILE;
 
 /// Where the gradients of the terms of one batch row and head go.
@@ -55,7 +55,7 @@ impl TermGradients {
         &mut self,
         simd: S,
         terms: &Terms,
-        At { queries, keys, height }: At,
+        TileIndex { queries, keys, height }: TileIndex,
         is_triangle: bool,
         slopes: &[f32],
         scratch: &mut Scratch,

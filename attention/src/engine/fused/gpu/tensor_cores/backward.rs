@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 
 use super::super::UNSEEN;
 use super::super::products::{LOWEST, rows_for, rows_of};
-use super::super::weights::{Lists, Place, list_of, place, row_number};
-use super::Wide;
+use super::super::visibility::{CubeTask, Lists, list_of, place, row_number};
+use super::TensorCoreConfig;
 use super::forward::hide;
 use super::fragments::{
     Eight, Two, add_product_of_weights, add_products_of_rows, copy_tile, eights, fetch, own_column, own_row, put, share, write_rows,
@@ -34,7 +34,7 @@ pub(super) fn gradient_of_queries<F: Float>(
     result: &mut Tensor<Two<F>>,
     lists: Lists,
     dropout: Dropout,
-    #[comptime] wide: Wide,
+    #[comptime] wide: TensorCoreConfig,
     #[define(F)] _number: ElemType,
 ) {
     let place = place(1usize);
@@ -119,7 +119,7 @@ pub(super) fn gradient_of_keys_and_values<F: Float>(
     result_of_values: &mut Tensor<Two<F>>,
     lists: Lists,
     dropout: Dropout,
-    #[comptime] wide: Wide,
+    #[comptime] wide: TensorCoreConfig,
     #[define(F)] _number: ElemType,
 ) {
     let place = place(1usize);
@@ -138,7 +138,7 @@ pub(super) fn gradient_of_keys_and_values<F: Float>(
     let mut next_gradient = Array::<Eight>::new(comptime!(share(wide.value)));
     let group = queries.shape(1) / keys.shape(1);
     for member in 0..group {
-        let own = Place { row: place.row, head: place.head * group + member, tile: place.tile, block: place.block };
+        let own = CubeTask { row: place.row, head: place.head * group + member, tile: place.tile, block: place.block };
         let list = list_of(&lists, &own);
         let end = tiles[list + 1] as usize;
         let mut at = tiles[list] as usize;

@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 
 use super::super::UNSEEN;
 use super::super::products::{LOWEST, rows_for, rows_of};
-use super::super::weights::{Lists, list_of, place, row_number};
-use super::Wide;
+use super::super::visibility::{Lists, list_of, place, row_number};
+use super::TensorCoreConfig;
 use super::fragments::{
     Eight, Two, add_product_of_weights, add_products_of_rows, copy_tile, eights, fetch, own_column, own_row, put, share, write_rows,
 };
@@ -31,7 +31,7 @@ pub(super) fn attend<F: Float>(
     log_sum_exp: &mut Tensor<f32>,
     lists: Lists,
     dropout: Dropout,
-    #[comptime] wide: Wide,
+    #[comptime] wide: TensorCoreConfig,
     #[define(F)] _number: ElemType,
 ) {
     let place = place(1usize);

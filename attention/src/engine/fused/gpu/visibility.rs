@@ -6,7 +6,7 @@ use super::products::{COLUMNS, LOWEST, down, own_column, own_row};
 
 /// What a cube works for.
 #[derive(CubeType)]
-pub(super) struct Place {
+pub(super) struct CubeTask {
     /// Row of the batch.
     pub row: usize,
     pub head: usize,
@@ -18,9 +18,9 @@ pub(super) struct Place {
 
 /// Place of this cube, when there are `blocks` blocks of columns.
 #[cube]
-pub(super) fn place(#[comptime] blocks: usize) -> Place {
+pub(super) fn place(#[comptime] blocks: usize) -> CubeTask {
     let rows_and_blocks = CUBE_POS_Z as usize;
-    Place { row: rows_and_blocks / blocks, head: CUBE_POS_Y as usize, tile: CUBE_POS_X as usize, block: rows_and_blocks % blocks }
+    CubeTask { row: rows_and_blocks / blocks, head: CUBE_POS_Y as usize, tile: CUBE_POS_X as usize, block: rows_and_blocks % blocks }
 }
 
 /// How the lists of visible tiles are arranged.
@@ -35,13 +35,13 @@ pub(super) struct Lists {
 
 /// Place of the list of the tiles that the tile of this cube meets; at the next one begins another.
 #[cube]
-pub(super) fn list_of(lists: &Lists, place: &Place) -> usize {
+pub(super) fn list_of(lists: &Lists, place: &CubeTask) -> usize {
     list_among(lists, place, CUBE_COUNT_X as usize)
 }
 
 /// The same where a row and head have `count` lists.
 #[cube]
-pub(super) fn list_among(lists: &Lists, place: &Place, count: usize) -> usize {
+pub(super) fn list_among(lists: &Lists, place: &CubeTask, count: usize) -> usize {
     let (rows, heads) = (lists.rows as usize, lists.heads as usize);
     let of_head = (place.row % rows) * heads + place.head % heads;
     lists.first as usize + of_head * count + place.tile
@@ -104,7 +104,7 @@ pub(super) fn hide_by_key(logits: &mut Array<f32>, tiles: &Tensor<u32>, mask: us
 
 /// Number of a row of a tensor `[B, H, length, width]` over all heads of the batch, and that of the last one of its head for rows past the end.
 #[cube]
-pub(super) fn row_number<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, place: &Place, row: usize) -> usize {
+pub(super) fn row_number<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, place: &CubeTask, row: usize) -> usize {
     let length = tensor.shape(2);
     let mut row = row;
     if row >= length {

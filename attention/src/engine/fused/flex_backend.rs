@@ -4,7 +4,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
 
-use super::cpu::{self, Context, Given, Inputs, Planes, Rows, Sizes};
+use super::cpu::{self, BackwardInputs, Context, Inputs, Planes, Rows, Sizes};
 use super::operands::{Operand, Operands, ROWS};
 use super::operator::FusedAttention;
 use super::plan::Plan;
@@ -31,7 +31,7 @@ impl FusedAttention for Flex {
         let [context, gradient] = [context, gradient].map(with_whole_rows);
         let log_sum_exp = contiguous(log_sum_exp);
         let of_queries = |tensor| rows(tensor, plan.heads);
-        let given = Given { context: of_queries(&context), gradient: of_queries(&gradient), log_sum_exp: numbers(&log_sum_exp) };
+        let given = BackwardInputs { context: of_queries(&context), gradient: of_queries(&gradient), log_sum_exp: numbers(&log_sum_exp) };
         let is_bias_fixed = plan.is_bias_fixed;
         let gradients = cpu::backward(inputs(&operands, &plan), given);
         let like = |operand: &Operand<Self>, gradient| operand.as_ref().map(|operand| tensor(gradient, shape(operand))).into();

@@ -4,7 +4,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::engine::cpu::blocks::{Block, Fill, added, blocks, computed, filled};
+use crate::engine::cpu::parallel_blocks::{Block, Fill, added, blocks, computed, filled};
 use crate::engine::exponential::{add_products, sigmoid, silu_slope};
 
 /// Sizes of one convolution.
@@ -16,7 +16,7 @@ pub(super) struct Sizes {
     pub taps: usize,
 }
 
-/// What a convolution is computed from, in the shapes of [`CausalConvolution`](super::operation::CausalConvolution).
+/// What a convolution is computed from, in the shapes of [`CausalConvolution`](super::cpu_operation::CausalConvolution).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,

@@ -2,9 +2,9 @@
 
 use burn::backend::flex::FlexTensor;
 
-use super::kernel::{Inputs, Sizes, gradient_of_inputs, gradient_of_weights, output};
+use super::cpu_kernel::{Inputs, Sizes, gradient_of_inputs, gradient_of_weights, output};
 use crate::engine::cpu::{Operands, Operation, padded};
-use crate::engine::fused::flex::{by_heads, rows, shape, with_whole_rows};
+use crate::engine::fused::flex_backend::{by_heads, rows, shape, with_whole_rows};
 
 /// Of `x` `[B, H, N, D]` and weights `[B|1, H, Q|1, t]`: letters of [`Sliding`](super::Sliding).
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::Scale;
-use crate::engine::cpu::blocks::{Block, Fill, added, blocks, computed, filled};
+use crate::engine::cpu::parallel_blocks::{Block, Fill, added, blocks, computed, filled};
 use crate::engine::exponential::{dot, sigmoid, silu_slope};
 use crate::engine::fused::cpu::Rows;
 
@@ -24,7 +24,7 @@ impl Sizes {
     }
 }
 
-/// What is normalised, in the shapes of [`RowNormalisation`](super::operation::RowNormalisation).
+/// What is normalised, in the shapes of [`RowNormalisation`](super::cpu_operation::RowNormalisation).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,

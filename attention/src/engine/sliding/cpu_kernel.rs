@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::engine::cpu::blocks::{Block, Fill, filled};
+use crate::engine::cpu::parallel_blocks::{Block, Fill, filled};
 use crate::engine::exponential::{LANES, dot};
 use crate::engine::fused::cpu::Rows;
 use crate::engine::fused::cpu::kernel::Matrix;
@@ -64,7 +64,7 @@ fn within(number: isize, most: usize) -> usize {
     (number.max(0) as usize).min(most)
 }
 
-/// What is summed, in the shapes of [`SlidingKernel`](super::operation::SlidingKernel).
+/// What is summed, in the shapes of [`SlidingKernel`](super::cpu_operation::SlidingKernel).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,

@@ -2,7 +2,7 @@
 
 use burn::backend::flex::FlexTensor;
 
-use super::kernel::{Inputs, Sizes, backward, forward};
+use super::cpu_kernel::{Inputs, Sizes, backward, forward};
 use crate::engine::cpu::{Operands, Operation, padded};
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 

@@ -3,9 +3,9 @@
 use burn::backend::flex::FlexTensor;
 
 use super::Scale;
-use super::kernel::{Inputs, Sizes, backward, forward};
+use super::cpu_kernel::{Inputs, Sizes, backward, forward};
 use crate::engine::cpu::{Operands, Operation, padded};
-use crate::engine::fused::flex::{by_heads, rows, shape, with_whole_rows};
+use crate::engine::fused::flex_backend::{by_heads, rows, shape, with_whole_rows};
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
 /// Of rows `[B, H, N, D]`, a gain `[D]`, and gates `[B, H, N, D]`: letters of [`RowNorm`](super::RowNorm).

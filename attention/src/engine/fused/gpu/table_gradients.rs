@@ -6,21 +6,21 @@ use cubecl::prelude::*;
 
 use super::backward::slopes_of_tile;
 use super::distances::write_by_distance;
-use super::inputs::{Inputs, Reverse};
-use super::launch::Form;
-use super::products::{COLUMNS, Four, Room, add_product_of_tile, fours_of, own_column, own_row, reduce_rows, rows_of, write_rows};
+use super::inputs::{BackwardInputs, Inputs};
+use super::launch::KernelConfig;
+use super::products::{COLUMNS, Four, SharedMemory, add_product_of_tile, fours_of, own_column, own_row, reduce_rows, rows_of, write_rows};
 use super::terms::{are_beyond, at_most, pair_of_queries, scale_of};
-use super::weights::{Place, found_in, list_among, list_of};
+use super::visibility::{CubeTask, found_in, list_among, list_of};
 use crate::contract::visibility::TILE;
 
 /// A cube computes a tile of the gradient of a bias, `[B|1, H|1, Q, K]`. `of_scale` `[B|1, H|1, Q, key tiles]` is that of its scale, by query and tile.
 #[cube(launch)]
 pub(super) fn gradient_of_bias<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
-    reverse: &Reverse<F, N>,
+    reverse: &BackwardInputs<F, N>,
     result: &mut Tensor<F>,
     of_scale: &mut Tensor<f32>,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
     #[define(F)] _number: ElemType,
 ) {
     let rows = comptime!(form.rows);
@@ -30,11 +30,12 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
     let (first_row, first_head) = (plane / own_heads, plane % own_heads);
     let row_count = select(own_rows == 1, reverse.gradient.shape(0), 1usize);
     let head_count = select(own_heads == 1, reverse.gradient.shape(1), 1usize);
-    let mut room = Room::new();
+    let mut room = SharedMemory::new();
     let mut span_sums = Array::<f32>::new(rows);
     let mut sums = Array::<f32>::new(comptime!(rows * COLUMNS));
     for index in 0..row_count * head_count {
-        let place = Place { row: first_row + index / head_count, head: first_head + index % head_count, tile: query_tile, block: 0usize };
+        let place =
+            CubeTask { row: first_row + index / head_count, head: first_head + index % head_count, tile: query_tile, block: 0usize };
         let at = found_in(tiles, list_of(&inputs.lists, &place), key_tile);
         let pair = pair_of_queries(&place, key_tile);
         if at > 0 && !are_beyond(inputs, &pair, form) {
@@ -87,9 +88,9 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
 #[cube(launch)]
 pub(super) fn gradient_of_distances<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
-    reverse: &Reverse<F, N>,
+    reverse: &BackwardInputs<F, N>,
     result: &mut Tensor<F>,
-    #[comptime] form: Form,
+    #[comptime] form: KernelConfig,
     #[define(F)] _number: ElemType,
 ) {
     let (wide, rows) = comptime!((form.relative_block, form.rows));
@@ -100,13 +101,13 @@ pub(super) fn gradient_of_distances<F: Float, N: Size>(
     let row_count = select(own_rows == 1, reverse.gradient.shape(0), 1usize);
     let head_count = select(own_heads == 1, reverse.gradient.shape(1), 1usize);
     let (query_tiles, key_tiles) = (inputs.queries.shape(2).div_ceil(TILE), inputs.keys.shape(2).div_ceil(TILE));
-    let mut room = Room::new();
+    let mut room = SharedMemory::new();
     let mut span_sums = Array::<f32>::new(rows);
     let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
     for index in 0..row_count * head_count {
         let (row, head) = (first_row + index / head_count, first_head + index % head_count);
         for query_tile in 0..query_tiles {
-            let place = Place { row, head, tile: query_tile, block: 0usize };
+            let place = CubeTask { row, head, tile: query_tile, block: 0usize };
             let list = list_among(&inputs.lists, &place, query_tiles);
             // Tiles of keys that meet this tile of the table as the first and as the second one of their two.
             for half in 0..2usize {

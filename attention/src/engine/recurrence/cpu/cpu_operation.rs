@@ -4,13 +4,13 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
 
-use super::backward::{Given, backward};
+use super::backward::{BackwardInputs, backward};
 use super::forward::forward;
 use super::sizes::{CHUNK, Inputs, Sizes};
 use super::step::step;
 use crate::engine::cpu::{KeepingOperation, Operands, padded};
 use crate::engine::fused::cpu::Rows;
-use crate::engine::fused::flex::{self, by_heads, shape, with_whole_rows};
+use crate::engine::fused::flex_backend::{self, by_heads, shape, with_whole_rows};
 use crate::tensors::main_memory::{contiguous, numbers, numbers_mut, owned, tensor};
 
 /// A recurrence over all positions. Letters are those of [`Recurrence`](super::Recurrence).
@@ -22,11 +22,11 @@ use crate::tensors::main_memory::{contiguous, numbers, numbers_mut, owned, tenso
 /// after another in `r` rows, where contexts are divided. The rows of contexts lie side by side, so that the gradient of this part is copied as it lies. What
 /// gradients read besides are the states before each chunk of positions, `[B, H, M, R, D]`.
 #[derive(Debug)]
-pub(super) struct InChunks {
+pub(super) struct ChunkedRecurrence {
     pub normalised: bool,
 }
 
-impl KeepingOperation for InChunks {
+impl KeepingOperation for ChunkedRecurrence {
     fn results(&self, operands: Operands<FlexTensor>, has_gradient: bool) -> Operands<FlexTensor> {
         let operands = readable(operands);
         let inputs = inputs(&operands, self.normalised);
@@ -48,7 +48,7 @@ impl KeepingOperation for InChunks {
         let [given, gradient] = [given, gradient].map(|rows| with_whole_rows(rows.transpose(1, 2)));
         let states = contiguous(states.expect("the states were kept"));
         let inputs = inputs(&operands, self.normalised);
-        let found = backward(inputs, Given { rows: rows(&given), states: numbers(&states), gradient: rows(&gradient) });
+        let found = backward(inputs, BackwardInputs { rows: rows(&given), states: numbers(&states), gradient: rows(&gradient) });
         let like = |operand: &Option<FlexTensor>, gradient| operand.as_ref().map(|operand| tensor(gradient, shape(operand)));
         let like_heads = |operand: &Option<FlexTensor>, gradient| operand.as_ref().map(|operand| by_heads(gradient, shape(operand)));
         let [queries, keys, values, log_decay, strengths, state] = &operands;
@@ -121,7 +121,7 @@ fn inputs([queries, keys, values, log_decay, strengths, state]: &Operands<FlexTe
 
 /// The rows of a tensor [`with_whole_rows`], of whose heads none is shared.
 fn rows(tensor: &FlexTensor) -> Rows<'_> {
-    flex::rows(tensor, shape(tensor)[1])
+    flex_backend::rows(tensor, shape(tensor)[1])
 }
 
 /// The rows of a tensor [`with_whole_rows`] that batch rows or positions may share.

@@ -1,6 +1,6 @@
 //! Gates over slices of numbers, in parallel over batch rows and blocks of positions.
 
-use crate::engine::cpu::blocks::{Block, Fill};
+use crate::engine::cpu::parallel_blocks::{Block, Fill};
 use crate::engine::exponential::sigmoid;
 
 /// Outputs `[B, N, C]` of `x` `[B, N, 2 C]`, of which `length` is `N` and `size` `C`.

@@ -5,10 +5,10 @@ use rayon::prelude::*;
 
 use super::forward::{State, each_plane};
 use super::kernel::Aligned;
-use super::layout::{Given, Inputs, Sizes, of_plane, rows_of_planes};
+use super::layout::{BackwardInputs, Inputs, Sizes, of_plane, rows_of_planes};
 use super::packed::Packed;
 use super::scores::Scores;
-use super::terms::{At, Scratch};
+use super::terms::{Scratch, TileIndex};
 use crate::contract::visibility::TILE;
 use crate::engine::entmax::{power_and_slope, threshold};
 use crate::engine::exponential::largest;
@@ -100,7 +100,7 @@ impl WithSimd for Candidates<'_> {
         let mut rows = vec![Vec::new(); height];
         let mut tops = [f32::NEG_INFINITY; TILE];
         for tile in scores.met_by_queries(queries_tile) {
-            let at = At { queries: queries_tile, keys: tile.index as usize, height };
+            let at = TileIndex { queries: queries_tile, keys: tile.index as usize, height };
             if scores.terms.are_beyond(at) {
                 continue;
             }
@@ -134,7 +134,7 @@ impl WithSimd for Threshold<'_> {
 
 /// The mean gradient of the weights of each query, `[B, H, Q]`, in which each weight counts by its slope. Since the threshold moves with the scores, it is
 /// subtracted from the gradient of every weight.
-pub(super) fn means(inputs: Inputs, given: Given, power: u32) -> Vec<f32> {
+pub(super) fn means(inputs: Inputs, given: BackwardInputs, power: u32) -> Vec<f32> {
     let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
     let mut sums = vec![0.0; batch * queries * heads * value];
     let mut means = vec![0.0; batch * heads * queries];

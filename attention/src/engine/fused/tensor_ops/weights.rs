@@ -12,7 +12,7 @@ use crate::engine::softpick::differences;
 use crate::engine::{Normaliser, entmax};
 
 /// What a query knows of its row: products of context and gradient, and what the forward pass kept.
-pub(super) struct Given<B: Backend> {
+pub(super) struct BackwardInputs<B: Backend> {
     pub dots: FloatTensor<B>,
     /// Of an entmax, the threshold.
     pub log_sum_exp: FloatTensor<B>,
@@ -60,7 +60,7 @@ impl<B: DropoutOperator> Attention<'_, B> {
     }
 
     /// Weights before dropout, once more.
-    pub(super) fn weights(&self, logits: FloatTensor<B>, given: &Given<B>) -> FloatTensor<B> {
+    pub(super) fn weights(&self, logits: FloatTensor<B>, given: &BackwardInputs<B>) -> FloatTensor<B> {
         match (self.plan.normaliser.per_key(), self.plan.normaliser) {
             (Some(each), _) => each.weights_on::<B>(logits),
             (None, Normaliser::Softpick { .. }) => B::float_clamp_min(differences::<B>(logits, given.log_sum_exp.clone()), 0.0.into()),
@@ -78,7 +78,7 @@ impl<B: DropoutOperator> Attention<'_, B> {
         logits: FloatTensor<B>,
         weights: FloatTensor<B>,
         slopes: FloatTensor<B>,
-        Given { dots, log_sum_exp }: Given<B>,
+        BackwardInputs { dots, log_sum_exp }: BackwardInputs<B>,
         chunk: &Range<usize>,
         sums: &mut Sums<B>,
     ) -> FloatTensor<B> {
