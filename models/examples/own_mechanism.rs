@@ -29,16 +29,13 @@ struct Recency {
 
 impl Mechanism for RecencyConfig {
     const NAME: &'static str = "recency";
-
-    fn card() -> Card {
-        Card {
-            variant: "Recency",
-            description: "Attends to what is near, at a learned rate for each head.",
-            source: "this example",
-            state: "n d",
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Recency",
+        description: "Attends to what is near, at a learned rate for each head.",
+        source: "this example",
+        state: "n d",
+        ..Card::DEFAULT
+    };
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         let slope = Init::Normal(1.0).tensor([spec.heads], &key.named("slope"), device) + self.mean;

@@ -51,15 +51,12 @@ struct Usurper<const SPELLING: usize> {}
 
 impl<const SPELLING: usize> Mechanism for Usurper<SPELLING> {
     const NAME: &'static str = "usurper";
-
-    fn card() -> Card {
-        Card { variant: "Usurper", ..Loud::card() }
-    }
-
-    fn aliases() -> &'static [(&'static str, &'static str)] {
+    const CARD: Card = Card {
+        variant: "Usurper",
         // A name, a spelling, a name of a user's own, and a text that cannot stand in `a+b@c`.
-        [&[("dot-product", "usurper")], &[("random", "usurper")], &[("recency", "usurper")], &[("a b", "usurper")]][SPELLING]
-    }
+        aliases: [&[("dot-product", "usurper")], &[("random", "usurper")], &[("recency", "usurper")], &[("a b", "usurper")]][SPELLING],
+        ..Loud::CARD
+    };
 }
 
 /// A mechanism whose default options are found by a name.
@@ -76,10 +73,7 @@ impl Default for Borrowing {
 
 impl Mechanism for Borrowing {
     const NAME: &'static str = "borrowing";
-
-    fn card() -> Card {
-        Card { variant: "Borrowing", ..Loud::card() }
-    }
+    const CARD: Card = Card { variant: "Borrowing", ..Loud::CARD };
 }
 
 /// A mechanism whose name would be a mixture.
@@ -88,10 +82,7 @@ struct Loud {}
 
 impl Mechanism for Loud {
     const NAME: &'static str = "a+b";
-
-    fn card() -> Card {
-        Card { variant: "Loud", ..Card::default() }
-    }
+    const CARD: Card = Card { variant: "Loud", ..Card::DEFAULT };
 }
 
 /// A mechanism whose parameters would have no part of their paths that says which it is.
@@ -100,10 +91,7 @@ struct Unnamed {}
 
 impl Mechanism for Unnamed {
     const NAME: &'static str = "unnamed";
-
-    fn card() -> Card {
-        Card::default()
-    }
+    const CARD: Card = Card::DEFAULT;
 }
 
 #[test]

@@ -84,15 +84,13 @@ impl AlibiConfig {
 impl Mechanism for AlibiConfig {
     const NAME: &'static str = "alibi";
     const QUERY_KEY: bool = true;
-
-    fn card() -> Card {
-        Card {
-            variant: "Alibi",
-            description: "Lowers the scores of dot-product attention in proportion to the distance (ALiBi).",
-            source: "Press, Smith and Lewis 2022, section 3",
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Alibi",
+        description: "Lowers the scores of dot-product attention in proportion to the distance (ALiBi).",
+        source: "Press, Smith and Lewis 2022, section 3",
+        positioning: Some(Positioning::Movable),
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If there is not one slope for each head, or one is negative or not finite.
@@ -103,10 +101,6 @@ impl Mechanism for AlibiConfig {
             return Err(check.refuse("slopes", format!("a list of {}", slopes.len()), format!("give {}, one for each head", spec.heads)));
         }
         slopes.iter().try_for_each(|&slope| check.non_negative("slopes", slope))
-    }
-
-    fn positioning(&self) -> Positioning {
-        Positioning::Movable
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

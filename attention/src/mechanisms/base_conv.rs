@@ -81,30 +81,25 @@ impl BaseConvConfig {
 
 impl Mechanism for BaseConvConfig {
     const NAME: &'static str = "base-conv";
-
-    fn card() -> Card {
-        Card {
-            variant: "BaseConv",
-            description: "Weighs the latest elements by trained weights of each channel, and gates the sum by the element, in decoders.",
-            source: "Arora et al. 2023 (2312.04927), section 4",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n w d",
-            state: "w d",
-            letters: &[("w", "taps of short convolutions, option `taps`")],
-            differences: &[
-                "The convolution has no bias, so that an element that sees nothing gives 0.",
-                "Kernels are short in all layers; the paper's models have some as long as the sequence, which cannot be decoded with a small state.",
-                "The released code adds the element to the product, beside the residual connection around the layer; here only the residual connection adds it.",
-                "Dropout drops numbers of the outputs; the released code has none there.",
-            ],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "BaseConv",
+        description: "Weighs the latest elements by trained weights of each channel, and gates the sum by the element, in decoders.",
+        source: "Arora et al. 2023 (2312.04927), section 4",
+        kind: Kind::Whole,
+        time: "n w d",
+        state: "w d",
+        letters: &[("w", "taps of short convolutions, option `taps`")],
+        differences: &[
+            "The convolution has no bias, so that an element that sees nothing gives 0.",
+            "Kernels are short in all layers; the paper's models have some as long as the sequence, which cannot be decoded with a small state.",
+            "The released code adds the element to the product, beside the residual connection around the layer; here only the residual connection adds it.",
+            "Dropout drops numbers of the outputs; the released code has none there.",
+        ],
+        tensors: &[("weight", "weights of each channel, earliest element first [taps, C]")],
+        sees_ahead: false,
+        has_engines: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If there is no tap.
@@ -130,14 +125,6 @@ impl Mechanism for BaseConvConfig {
             };
             (query.head * own..(query.head + 1) * own).map(output).collect()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("weight", "weights of each channel, earliest element first [taps, C]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -87,25 +87,21 @@ impl Features for CosineFeatures {
 
 impl Mechanism for CosformerConfig {
     const NAME: &'static str = "cosformer";
-
-    fn card() -> Card {
-        Card {
-            variant: "Cosformer",
-            description: "Weighs keys by products of positive features and by the cosine of the distance; sums over keys are formed before queries read them.",
-            source: "Qin et al. 2022, section 3",
-            kind: Kind::Whole,
-            cross: true,
-            causal: true,
-            time: "n d D",
-            state: "2 d D + 2 d",
-            letters: &[],
-            differences: &[
-                "In the authors' code M is the length of the sequences at hand, so that padding and steps change all weights; here it is the greatest length.",
-                "The authors' code divides by sums of at least 1e-6; here a row whose weights sum to 0 is 0, and no other is changed.",
-                "Dropout drops numbers of the heads' outputs, since weights are not formed.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Cosformer",
+        description: "Weighs keys by products of positive features and by the cosine of the distance; sums over keys are formed before queries read them.",
+        source: "Qin et al. 2022, section 3",
+        kind: Kind::Whole,
+        cross: true,
+        time: "n d D",
+        state: "2 d D + 2 d",
+        differences: &[
+            "In the authors' code M is the length of the sequences at hand, so that padding and steps change all weights; here it is the greatest length.",
+            "The authors' code divides by sums of at least 1e-6; here a row whose weights sum to 0 is 0, and no other is changed.",
+            "Dropout drops numbers of the heads' outputs, since weights are not formed.",
+        ],
+        ..Card::DEFAULT
+    };
 
     fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
         AnyAttention::new(self.init(spec, key, device))

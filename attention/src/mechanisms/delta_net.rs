@@ -66,25 +66,19 @@ impl DeltaNetConfig {
 
 impl Mechanism for DeltaNetConfig {
     const NAME: &'static str = "delta-net";
-
-    fn card() -> Card {
-        Card {
-            variant: "DeltaNet",
-            description: "Keeps one value for each key of the past and replaces it where the key comes again, in decoders.",
-            source: "Yang et al. 2024b, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n d D",
-            state: "d D + 3 w d",
-            letters: &[("w", "taps of short convolutions, option `taps`")],
-            differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "DeltaNet",
+        description: "Keeps one value for each key of the past and replaces it where the key comes again, in decoders.",
+        source: "Yang et al. 2024b, section 3",
+        kind: Kind::Whole,
+        time: "n d D",
+        state: "d D + 3 w d",
+        letters: &[("w", "taps of short convolutions, option `taps`")],
+        differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
+        tensors: &[gated_mixer::CONVOLUTION, delta_rule::STRENGTH, gated_mixer::GAIN, gated_mixer::GATE],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If there are no taps, or ε is not greater than 0 or has no effect.
@@ -104,10 +98,6 @@ impl Mechanism for DeltaNetConfig {
 
     fn formula(&self) -> Option<Formula<'_>> {
         Some(delta_rule::formula(|spec| self.options(spec)))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[gated_mixer::CONVOLUTION, delta_rule::STRENGTH, gated_mixer::GAIN, gated_mixer::GATE]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -130,22 +130,27 @@ impl DifferentialConfig {
 impl Mechanism for DifferentialConfig {
     const NAME: &'static str = "differential";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "Differential",
-            description: "Subtracts one softmax from another, so that what both attend to cancels, over any logits and pattern.",
-            source: "Ye et al. 2025, section 2.1",
-            kind: Kind::Heads,
-            cross: true,
-            differences: &[
-                "The released code has one projection for the queries of both softmaxes and one for their keys, pairs of heads side by side; here each softmax has its own.",
-                "Where heads share keys, one of its files lets both softmaxes of a head read the same keys; here, as in its other files, each reads keys of its own.",
-                "It rotates queries and keys; here that is the business of the scores.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Differential",
+        description: "Subtracts one softmax from another, so that what both attend to cancels, over any logits and pattern.",
+        source: "Ye et al. 2025, section 2.1",
+        kind: Kind::Heads,
+        cross: true,
+        differences: &[
+            "The released code has one projection for the queries of both softmaxes and one for their keys, pairs of heads side by side; here each softmax has its own.",
+            "Where heads share keys, one of its files lets both softmaxes of a head read the same keys; here, as in its other files, each reads keys of its own.",
+            "It rotates queries and keys; here that is the business of the scores.",
+        ],
+        tensors: &[
+            ("lambda_q1", "vector of the first term of lambda [width of the first softmax]"),
+            ("lambda_k1", "vector of the first term of lambda [width of the first softmax]"),
+            ("lambda_q2", "vector of the second term of lambda [width of the second softmax]"),
+            ("lambda_k2", "vector of the second term of lambda [width of the second softmax]"),
+            ("head_norm.gamma", "gain of the norm of heads [d_head]"),
+        ],
+        without_decay: &[r"\.lambda_[qk][12]$"],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If `lambda_init` is out of its range, heads are one channel wide, or the scores are wrong, have none of their own or heads of one width alone.
@@ -195,20 +200,6 @@ impl Mechanism for DifferentialConfig {
             }
             head
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("lambda_q1", "vector of the first term of lambda [width of the first softmax]"),
-            ("lambda_k1", "vector of the first term of lambda [width of the first softmax]"),
-            ("lambda_q2", "vector of the second term of lambda [width of the second softmax]"),
-            ("lambda_k2", "vector of the second term of lambda [width of the second softmax]"),
-            ("head_norm.gamma", "gain of the norm of heads [d_head]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"\.lambda_[qk][12]$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -84,16 +84,14 @@ impl DotProductConfig {
 impl Mechanism for DotProductConfig {
     const NAME: &'static str = "dot-product";
     const QUERY_KEY: bool = true;
-
-    fn card() -> Card {
-        Card {
-            variant: "DotProduct",
-            description: "Compares every query with every key by a scaled scalar product.",
-            source: "Vaswani et al. 2017, section 3.2.1",
-            cross: true,
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "DotProduct",
+        description: "Compares every query with every key by a scaled scalar product.",
+        source: "Vaswani et al. 2017, section 3.2.1",
+        cross: true,
+        positioning: Some(Positioning::None),
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If the ε of a norm is impossible, or is given without a norm.
@@ -107,10 +105,6 @@ impl Mechanism for DotProductConfig {
 
     fn projections_have_biases(&self) -> bool {
         self.bias
-    }
-
-    fn positioning(&self) -> Positioning {
-        Positioning::None
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

@@ -86,21 +86,22 @@ impl DynamicConvConfig {
 
 impl Mechanism for DynamicConvConfig {
     const NAME: &'static str = "dynamic-conv";
-
-    fn card() -> Card {
-        Card {
-            variant: "DynamicConv",
-            description: "Weighs neighbours by a kernel that each position predicts.",
-            source: "Wu et al. 2019, section 4",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n (H + 1) t d",
-            state: "t d",
-            letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
-            differences: &[EVEN_KERNELS],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "DynamicConv",
+        description: "Weighs neighbours by a kernel that each position predicts.",
+        source: "Wu et al. 2019, section 4",
+        kind: Kind::Whole,
+        time: "n (H + 1) t d",
+        state: "t d",
+        letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
+        differences: &[EVEN_KERNELS],
+        tensors: &[
+            ("kernel.predictor.weight", "prediction of the logits of taps [d_in, heads x taps], earliest position first"),
+            ("kernel.predictor.bias", "bias of the logits of taps [heads x taps]"),
+        ],
+        has_engines: false,
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { kernel: Some(KernelSizes::All(7)), ..self }
@@ -128,17 +129,6 @@ impl Mechanism for DynamicConvConfig {
             let taps = predicted.len() / query.spec().heads;
             predicted[query.head * taps..(query.head + 1) * taps].to_vec()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("kernel.predictor.weight", "prediction of the logits of taps [d_in, heads x taps], earliest position first"),
-            ("kernel.predictor.bias", "bias of the logits of taps [heads x taps]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

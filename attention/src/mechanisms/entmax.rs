@@ -56,21 +56,18 @@ impl EntmaxConfig {
 impl Mechanism for EntmaxConfig {
     const NAME: &'static str = "entmax";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "Entmax",
-            description: "Gives weights that sum to 1 to the best keys alone, and none to the others, over any logits and pattern.",
-            source: "Peters, Niculae and Martins 2019, section 3; Martins and Astudillo 2016, section 2",
-            kind: Kind::Normaliser,
-            cross: true,
-            differences: &[
-                "The power `1 / (alpha - 1)` is a whole number; the released code takes any alpha, and can train one for each head.",
-                "The released code sorts scores or halves an interval; thresholds are found by Newton's method here.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Entmax",
+        description: "Gives weights that sum to 1 to the best keys alone, and none to the others, over any logits and pattern.",
+        source: "Peters, Niculae and Martins 2019, section 3; Martins and Astudillo 2016, section 2",
+        kind: Kind::Normaliser,
+        cross: true,
+        differences: &[
+            "The power `1 / (alpha - 1)` is a whole number; the released code takes any alpha, and can train one for each head.",
+            "The released code sorts scores or halves an interval; thresholds are found by Newton's method here.",
+        ],
+        ..Card::DEFAULT
+    };
 
     fn named() -> Vec<(&'static str, Self)> {
         vec![(Self::NAME, Self::default()), (SPARSEMAX, Self { alpha: 2.0, ..Self::default() })]
@@ -81,7 +78,7 @@ impl Mechanism for EntmaxConfig {
             Some(1) => {
                 "Gives keys the nearest point of the simplex to their scores as weights, 0 to all but the best, over any logits and pattern."
             }
-            _ => Self::card().description,
+            _ => Self::CARD.description,
         }
     }
 

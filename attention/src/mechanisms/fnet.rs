@@ -98,25 +98,22 @@ fn places(seen: &[bool]) -> Vec<usize> {
 
 impl Mechanism for FnetConfig {
     const NAME: &'static str = "fnet";
-
-    fn card() -> Card {
-        Card {
-            variant: "Fnet",
-            description: "Mixes positions and channels by Fourier transforms without a parameter, in encoders.",
-            source: "Lee-Thorp et al. 2021, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: false,
-            time: "n^2 d + n d^2",
-            state: "0",
-            letters: &[],
-            differences: &[
-                "In the paper and its code padding takes part in the transforms and lengthens them; here a sequence is transformed without its padding.",
-                "Transforms are products of matrices; the authors' code does the same for short sequences on TPUs, and takes fast transforms for others.",
-                "Dropout drops numbers of the outputs; the authors' code has none there.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Fnet",
+        description: "Mixes positions and channels by Fourier transforms without a parameter, in encoders.",
+        source: "Lee-Thorp et al. 2021, section 3",
+        kind: Kind::Whole,
+        causal: false,
+        time: "n^2 d + n d^2",
+        state: "0",
+        differences: &[
+            "In the paper and its code padding takes part in the transforms and lengthens them; here a sequence is transformed without its padding.",
+            "Transforms are products of matrices; the authors' code does the same for short sequences on TPUs, and takes fast transforms for others.",
+            "Dropout drops numbers of the outputs; the authors' code has none there.",
+        ],
+        has_engines: false,
+        ..Card::DEFAULT
+    };
 
     fn attention(&self, spec: &LayerSpec, _key: &RandomKey, device: &Device) -> AnyAttention {
         AnyAttention::new(self.init(spec, device))
@@ -141,10 +138,6 @@ impl Mechanism for FnetConfig {
             };
             (query.head * own..(query.head + 1) * own).map(output).collect()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -113,21 +113,23 @@ impl ForgettingConfig {
 impl Mechanism for ForgettingConfig {
     const NAME: &'static str = "forgetting";
     const QUERY_KEY: bool = true;
-
-    fn card() -> Card {
-        Card {
-            variant: "Forgetting",
-            description: "Lowers scores by learned forget gates between key and query (FoX).",
-            source: "Lin et al. 2025, section 3",
-            state: "2 n d + n H",
-            differences: &[
-                "The released code refuses heads that share keys; here they share keys and have gates of their own.",
-                "Norms of queries and keys, shifts of keys and values, and the normalised and gated output of the Pro block are no part of it; `output-gate` has the gate.",
-                "Adaptive computation pruning is not in it.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Forgetting",
+        description: "Lowers scores by learned forget gates between key and query (FoX).",
+        source: "Lin et al. 2025, section 3",
+        state: "2 n d + n H",
+        differences: &[
+            "The released code refuses heads that share keys; here they share keys and have gates of their own.",
+            "Norms of queries and keys, shifts of keys and values, and the normalised and gated output of the Pro block are no part of it; `output-gate` has the gate.",
+            "Adaptive computation pruning is not in it.",
+        ],
+        tensors: &[
+            ("forget.weight", "prediction of forget gates [d_in, heads]"),
+            ("forget.bias", "bias of the prediction of forget gates [heads]"),
+            ("forget_bias", "forget gates before their sigmoid [heads]"),
+        ],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If fixed gates have no decay times, times are not positive or in the wrong order, or gates that depend on the element have any.
@@ -174,14 +176,6 @@ impl Mechanism for ForgettingConfig {
             dot(&q, &k) / (q.len() as f64).sqrt() + (key + 1..=query.index).map(log_gate).sum::<f64>()
         };
         Some(Formula::default().logit(logit).shows(|query, key| query.position_of(key) <= query.position()))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("forget.weight", "prediction of forget gates [d_in, heads]"),
-            ("forget.bias", "bias of the prediction of forget gates [heads]"),
-            ("forget_bias", "forget gates before their sigmoid [heads]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

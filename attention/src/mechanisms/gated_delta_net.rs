@@ -87,29 +87,32 @@ impl GatedDeltaNetConfig {
 
 impl Mechanism for GatedDeltaNetConfig {
     const NAME: &'static str = "gated-delta-net";
-
-    fn card() -> Card {
-        Card {
-            variant: "GatedDeltaNet",
-            description: "Keeps one value for each key of the past, replaces it where the key comes again and lets the rest fade, in decoders.",
-            source: "Yang et al. 2025, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n K v",
-            state: "K v + 2 w K + w H v",
-            letters: &[
-                ("K", "width of the keys of all heads"),
-                ("v", "width of the values of a head"),
-                ("w", "taps of short convolutions, option `taps`"),
-            ],
-            differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "GatedDeltaNet",
+        description: "Keeps one value for each key of the past, replaces it where the key comes again and lets the rest fade, in decoders.",
+        source: "Yang et al. 2025, section 3",
+        kind: Kind::Whole,
+        time: "n K v",
+        state: "K v + 2 w K + w H v",
+        letters: &[
+            ("K", "width of the keys of all heads"),
+            ("v", "width of the values of a head"),
+            ("w", "taps of short convolutions, option `taps`"),
+        ],
+        differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
+        tensors: &[
+            gated_mixer::CONVOLUTION,
+            delta_rule::STRENGTH,
+            gated_mixer::GAIN,
+            gated_mixer::GATE,
+            ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
+            ("decay.step.weight", "map to the step sizes of decays [d_in, heads]"),
+            ("decay.step.bias", "bias of the step sizes of decays [heads]"),
+        ],
+        without_decay: &[r"\.a_log$"],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If keys or values have no channels, there are no taps, heads of keys do not divide the heads, or ε is not greater than 0 or has no effect.
@@ -135,22 +138,6 @@ impl Mechanism for GatedDeltaNetConfig {
 
     fn formula(&self) -> Option<Formula<'_>> {
         Some(delta_rule::formula(|spec| self.options(spec)))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            gated_mixer::CONVOLUTION,
-            delta_rule::STRENGTH,
-            gated_mixer::GAIN,
-            gated_mixer::GATE,
-            ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
-            ("decay.step.weight", "map to the step sizes of decays [d_in, heads]"),
-            ("decay.step.bias", "bias of the step sizes of decays [heads]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"\.a_log$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

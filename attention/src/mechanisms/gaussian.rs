@@ -174,17 +174,14 @@ impl GaussianConfig {
 
 impl Mechanism for GaussianConfig {
     const NAME: &'static str = "gaussian";
-
-    fn card() -> Card {
-        Card {
-            variant: "Gaussian",
-            description: "Weighs keys by a fixed Gaussian of their distance, whatever the content.",
-            source: "You, Sun and Iyyer 2020",
-            cross: true,
-            state: "n d",
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Gaussian",
+        description: "Weighs keys by a fixed Gaussian of their distance, whatever the content.",
+        source: "You, Sun and Iyyer 2020",
+        cross: true,
+        state: "n d",
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If a list cannot be spread over heads and layers, or a number is out of its range.

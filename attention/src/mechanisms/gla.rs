@@ -118,32 +118,32 @@ impl Rule for GatedLinear {
 
 impl Mechanism for GlaConfig {
     const NAME: &'static str = "gla";
-
-    fn card() -> Card {
-        Card {
-            variant: "Gla",
-            description: "Keeps a sum of the past of which each channel fades at a rate that elements decide, in decoders.",
-            source: "Yang et al. 2024, section 4",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n K v",
-            state: "K v",
-            letters: &[
-                ("K", "width of the keys of all heads"),
-                ("v", "width of the values of a head"),
-                ("u", "rank of the map to rates, option `gate_rank`"),
-            ],
-            differences: &[
-                "The bias of the map to rates begins with 0; that of the released code is uniform.",
-                "Dropout drops numbers of the heads' outputs; the released code has none there.",
-            ],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "Gla",
+        description: "Keeps a sum of the past of which each channel fades at a rate that elements decide, in decoders.",
+        source: "Yang et al. 2024, section 4",
+        kind: Kind::Whole,
+        time: "n K v",
+        state: "K v",
+        letters: &[
+            ("K", "width of the keys of all heads"),
+            ("v", "width of the values of a head"),
+            ("u", "rank of the map to rates, option `gate_rank`"),
+        ],
+        differences: &[
+            "The bias of the map to rates begins with 0; that of the released code is uniform.",
+            "Dropout drops numbers of the heads' outputs; the released code has none there.",
+        ],
+        tensors: &[
+            ("rate_in.weight", "first part of the map to the rates at which channels of keys fade [d_in, rank]"),
+            ("rate_out.weight", "second part of that map [rank, d_out]; heads lie side by side in d_out"),
+            ("rate_out.bias", "bias of that map [d_out]"),
+            gated_mixer::GAIN,
+            gated_mixer::GATE,
+        ],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If a width or the rank is 0, or the root is not a positive number.
@@ -183,16 +183,6 @@ impl Mechanism for GlaConfig {
                 }
             },
         ))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("rate_in.weight", "first part of the map to the rates at which channels of keys fade [d_in, rank]"),
-            ("rate_out.weight", "second part of that map [rank, d_out]; heads lie side by side in d_out"),
-            ("rate_out.bias", "bias of that map [d_out]"),
-            gated_mixer::GAIN,
-            gated_mixer::GATE,
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -103,26 +103,31 @@ impl GmlpConfig {
 
 impl Mechanism for GmlpConfig {
     const NAME: &'static str = "gmlp";
-
-    fn card() -> Card {
-        Card {
-            variant: "Gmlp",
-            description: "Mixes positions by a trained matrix, the same for all channels and inputs, and gates the sum by the query.",
-            source: "Liu et al. 2021, section 2",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "n d",
-            letters: &[],
-            differences: &[
-                "The paper's unit is a whole block of a model, with halves of 3 `d`; here it stands in the place of attention, the block keeps its feed-forward layer, and halves have `d`.",
-                "The norm before the unit and the sum behind it are the block's.",
-                "The small attention that the paper adds in some models (aMLP) is not in it.",
-                "Dropout drops weights of positions; the paper has none there.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Gmlp",
+        description: "Mixes positions by a trained matrix, the same for all channels and inputs, and gates the sum by the query.",
+        source: "Liu et al. 2021, section 2",
+        kind: Kind::Whole,
+        time: "n^2 d",
+        state: "n d",
+        differences: &[
+            "The paper's unit is a whole block of a model, with halves of 3 `d`; here it stands in the place of attention, the block keeps its feed-forward layer, and halves have `d`.",
+            "The norm before the unit and the sum behind it are the block's.",
+            "The small attention that the paper adds in some models (aMLP) is not in it.",
+            "Dropout drops weights of positions; the paper has none there.",
+        ],
+        tensors: &[
+            ("expansion.weight", "projection to both halves [d_in, d_out]: the half that gates, then the half that is mixed"),
+            ("expansion.bias", "bias of the projection to both halves"),
+            ("mixed_norm.gamma", "gain of the norm of the half that is mixed"),
+            ("mixed_norm.beta", "shift of the norm of the half that is mixed"),
+            ("position_weight", "weights of pairs of positions [query position, key position]"),
+            ("position_bias", "what is added to the sum over positions [query position]"),
+        ],
+        without_decay: &[r"Gmlp\.position_bias$"],
+        has_engines: false,
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { init_scale: 1.0, ..self }
@@ -161,25 +166,6 @@ impl Mechanism for GmlpConfig {
             }
             half(query.element(), 0)[own].iter().zip(mixed).map(|(gate, mixed)| gate * mixed).collect()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("expansion.weight", "projection to both halves [d_in, d_out]: the half that gates, then the half that is mixed"),
-            ("expansion.bias", "bias of the projection to both halves"),
-            ("mixed_norm.gamma", "gain of the norm of the half that is mixed"),
-            ("mixed_norm.beta", "shift of the norm of the half that is mixed"),
-            ("position_weight", "weights of pairs of positions [query position, key position]"),
-            ("position_bias", "what is added to the sum over positions [query position]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"Gmlp\.position_bias$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

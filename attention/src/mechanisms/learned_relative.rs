@@ -79,21 +79,19 @@ impl LearnedRelativeConfig {
 impl Mechanism for LearnedRelativeConfig {
     const NAME: &'static str = "learned-relative";
     const QUERY_KEY: bool = true;
-
-    fn card() -> Card {
-        Card {
-            variant: "LearnedRelative",
-            description: "Adds a trained vector for each distance to the key, the base model of adaptive spans.",
-            source: "Sukhbaatar et al. 2019, section 2.1",
-            state: "2 (S + 1) d",
-            letters: &[("S", "longest distance that is seen")],
-            differences: &[
-                "Each layer has a table of its own, unless `shared_table` gives all layers the same.",
-                "The query's own position is seen, as everywhere else; in the released code it attends to itself through the residual connection alone (option `own_position` of `adaptive-span` chooses).",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "LearnedRelative",
+        description: "Adds a trained vector for each distance to the key, the base model of adaptive spans.",
+        source: "Sukhbaatar et al. 2019, section 2.1",
+        state: "2 (S + 1) d",
+        letters: &[("S", "longest distance that is seen")],
+        differences: &[
+            "Each layer has a table of its own, unless `shared_table` gives all layers the same.",
+            "The query's own position is seen, as everywhere else; in the released code it attends to itself through the residual connection alone (option `own_position` of `adaptive-span` chooses).",
+        ],
+        tensors: &[("distances", "key vectors of the distances 0, 1, .. [distance, d_head]")],
+        ..Card::DEFAULT
+    };
 
     fn resolved(self, max_length: usize) -> Self {
         Self { max_distance: self.max_distance.or(Some(max_length)), ..self }
@@ -118,10 +116,6 @@ impl Mechanism for LearnedRelativeConfig {
         };
         let shows = |query: &Query, key| query.distance(key) <= self.max_distance.unwrap_or(query.spec().max_length);
         Some(Formula::default().logit(logit).shows(shows))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("distances", "key vectors of the distances 0, 1, .. [distance, d_head]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -45,17 +45,16 @@ impl Default for LearnedSinkConfig {
 impl Mechanism for LearnedSinkConfig {
     const NAME: &'static str = "learned-sink";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "LearnedSink",
-            description: "Lets a query have little weight on all keys, by a softmax with one learned logit more for each head, over any logits and pattern.",
-            source: "OpenAI 2025, gpt-oss model card, section 2",
-            kind: Kind::Normaliser,
-            cross: true,
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "LearnedSink",
+        description: "Lets a query have little weight on all keys, by a softmax with one learned logit more for each head, over any logits and pattern.",
+        source: "OpenAI 2025, gpt-oss model card, section 2",
+        kind: Kind::Normaliser,
+        cross: true,
+        tensors: &[("sink", "logits of the sinks [heads]")],
+        without_decay: &[r"Softmax\.sink$"],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If the standard deviation is negative or not finite, or what is normalised has no scores of its own or is wrong itself.
@@ -80,13 +79,5 @@ impl Mechanism for LearnedSinkConfig {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         Some(self.logits.parameters()?.plus(ParameterFormula::trained(&[(1, "H")])))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("sink", "logits of the sinks [heads]")]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"Softmax\.sink$"]
     }
 }

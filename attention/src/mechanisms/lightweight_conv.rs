@@ -78,24 +78,22 @@ impl LightweightConvConfig {
 
 impl Mechanism for LightweightConvConfig {
     const NAME: &'static str = "lightweight-conv";
-
-    fn card() -> Card {
-        Card {
-            variant: "LightweightConv",
-            description: "Weighs neighbours by a trained kernel that the channels of a head share.",
-            source: "Wu et al. 2019, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n t d",
-            state: "t d",
-            letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
-            differences: &[
-                EVEN_KERNELS,
-                "Dropout drops the weights of each query apart, as in fairseq's implementation in tensor operations; its CUDA kernels drop one weight for all positions.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "LightweightConv",
+        description: "Weighs neighbours by a trained kernel that the channels of a head share.",
+        source: "Wu et al. 2019, section 3",
+        kind: Kind::Whole,
+        time: "n t d",
+        state: "t d",
+        letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
+        differences: &[
+            EVEN_KERNELS,
+            "Dropout drops the weights of each query apart, as in fairseq's implementation in tensor operations; its CUDA kernels drop one weight for all positions.",
+        ],
+        tensors: &[("kernel.weight", "logits of the taps, earliest position first [heads, taps]")],
+        has_engines: false,
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { kernel: Some(KernelSizes::All(7)), ..self }
@@ -120,14 +118,6 @@ impl Mechanism for LightweightConvConfig {
         Some(kernel_attention::formula(self.glu, self.renormalise_padding, |query| {
             query.parameter("kernel.weight").row(&[query.head]).to_vec()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("kernel.weight", "logits of the taps, earliest position first [heads, taps]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -93,25 +93,21 @@ impl Features for ChannelFeatures {
 
 impl Mechanism for LinearAttentionConfig {
     const NAME: &'static str = "linear-attention";
-
-    fn card() -> Card {
-        Card {
-            variant: "LinearAttention",
-            description: "Weighs keys by products of positive features, whose sums over keys are formed before queries read them.",
-            source: "Katharopoulos et al. 2020, section 3.2",
-            kind: Kind::Whole,
-            cross: true,
-            causal: true,
-            time: "n d D",
-            state: "d D + d",
-            letters: &[],
-            differences: &[
-                "The authors' code adds 1e-6 to the sums of weights; here a row whose weights sum to 0 is 0, and no other is changed.",
-                "In the authors' code projections have biases; here none has, as in the other attentions.",
-                "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "LinearAttention",
+        description: "Weighs keys by products of positive features, whose sums over keys are formed before queries read them.",
+        source: "Katharopoulos et al. 2020, section 3.2",
+        kind: Kind::Whole,
+        cross: true,
+        time: "n d D",
+        state: "d D + d",
+        differences: &[
+            "The authors' code adds 1e-6 to the sums of weights; here a row whose weights sum to 0 is 0, and no other is changed.",
+            "In the authors' code projections have biases; here none has, as in the other attentions.",
+            "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
+        ],
+        ..Card::DEFAULT
+    };
 
     fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
         AnyAttention::new(self.init(spec, key, device))

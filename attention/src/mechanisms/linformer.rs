@@ -146,24 +146,35 @@ impl LinformerConfig {
 
 impl Mechanism for LinformerConfig {
     const NAME: &'static str = "linformer";
-
-    fn card() -> Card {
-        Card {
-            variant: "Linformer",
-            description: "Attends to a fixed number of slots that keys and values are projected to, in encoders and cross-attention.",
-            source: "Wang et al. 2020",
-            kind: Kind::Whole,
-            cross: true,
-            causal: false,
-            time: "n k d",
-            state: "2 k d",
-            letters: &[("k", "the option `rank`, by default at most `L / 4`")],
-            differences: &[
-                "The authors' code gives `k` as a ratio of `L`; here it is a number.",
-                "In the authors' code all projections but `E` and `F` have biases; here none has, as in the other attentions.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Linformer",
+        description: "Attends to a fixed number of slots that keys and values are projected to, in encoders and cross-attention.",
+        source: "Wang et al. 2020",
+        kind: Kind::Whole,
+        cross: true,
+        causal: false,
+        time: "n k d",
+        state: "2 k d",
+        letters: &[("k", "the option `rank`, by default at most `L / 4`")],
+        differences: &[
+            "The authors' code gives `k` as a ratio of `L`; here it is a number.",
+            "In the authors' code all projections but `E` and `F` have biases; here none has, as in the other attentions.",
+        ],
+        sizes: &["rank"],
+        tensors: &[
+            (
+                "key_slots.matrix",
+                "E, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
+            ),
+            ("key_slots.frozen_matrix", "E as it was drawn, over positions [matrices, slots, position]"),
+            (
+                "value_slots.matrix",
+                "F, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
+            ),
+            ("value_slots.frozen_matrix", "F as it was drawn, over positions [matrices, slots, position]"),
+        ],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { rank: Some(8), ..self }
@@ -199,12 +210,8 @@ impl Mechanism for LinformerConfig {
         }
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["rank"]
-    }
-
     fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
-        let idle = Idle { what: "has as many slots as there are positions", sizes: Self::sizes(), options: &[] };
+        let idle = Idle { what: "has as many slots as there are positions", sizes: Self::CARD.sizes, options: &[] };
         (self.rank_for(spec) >= length).then_some(idle)
     }
 
@@ -214,21 +221,6 @@ impl Mechanism for LinformerConfig {
 
     fn formula(&self) -> Option<Formula<'_>> {
         Some(formula::of(self))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            (
-                "key_slots.matrix",
-                "E, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
-            ),
-            ("key_slots.frozen_matrix", "E as it was drawn, over positions [matrices, slots, position]"),
-            (
-                "value_slots.matrix",
-                "F, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
-            ),
-            ("value_slots.frozen_matrix", "F as it was drawn, over positions [matrices, slots, position]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

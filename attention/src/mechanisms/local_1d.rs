@@ -69,25 +69,23 @@ impl LocalOneDConfig {
 impl Mechanism for LocalOneDConfig {
     const NAME: &'static str = "local-1d";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "LocalOneD",
-            description: "Restricts queries to their block and the positions before it, over any logits.",
-            source: "Parmar et al. 2018, section 3.3",
-            kind: Kind::Pattern,
-            time: "n (l_q + l_m) d",
-            state: "2 (l_q + l_m) d",
-            letters: &[
-                ("l_q", "queries of a block, option `query_block`, by default 256 or near the square root of `L`"),
-                ("l_m", "positions before a block, option `memory_block`"),
-            ],
-            differences: &[
-                "The authors' masked form always has `l_m = l_q`, and takes a sequence of less than two blocks as one, which is the same set then.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "LocalOneD",
+        description: "Restricts queries to their block and the positions before it, over any logits.",
+        source: "Parmar et al. 2018, section 3.3",
+        kind: Kind::Pattern,
+        time: "n (l_q + l_m) d",
+        state: "2 (l_q + l_m) d",
+        letters: &[
+            ("l_q", "queries of a block, option `query_block`, by default 256 or near the square root of `L`"),
+            ("l_m", "positions before a block, option `memory_block`"),
+        ],
+        differences: &[
+            "The authors' masked form always has `l_m = l_q`, and takes a sequence of less than two blocks as one, which is the same set then.",
+        ],
+        sizes: &["query_block", "memory_block"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { query_block: Some(8), ..self }
@@ -104,10 +102,6 @@ impl Mechanism for LocalOneDConfig {
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         spec.check(Self::NAME).at_least_one_if_given("query_block", self.query_block)?;
         self.validate_inner(spec)
-    }
-
-    fn sizes() -> &'static [&'static str] {
-        &["query_block", "memory_block"]
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

@@ -183,26 +183,24 @@ impl LocalTwoDConfig {
 impl Mechanism for LocalTwoDConfig {
     const NAME: &'static str = "local-2d";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "LocalTwoD",
-            description: "Restricts queries to blocks of rows and columns of an image, over any logits.",
-            source: "Parmar et al. 2018, section 3.3",
-            kind: Kind::Pattern,
-            time: "n (h_q + h_m) (w_q + 2 w_m) d",
-            state: "2 (h_m X + h_q (w_q + w_m)) d",
-            letters: &[
-                ("h_q", "rows of a block of queries"),
-                ("w_q", "columns of a block of queries"),
-                ("h_m", "rows above a block, rounded up to whole blocks in the state"),
-                ("w_m", "columns beside a block, rounded up to whole blocks in the state"),
-                ("X", "elements in a row of the image, option `width`, by default 96 or near the square root of `L`"),
-            ],
-            differences: &["The authors' code finds padding by elements that are all zero; here the sequence ends where it ends."],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "LocalTwoD",
+        description: "Restricts queries to blocks of rows and columns of an image, over any logits.",
+        source: "Parmar et al. 2018, section 3.3",
+        kind: Kind::Pattern,
+        time: "n (h_q + h_m) (w_q + 2 w_m) d",
+        state: "2 (h_m X + h_q (w_q + w_m)) d",
+        letters: &[
+            ("h_q", "rows of a block of queries"),
+            ("w_q", "columns of a block of queries"),
+            ("h_m", "rows above a block, rounded up to whole blocks in the state"),
+            ("w_m", "columns beside a block, rounded up to whole blocks in the state"),
+            ("X", "elements in a row of the image, option `width`, by default 96 or near the square root of `L`"),
+        ],
+        differences: &["The authors' code finds padding by elements that are all zero; here the sequence ends where it ends."],
+        sizes: &["query_block", "memory"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { width: Some(8), query_block: Some([2, 4]), memory: Some([1, 2]), ..self }
@@ -227,10 +225,6 @@ impl Mechanism for LocalTwoDConfig {
             return Err(check.refuse("width", width, remedy));
         }
         self.validate_inner(spec)
-    }
-
-    fn sizes() -> &'static [&'static str] {
-        &["query_block", "memory"]
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

@@ -191,33 +191,40 @@ impl Mixer for StateSpace {
 
 impl Mechanism for MambaTwoConfig {
     const NAME: &'static str = "mamba-2";
-
-    fn card() -> Card {
-        Card {
-            variant: "Mamba-2",
-            description: "Keeps a state space whose step sizes and decays elements decide, with keys and queries that heads share, in decoders.",
-            source: "Dao and Gu 2024, sections 3 and 7",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n H N v",
-            state: "H N v + 2 w E + w H v",
-            letters: &[
-                ("N", "width of keys and queries, option `state`"),
-                ("v", "width of the values of a head"),
-                ("E", "width of the keys of all groups"),
-                ("w", "taps of short convolutions, option `taps`"),
-            ],
-            differences: &[
-                "The authors' code has heads of width 64, as many as fit; here the number of heads is that of the model.",
-                "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
-            ],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "Mamba-2",
+        description: "Keeps a state space whose step sizes and decays elements decide, with keys and queries that heads share, in decoders.",
+        source: "Dao and Gu 2024, sections 3 and 7",
+        kind: Kind::Whole,
+        time: "n H N v",
+        state: "H N v + 2 w E + w H v",
+        letters: &[
+            ("N", "width of keys and queries, option `state`"),
+            ("v", "width of the values of a head"),
+            ("E", "width of the keys of all groups"),
+            ("w", "taps of short convolutions, option `taps`"),
+        ],
+        differences: &[
+            "The authors' code has heads of width 64, as many as fit; here the number of heads is that of the model.",
+            "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
+        ],
+        tensors: &[
+            ("mixer.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out"),
+            (
+                "convolution.weight",
+                "weights of the short convolutions of values, keys and queries, earliest element first [taps, channels]",
+            ),
+            ("convolution.bias", "biases of the short convolutions [channels]"),
+            ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
+            ("decay.step.weight", "map to the step sizes [d_in, heads]"),
+            ("decay.step.bias", "bias of the step sizes [heads]"),
+            ("skip", "how much of what it writes a head adds to what it reads [heads]"),
+            ("gamma", "gain of each channel of the values of all heads [d_out]"),
+        ],
+        without_decay: &[r"\.a_log$", r"StateSpace\.skip$"],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// Keys and queries of all heads as narrow as the model.
     fn drawn(self) -> Self {
@@ -267,26 +274,6 @@ impl Mechanism for MambaTwoConfig {
             let gamma = &query.parameter("mixer.gamma").values[query.head * width..];
             group[query.head - first].iter().zip(gamma).map(|(x, gain)| x / scale * gain).collect()
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("mixer.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out"),
-            (
-                "convolution.weight",
-                "weights of the short convolutions of values, keys and queries, earliest element first [taps, channels]",
-            ),
-            ("convolution.bias", "biases of the short convolutions [channels]"),
-            ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
-            ("decay.step.weight", "map to the step sizes [d_in, heads]"),
-            ("decay.step.bias", "bias of the step sizes [heads]"),
-            ("skip", "how much of what it writes a head adds to what it reads [heads]"),
-            ("gamma", "gain of each channel of the values of all heads [d_out]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"\.a_log$", r"StateSpace\.skip$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -95,20 +95,21 @@ impl MixtureConfig {
 
 impl Mechanism for MixtureConfig {
     const NAME: &'static str = "mixture";
-
-    fn card() -> Card {
-        Card {
-            variant: "Mixture",
-            description: "Sums the logits of several mechanisms before the softmax: names joined by `+`.",
-            source: "Tay et al. 2021, section 3.3",
-            kind: Kind::Mixture,
-            cross: true,
-            differences: &[
-                "The released code has a plain sum (`random_plus`, `dense_plus`; `weights = \"sum\"`) and, for two members, one scalar for each layer (`random_plus_alpha`, `dense_plus_alpha`; `weights = \"sigmoid\"`); the default is the paper's softmax.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Mixture",
+        description: "Sums the logits of several mechanisms before the softmax: names joined by `+`.",
+        source: "Tay et al. 2021, section 3.3",
+        kind: Kind::Mixture,
+        cross: true,
+        differences: &[
+            "The released code has a plain sum (`random_plus`, `dense_plus`; `weights = \"sum\"`) and, for two members, one scalar for each layer (`random_plus_alpha`, `dense_plus_alpha`; `weights = \"sigmoid\"`); the default is the paper's softmax.",
+        ],
+        tensors: &[
+            ("head_weights", "weights of the members before their softmax [members, heads]"),
+            ("layer_weight", "a of the weights 1 - sigmoid(a), sigmoid(a)"),
+        ],
+        ..Card::DEFAULT
+    };
 
     fn named() -> Vec<(&'static str, Self)> {
         Vec::new()
@@ -182,13 +183,6 @@ impl Mechanism for MixtureConfig {
             let logits = self.members.iter().enumerate().map(|(m, member)| share(m) * query.logit(member, &format!("members.{m}"), key));
             logits.sum()
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("head_weights", "weights of the members before their softmax [members, heads]"),
-            ("layer_weight", "a of the weights 1 - sigmoid(a), sigmoid(a)"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

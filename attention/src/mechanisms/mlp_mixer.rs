@@ -84,24 +84,29 @@ impl MlpMixerConfig {
 
 impl Mechanism for MlpMixerConfig {
     const NAME: &'static str = "mlp-mixer";
-
-    fn card() -> Card {
-        Card {
-            variant: "MlpMixer",
-            description: "Mixes positions by a trained network along the sequence, the same for all channels, in encoders.",
-            source: "Tolstikhin et al. 2021, section 2",
-            kind: Kind::Whole,
-            cross: false,
-            causal: false,
-            time: "n d h",
-            state: "0",
-            letters: &[("h", "width of the hidden layer over positions, option `hidden`")],
-            differences: &[
-                "The paper's sequences are all as long as the matrices are wide; here a shorter one takes a part of them.",
-                "Dropout drops numbers of the outputs; the authors' code has none there.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "MlpMixer",
+        description: "Mixes positions by a trained network along the sequence, the same for all channels, in encoders.",
+        source: "Tolstikhin et al. 2021, section 2",
+        kind: Kind::Whole,
+        causal: false,
+        time: "n d h",
+        state: "0",
+        letters: &[("h", "width of the hidden layer over positions, option `hidden`")],
+        differences: &[
+            "The paper's sequences are all as long as the matrices are wide; here a shorter one takes a part of them.",
+            "Dropout drops numbers of the outputs; the authors' code has none there.",
+        ],
+        tensors: &[
+            ("hidden_weight", "W1, from positions to the hidden layer [hidden, position]"),
+            ("hidden_bias", "b1, of the hidden layer"),
+            ("mixing_weight", "W2, from the hidden layer to positions [position, hidden]"),
+            ("mixing_bias", "b2 [position]"),
+        ],
+        without_decay: &[r"MlpMixer\.(hidden|mixing)_bias$"],
+        has_engines: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If the hidden layer has no width.
@@ -133,23 +138,6 @@ impl Mechanism for MlpMixerConfig {
             };
             channels.map(output).collect()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("hidden_weight", "W1, from positions to the hidden layer [hidden, position]"),
-            ("hidden_bias", "b1, of the hidden layer"),
-            ("mixing_weight", "W2, from the hidden layer to positions [position, hidden]"),
-            ("mixing_bias", "b2 [position]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"MlpMixer\.(hidden|mixing)_bias$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -41,29 +41,21 @@ impl NoneConfig {
 
 impl Mechanism for NoneConfig {
     const NAME: &'static str = "none";
-
-    fn card() -> Card {
-        Card {
-            variant: "NoAttention",
-            description: "Leaves the attention sublayer out: its residual branch adds nothing.",
-            source: "the ablation of attention itself",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "0",
-            state: "0",
-            letters: &[],
-            differences: &[],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "NoAttention",
+        description: "Leaves the attention sublayer out: its residual branch adds nothing.",
+        source: "the ablation of attention itself",
+        kind: Kind::Whole,
+        time: "0",
+        state: "0",
+        has_engines: false,
+        positioning: Some(Positioning::None),
+        ..Card::DEFAULT
+    };
 
     /// Lists of all mechanisms leave it out: it has no weights, no cost and no paper.
     fn examples() -> Vec<Self> {
         Vec::new()
-    }
-
-    fn positioning(&self) -> Positioning {
-        Positioning::None
     }
 
     fn attention(&self, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> AnyAttention {
@@ -73,10 +65,6 @@ impl Mechanism for NoneConfig {
     /// Zeros.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(|query: &Query| vec![0.0; query.spec().d_head()]))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

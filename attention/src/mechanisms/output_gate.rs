@@ -96,21 +96,25 @@ impl OutputGateConfig {
 impl Mechanism for OutputGateConfig {
     const NAME: &'static str = "output-gate";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "OutputGate",
-            description: "Gates what each head gives by the query's own element, over any logits, pattern and normaliser.",
-            source: "Qiu et al. 2025",
-            kind: Kind::Gate,
-            cross: true,
-            differences: &[
-                "The released code makes queries and gates by one projection; here gates have their own, `output_gate`.",
-                "Activations other than the sigmoid, gates that are added, and the other positions that the paper compares are not in it.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "OutputGate",
+        description: "Gates what each head gives by the query's own element, over any logits, pattern and normaliser.",
+        source: "Qiu et al. 2025",
+        kind: Kind::Gate,
+        cross: true,
+        differences: &[
+            "The released code makes queries and gates by one projection; here gates have their own, `output_gate`.",
+            "Activations other than the sigmoid, gates that are added, and the other positions that the paper compares are not in it.",
+        ],
+        tensors: &[
+            (
+                "output_gate.weight",
+                "gates of what heads give [d_in, d_out]; heads lie side by side in d_out, of one channel where a head has one gate",
+            ),
+            ("output_gate.bias", "bias of the gates of what heads give; heads lie side by side"),
+        ],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If the bias is not finite, or what is gated has no scores of its own or is wrong itself.
@@ -134,16 +138,6 @@ impl Mechanism for OutputGateConfig {
             };
             open.into_iter().map(formula::sigmoid).collect()
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            (
-                "output_gate.weight",
-                "gates of what heads give [d_in, d_out]; heads lie side by side in d_out, of one channel where a head has one gate",
-            ),
-            ("output_gate.bias", "bias of the gates of what heads give; heads lie side by side"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

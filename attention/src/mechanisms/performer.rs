@@ -210,26 +210,24 @@ impl Features for RandomFeatures {
 
 impl Mechanism for PerformerConfig {
     const NAME: &'static str = "performer";
-
-    fn card() -> Card {
-        Card {
-            variant: "Performer",
-            description: "Estimates the weights of dot-product attention by random features, whose sums over keys are formed before queries read them.",
-            source: "Choromanski et al. 2021, sections 2.2 to 2.4",
-            kind: Kind::Whole,
-            cross: true,
-            causal: true,
-            time: "n F d",
-            state: "F d + F H",
-            letters: &[("F", "random features of a head, option `features`")],
-            differences: &[
-                "The authors' code subtracts the greatest exponent of all keys and adds 1e-4 to features. That tells a position of those behind it, and steps cannot do it; here exponents of keys are reduced by a constant.",
-                "Where features would leave the range of 32-bit floats, they are divided by the greatest so far, which later keys do not change.",
-                "The paper also draws directions anew from time to time in training; here they are drawn once, or in every call of training.",
-                "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Performer",
+        description: "Estimates the weights of dot-product attention by random features, whose sums over keys are formed before queries read them.",
+        source: "Choromanski et al. 2021, sections 2.2 to 2.4",
+        kind: Kind::Whole,
+        cross: true,
+        time: "n F d",
+        state: "F d + F H",
+        letters: &[("F", "random features of a head, option `features`")],
+        differences: &[
+            "The authors' code subtracts the greatest exponent of all keys and adds 1e-4 to features. That tells a position of those behind it, and steps cannot do it; here exponents of keys are reduced by a constant.",
+            "Where features would leave the range of 32-bit floats, they are divided by the greatest so far, which later keys do not change.",
+            "The paper also draws directions anew from time to time in training; here they are drawn once, or in every call of training.",
+            "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
+        ],
+        tensors: &[("features.directions", "directions of the random features, which heads share [features, d_head]")],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If there are to be no features.
@@ -261,10 +259,6 @@ impl Mechanism for PerformerConfig {
             let weight = |key: usize| log_sum_of_products(&asked, &features(query.projected("key", query.attended(key))));
             softmax(&(0..query.keys()).map(|key| query.sees(key).then(|| weight(key))).collect::<Vec<_>>())
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("features.directions", "directions of the random features, which heads share [features, d_head]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -100,21 +100,24 @@ impl RelativeConfig {
 
 impl Mechanism for RelativeConfig {
     const NAME: &'static str = "relative";
-
-    fn card() -> Card {
-        Card {
-            variant: "Relative",
-            description: "Scores content and distance, the distance as a sinusoid, with memory of any length (Transformer-XL).",
-            source: "Dai et al. 2019, section 3.3",
-            differences: &[
-                "`u` and `v` belong to one layer, as with `untie_r` there; `shared_biases` gives all layers the same.",
-                "The table of sinusoids is not dropped out.",
-                "Keys beyond the causal ones are scored correctly rather than left to the mask.",
-                "`same_length` counts keys.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Relative",
+        description: "Scores content and distance, the distance as a sinusoid, with memory of any length (Transformer-XL).",
+        source: "Dai et al. 2019, section 3.3",
+        differences: &[
+            "`u` and `v` belong to one layer, as with `untie_r` there; `shared_biases` gives all layers the same.",
+            "The table of sinusoids is not dropped out.",
+            "Keys beyond the causal ones are scored correctly rather than left to the mask.",
+            "`same_length` counts keys.",
+        ],
+        tensors: &[
+            ("position.weight", "key projection of distances [d_in, d_out]; heads lie side by side in d_out"),
+            ("content_bias", "u, added to queries that score contents [heads, d_head]"),
+            ("position_bias", "v, added to queries that score distances [heads, d_head]"),
+        ],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If an option is 0.
@@ -122,10 +125,6 @@ impl Mechanism for RelativeConfig {
         let check = spec.check(Self::NAME);
         check.at_least_one_if_given("clamp_length", self.clamp_length)?;
         check.at_least_one_if_given("same_length", self.same_length)
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
@@ -147,14 +146,6 @@ impl Mechanism for RelativeConfig {
         };
         let shows = |query: &Query, key| self.same_length.is_none_or(|keys| query.position_of(key) + keys > query.position());
         Some(Formula::default().logit(logit).shows(shows))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("position.weight", "key projection of distances [d_in, d_out]; heads lie side by side in d_out"),
-            ("content_bias", "u, added to queries that score contents [heads, d_head]"),
-            ("position_bias", "v, added to queries that score distances [heads, d_head]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

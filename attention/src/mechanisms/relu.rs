@@ -57,20 +57,17 @@ impl ReluConfig {
 impl Mechanism for ReluConfig {
     const NAME: &'static str = "relu";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "Relu",
-            description: "Weighs each key by itself, by the positive part of its score or the square of it, over any logits and pattern.",
-            source: "Wortsman, Lee, Gilmer and Kornblith 2023, section 3; Hua, Dai, Liu and Le 2022",
-            kind: Kind::Normaliser,
-            cross: true,
-            differences: &[
-                "Hua et al. 2022 divide scores by the length before they square them, where weights are divided by it here, and use them in a gated layer of one head.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Relu",
+        description: "Weighs each key by itself, by the positive part of its score or the square of it, over any logits and pattern.",
+        source: "Wortsman, Lee, Gilmer and Kornblith 2023, section 3; Hua, Dai, Liu and Le 2022",
+        kind: Kind::Normaliser,
+        cross: true,
+        differences: &[
+            "Hua et al. 2022 divide scores by the length before they square them, where weights are divided by it here, and use them in a gated layer of one head.",
+        ],
+        ..Card::DEFAULT
+    };
 
     fn named() -> Vec<(&'static str, Self)> {
         vec![(Self::NAME, Self::default()), (SQUARED, Self { power: 2, ..Self::default() })]
@@ -80,7 +77,7 @@ impl Mechanism for ReluConfig {
         match self.power {
             1 => "Weighs each key by itself, by the positive part of its score, over any logits and pattern.",
             2 => "Weighs each key by itself, by the square of the positive part of its score, over any logits and pattern.",
-            _ => Self::card().description,
+            _ => Self::CARD.description,
         }
     }
 

@@ -118,29 +118,22 @@ impl Rule for Retention {
 
 impl Mechanism for RetnetConfig {
     const NAME: &'static str = "retnet";
-
-    fn card() -> Card {
-        Card {
-            variant: "Retnet",
-            description: "Keeps a sum of the past that fades at a fixed rate of each head, in decoders.",
-            source: "Sun et al. 2023, section 2",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n d D",
-            state: "2 d D",
-            letters: &[],
-            differences: &[
-                "The authors' code divides decays and scores by sums of their magnitudes, which the normalisation of heads undoes but for its epsilon; here nothing is divided.",
-                "Of a head of odd width the last channel is not rotated; the authors' code has no such heads.",
-                "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
-            ],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "Retnet",
+        description: "Keeps a sum of the past that fades at a fixed rate of each head, in decoders.",
+        source: "Sun et al. 2023, section 2",
+        kind: Kind::Whole,
+        time: "n d D",
+        state: "2 d D",
+        differences: &[
+            "The authors' code divides decays and scores by sums of their magnitudes, which the normalisation of heads undoes but for its epsilon; here nothing is divided.",
+            "Of a head of odd width the last channel is not rotated; the authors' code has no such heads.",
+            "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
+        ],
+        tensors: &[gated_mixer::GAIN, gated_mixer::GATE],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If values are to have no channels.
@@ -186,10 +179,6 @@ impl Mechanism for RetnetConfig {
                 }
             },
         ))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[gated_mixer::GAIN, gated_mixer::GATE]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

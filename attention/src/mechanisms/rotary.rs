@@ -164,20 +164,17 @@ impl RotaryConfig {
 impl Mechanism for RotaryConfig {
     const NAME: &'static str = "rotary";
     const QUERY_KEY: bool = true;
-
-    fn card() -> Card {
-        Card {
-            variant: "Rotary",
-            description: "Turns queries and keys by angles that grow with their positions, so that scores know distances (RoPE).",
-            source: "Su et al. 2021, section 3.2",
-            differences: &[
-                "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is that of files of Hugging Face.",
-                "With `dynamic` scaling decoding turns remembered keys again for the length so far; transformers leaves them as they were. Beyond the original length a whole call differs from its steps, since its length is that of the last one.",
-                "The ramp of YaRN is linear in the index of a pair, as in the released code, and not in the number of its turns, as in the paper.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Rotary",
+        description: "Turns queries and keys by angles that grow with their positions, so that scores know distances (RoPE).",
+        source: "Su et al. 2021, section 3.2",
+        differences: &[
+            "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is that of files of Hugging Face.",
+            "With `dynamic` scaling decoding turns remembered keys again for the length so far; transformers leaves them as they were. Beyond the original length a whole call differs from its steps, since its length is that of the last one.",
+            "The ramp of YaRN is linear in the index of a pair, as in the released code, and not in the number of its turns, as in the paper.",
+        ],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If the channels that are turned are none or an odd number, or a number is out of its range.

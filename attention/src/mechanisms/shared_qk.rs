@@ -93,21 +93,16 @@ impl SharedQkConfig {
 
 impl Mechanism for SharedQkConfig {
     const NAME: &'static str = "shared-qk";
-
-    fn card() -> Card {
-        Card {
-            variant: "SharedQk",
-            description: "Compares each query with the directions of all others, by one projection of queries and keys (Reformer).",
-            source: "Kitaev, Kaiser and Levskaya 2020, section 2",
-            differences: &["Two of three public implementations do not divide by `sqrt(D)` (`scale = \"code\"`)."],
-            ..Card::default()
-        }
-    }
-
-    /// None but whether a key is the query's own, which is the same in a cache.
-    fn positioning(&self) -> Positioning {
-        Positioning::None
-    }
+    const CARD: Card = Card {
+        variant: "SharedQk",
+        description: "Compares each query with the directions of all others, by one projection of queries and keys (Reformer).",
+        source: "Kitaev, Kaiser and Levskaya 2020, section 2",
+        differences: &["Two of three public implementations do not divide by `sqrt(D)` (`scale = \"code\"`)."],
+        tensors: &[("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out")],
+        // None but whether a key is the query's own, which is the same in a cache.
+        positioning: Some(Positioning::None),
+        ..Card::DEFAULT
+    };
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(spec, key, device)))
@@ -121,10 +116,6 @@ impl Mechanism for SharedQkConfig {
             let own = if query.distance(key) == 0 { 1e5 } else { 0.0 };
             dot(&q, &k) / (dot(&k, &k).sqrt() * scale) - own
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -83,21 +83,16 @@ impl ShawConfig {
 
 impl Mechanism for ShawConfig {
     const NAME: &'static str = "shaw";
-
-    fn card() -> Card {
-        Card {
-            variant: "Shaw",
-            description: "Adds a trained vector for each distance, up to a greatest one, to the key.",
-            source: "Shaw, Uszkoreit and Vaswani 2018, section 3.2",
-            letters: &[("p", "greatest distance with a vector of its own, option `max_relative_position`")],
-            differences: &["Values have no vectors of distances, since their sum needs the weights of all pairs."],
-            ..Card::default()
-        }
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
-    }
+    const CARD: Card = Card {
+        variant: "Shaw",
+        description: "Adds a trained vector for each distance, up to a greatest one, to the key.",
+        source: "Shaw, Uszkoreit and Vaswani 2018, section 3.2",
+        letters: &[("p", "greatest distance with a vector of its own, option `max_relative_position`")],
+        differences: &["Values have no vectors of distances, since their sum needs the weights of all pairs."],
+        tensors: &[("relative_keys", "key vectors of the distances -k, .., k from query to key [distance, d_head]")],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(spec, key, device)))
@@ -114,10 +109,6 @@ impl Mechanism for ShawConfig {
             k.iter_mut().zip(a).for_each(|(k, a)| *k += a);
             dot(&q, &k) / (q.len() as f64).sqrt()
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("relative_keys", "key vectors of the distances -k, .., k from query to key [distance, d_head]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -39,17 +39,14 @@ pub struct SigmoidConfig {
 impl Mechanism for SigmoidConfig {
     const NAME: &'static str = "sigmoid";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "Sigmoid",
-            description: "Weighs each key by itself, by a sigmoid of its score, over any logits and pattern.",
-            source: "Ramapuram et al. 2025, section 2",
-            kind: Kind::Normaliser,
-            cross: true,
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Sigmoid",
+        description: "Weighs each key by itself, by a sigmoid of its score, over any logits and pattern.",
+        source: "Ramapuram et al. 2025, section 2",
+        kind: Kind::Normaliser,
+        cross: true,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If the bias is not finite, or what is normalised has no scores of its own or is wrong itself.

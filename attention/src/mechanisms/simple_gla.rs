@@ -110,32 +110,32 @@ impl Rule for SimpleGatedLinear {
 
 impl Mechanism for SimpleGlaConfig {
     const NAME: &'static str = "simple-gla";
-
-    fn card() -> Card {
-        Card {
-            variant: "SimpleGla",
-            description: "Keeps a sum of the past of which each head fades at a rate that elements decide, in decoders.",
-            source: "Yang et al. 2024, section 4; Dao and Gu 2024, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n K v",
-            state: "K v + 2 w K + w H v",
-            letters: &[
-                ("K", "width of the keys of all heads"),
-                ("v", "width of the values of a head"),
-                ("w", "taps of short convolutions, option `taps`"),
-            ],
-            differences: &[
-                "The bias of the map to rates begins with 0; that of the released code is uniform.",
-                "Dropout drops numbers of the heads' outputs; the released code has none there.",
-            ],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "SimpleGla",
+        description: "Keeps a sum of the past of which each head fades at a rate that elements decide, in decoders.",
+        source: "Yang et al. 2024, section 4; Dao and Gu 2024, section 3",
+        kind: Kind::Whole,
+        time: "n K v",
+        state: "K v + 2 w K + w H v",
+        letters: &[
+            ("K", "width of the keys of all heads"),
+            ("v", "width of the values of a head"),
+            ("w", "taps of short convolutions, option `taps`"),
+        ],
+        differences: &[
+            "The bias of the map to rates begins with 0; that of the released code is uniform.",
+            "Dropout drops numbers of the heads' outputs; the released code has none there.",
+        ],
+        tensors: &[
+            gated_mixer::CONVOLUTION,
+            ("rate.weight", "map to the rates at which heads fade [d_in, heads]"),
+            ("rate.bias", "bias of that map [heads]"),
+            gated_mixer::GAIN,
+            gated_mixer::GATE,
+        ],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If a width is 0, there are no taps, or the root is not a positive number.
@@ -174,16 +174,6 @@ impl Mechanism for SimpleGlaConfig {
                 }
             },
         ))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            gated_mixer::CONVOLUTION,
-            ("rate.weight", "map to the rates at which heads fade [d_in, heads]"),
-            ("rate.bias", "bias of that map [heads]"),
-            gated_mixer::GAIN,
-            gated_mixer::GATE,
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -63,22 +63,20 @@ impl SlidingWindowConfig {
 impl Mechanism for SlidingWindowConfig {
     const NAME: &'static str = "sliding-window";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "SlidingWindow",
-            description: "Restricts queries to the last positions, over any logits.",
-            source: "Beltagy, Peters and Cohan 2020, section 3.1; Jiang et al. 2023, section 2",
-            kind: Kind::Pattern,
-            time: "n W d",
-            state: "2 W d",
-            letters: &[("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`")],
-            differences: &[
-                "Longformer counts otherwise: its window of `w` has `w / 2` positions on either side, which is `W = w / 2 + 1` here.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "SlidingWindow",
+        description: "Restricts queries to the last positions, over any logits.",
+        source: "Beltagy, Peters and Cohan 2020, section 3.1; Jiang et al. 2023, section 2",
+        kind: Kind::Pattern,
+        time: "n W d",
+        state: "2 W d",
+        letters: &[("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`")],
+        differences: &[
+            "Longformer counts otherwise: its window of `w` has `w / 2` positions on either side, which is `W = w / 2 + 1` here.",
+        ],
+        sizes: &["window"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { window: Some(8), ..self }
@@ -93,10 +91,6 @@ impl Mechanism for SlidingWindowConfig {
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         spec.check(Self::NAME).at_least_one_if_given("window", self.window)?;
         self.validate_inner(spec)
-    }
-
-    fn sizes() -> &'static [&'static str] {
-        &["window"]
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

@@ -42,17 +42,14 @@ impl Default for SoftCapConfig {
 impl Mechanism for SoftCapConfig {
     const NAME: &'static str = "soft-cap";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "SoftCap",
-            description: "Bounds scores softly by a hyperbolic tangent, over any logits, pattern and normaliser.",
-            source: "Gemma Team 2024, Gemma 2, section 2",
-            kind: Kind::ScoreMap,
-            cross: true,
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "SoftCap",
+        description: "Bounds scores softly by a hyperbolic tangent, over any logits, pattern and normaliser.",
+        source: "Gemma Team 2024, Gemma 2, section 2",
+        kind: Kind::ScoreMap,
+        cross: true,
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { cap: 1.0, ..self }

@@ -33,21 +33,15 @@ pub struct SoftmaxPlusOneConfig {
 impl Mechanism for SoftmaxPlusOneConfig {
     const NAME: &'static str = "softmax-plus-one";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |_, logits| Self { logits } });
-
-    fn card() -> Card {
-        Card {
-            variant: "SoftmaxPlusOne",
-            description: "Lets a query have little weight on all keys, by a softmax with 1 in its sum, over any logits and pattern.",
-            source: "Miller 2023, Attention Is Off By One",
-            kind: Kind::Normaliser,
-            cross: true,
-            ..Card::default()
-        }
-    }
-
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[("softmax1", "softmax-plus-one")]
-    }
+    const CARD: Card = Card {
+        variant: "SoftmaxPlusOne",
+        description: "Lets a query have little weight on all keys, by a softmax with 1 in its sum, over any logits and pattern.",
+        source: "Miller 2023, Attention Is Off By One",
+        kind: Kind::Normaliser,
+        cross: true,
+        aliases: &[("softmax1", "softmax-plus-one")],
+        ..Card::DEFAULT
+    };
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(self.logits.init_logits(spec, key, device)?.normalised_by(Normaliser::SoftmaxPlusOne))

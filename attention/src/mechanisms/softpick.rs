@@ -44,20 +44,17 @@ impl Default for SoftpickConfig {
 impl Mechanism for SoftpickConfig {
     const NAME: &'static str = "softpick";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "Softpick",
-            description: "Gives weight to keys with a positive score alone, by a rectified softmax that sums to at most 1, over any logits and pattern.",
-            source: "Zuhri, Fuadi and Aji 2025",
-            kind: Kind::Normaliser,
-            cross: true,
-            differences: &[
-                "The released code shifts scores by the largest alone, which overflows where all are far below 0; where one is positive, the shift is the same.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Softpick",
+        description: "Gives weight to keys with a positive score alone, by a rectified softmax that sums to at most 1, over any logits and pattern.",
+        source: "Zuhri, Fuadi and Aji 2025",
+        kind: Kind::Normaliser,
+        cross: true,
+        differences: &[
+            "The released code shifts scores by the largest alone, which overflows where all are far below 0; where one is positive, the shift is the same.",
+        ],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If `epsilon` is not a number between 0 and 1 that 32 bits can hold, or what is normalised has no scores of its own or is wrong itself.

@@ -119,21 +119,19 @@ impl SparseFixedConfig {
 impl Mechanism for SparseFixedConfig {
     const NAME: &'static str = "sparse-fixed";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "SparseFixed",
-            description: "Restricts queries to their block and to the last positions of all blocks (interleaved, merged or by heads), over any logits.",
-            source: "Child et al. 2019, section 4.3",
-            kind: Kind::Pattern,
-            time: "n (l + s n / l) d",
-            letters: &[
-                ("l", "the option `stride`, by default 128 or near the square root of `L`"),
-                ("s", "positions that summarise a block, option `summary`, by default 8, at most `l / 4`"),
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "SparseFixed",
+        description: "Restricts queries to their block and to the last positions of all blocks (interleaved, merged or by heads), over any logits.",
+        source: "Child et al. 2019, section 4.3",
+        kind: Kind::Pattern,
+        time: "n (l + s n / l) d",
+        letters: &[
+            ("l", "the option `stride`, by default 128 or near the square root of `L`"),
+            ("s", "positions that summarise a block, option `summary`, by default 8, at most `l / 4`"),
+        ],
+        sizes: &["stride", "summary"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { stride: Some(8), summary: Some(2), integration: Integration::Heads, ..self }
@@ -156,10 +154,6 @@ impl Mechanism for SparseFixedConfig {
         }
         self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
         self.validate_inner(spec)
-    }
-
-    fn sizes() -> &'static [&'static str] {
-        &["stride", "summary"]
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

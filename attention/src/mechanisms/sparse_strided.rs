@@ -101,22 +101,20 @@ impl SparseStridedConfig {
 impl Mechanism for SparseStridedConfig {
     const NAME: &'static str = "sparse-strided";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "SparseStrided",
-            description: "Restricts queries to their neighbourhood and to every l-th position (interleaved, merged or by heads), over any logits.",
-            source: "Child et al. 2019, section 4.3",
-            kind: Kind::Pattern,
-            time: "n (l + n / l) d",
-            letters: &[("l", "the option `stride`, by default 128 or near the square root of `L`")],
-            differences: &[
-                "The neighbourhood has `l + 1` keys, as in the paper's formula; in the released code it has `l`.",
-                "The released mode called `strided` is the second factor alone.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "SparseStrided",
+        description: "Restricts queries to their neighbourhood and to every l-th position (interleaved, merged or by heads), over any logits.",
+        source: "Child et al. 2019, section 4.3",
+        kind: Kind::Pattern,
+        time: "n (l + n / l) d",
+        letters: &[("l", "the option `stride`, by default 128 or near the square root of `L`")],
+        differences: &[
+            "The neighbourhood has `l + 1` keys, as in the paper's formula; in the released code it has `l`.",
+            "The released mode called `strided` is the second factor alone.",
+        ],
+        sizes: &["stride"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { stride: Some(6), integration: Integration::Heads, ..self }
@@ -137,10 +135,6 @@ impl Mechanism for SparseStridedConfig {
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
         self.integration.without_effect(option)
-    }
-
-    fn sizes() -> &'static [&'static str] {
-        &["stride"]
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

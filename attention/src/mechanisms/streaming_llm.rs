@@ -104,26 +104,26 @@ impl StreamingLlmConfig {
 impl Mechanism for StreamingLlmConfig {
     const NAME: &'static str = "streaming-llm";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "StreamingLlm",
-            description: "Restricts queries to the first and the last positions, counted inside the cache that holds them, over logits that allow it.",
-            source: "Xiao, Tian, Chen, Han and Lewis 2023, section 3.2",
-            kind: Kind::Pattern,
-            time: "n (f + W) d",
-            state: "2 (f + W) d",
-            letters: &[
-                ("f", "first keys that a query sees, option `sinks`"),
-                ("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`"),
-            ],
-            differences: &[
-                "The released code counts the keys that it keeps between steps: its `recent_size` is `window - 1` here.",
-                "The released code forgets keys between steps, before a prompt as many as prompt and answer may need, so that positions of a long step see caches of different lengths; here each sees its own full cache, as if it came alone.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "StreamingLlm",
+        description: "Restricts queries to the first and the last positions, counted inside the cache that holds them, over logits that allow it.",
+        source: "Xiao, Tian, Chen, Han and Lewis 2023, section 3.2",
+        kind: Kind::Pattern,
+        time: "n (f + W) d",
+        state: "2 (f + W) d",
+        letters: &[
+            ("f", "first keys that a query sees, option `sinks`"),
+            ("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`"),
+        ],
+        differences: &[
+            "The released code counts the keys that it keeps between steps: its `recent_size` is `window - 1` here.",
+            "The released code forgets keys between steps, before a prompt as many as prompt and answer may need, so that positions of a long step see caches of different lengths; here each sees its own full cache, as if it came alone.",
+        ],
+        sizes: &["window", "sinks"],
+        // It stands in no other cache than its own.
+        positioning: Some(Positioning::Sequence),
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { sinks: 2, window: Some(8), ..self }
@@ -131,11 +131,6 @@ impl Mechanism for StreamingLlmConfig {
 
     fn resolved(self, max_length: usize) -> Self {
         Self { window: Some(self.window_at(max_length)), logits: self.logits.resolved(max_length), ..self }
-    }
-
-    /// Those in the sequence: it stands in no other cache than its own.
-    fn positioning(&self) -> Positioning {
-        Positioning::Sequence
     }
 
     /// # Errors
@@ -165,10 +160,6 @@ impl Mechanism for StreamingLlmConfig {
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
         let is_idle = option == "positions" && self.logits.positioning() == Positioning::None;
         is_idle.then_some("positions is for logits that have positions, such as rotary@streaming-llm")
-    }
-
-    fn sizes() -> &'static [&'static str] {
-        &["window", "sinks"]
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

@@ -74,25 +74,21 @@ impl SynthesizerDenseConfig {
 
 impl Mechanism for SynthesizerDenseConfig {
     const NAME: &'static str = "synthesizer-dense";
-
-    fn card() -> Card {
-        Card {
-            variant: "SynthesizerDense",
-            description: "Lets each token predict how much it attends to each position.",
-            source: "Tay et al. 2021, section 3.1",
-            state: "n d",
-            differences: &["The released code (`dense_minus`) shares `W2` between the heads and uses the query projection as `W1`."],
-            ..Card::default()
-        }
-    }
-
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[("dense", "synthesizer-dense")]
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
-    }
+    const CARD: Card = Card {
+        variant: "SynthesizerDense",
+        description: "Lets each token predict how much it attends to each position.",
+        source: "Tay et al. 2021, section 3.1",
+        state: "n d",
+        differences: &["The released code (`dense_minus`) shares `W2` between the heads and uses the query projection as `W1`."],
+        aliases: &[("dense", "synthesizer-dense")],
+        tensors: &[
+            ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
+            ("position", "second layer of the dense synthesizer, transposed: [heads (1 if shared), key position, d_head]"),
+        ],
+        without_decay: &[TABLES_WITHOUT_DECAY],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(spec, key, device)))
@@ -105,17 +101,6 @@ impl Mechanism for SynthesizerDenseConfig {
             let head = if self.per_head_output { query.head } else { 0 };
             dot(&hidden, query.parameter("position").row(&[head, query.position_of(key)]))
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
-            ("position", "second layer of the dense synthesizer, transposed: [heads (1 if shared), key position, d_head]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[TABLES_WITHOUT_DECAY]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -90,21 +90,25 @@ impl SynthesizerFactorizedDenseConfig {
 
 impl Mechanism for SynthesizerFactorizedDenseConfig {
     const NAME: &'static str = "synthesizer-factorized-dense";
-
-    fn card() -> Card {
-        Card {
-            variant: "SynthesizerFactorizedDense",
-            description: "Predicts the logits of positions as products of two short vectors.",
-            source: "Tay et al. 2021, section 3.1.1",
-            state: "n d",
-            letters: &[("a", "first of the option `factors`"), ("b", "second of the option `factors`")],
-            ..Card::default()
-        }
-    }
-
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[("factorized-dense", "synthesizer-factorized-dense")]
-    }
+    const CARD: Card = Card {
+        variant: "SynthesizerFactorizedDense",
+        description: "Predicts the logits of positions as products of two short vectors.",
+        source: "Tay et al. 2021, section 3.1.1",
+        state: "n d",
+        letters: &[("a", "first of the option `factors`"), ("b", "second of the option `factors`")],
+        aliases: &[("factorized-dense", "synthesizer-factorized-dense")],
+        tensors: &[
+            ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
+            (
+                "tile_hidden.weight",
+                "first layer of the tiled factor [d_in, d_out], if it has one of its own; heads lie side by side in d_out",
+            ),
+            ("block", "second layer of the block-repeated factor [heads, d_head, a]"),
+            ("tile", "second layer of the tiled factor [heads, d_head, b]"),
+        ],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
 
     fn resolved(self, max_length: usize) -> Self {
         Self { factors: Some(self.widths(max_length)), ..self }
@@ -119,10 +123,6 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
         }
         let remedy = format!("their product must be at least the maximal length {}", spec.max_length);
         Err(spec.check(Self::NAME).refuse("factors", format!("[{a}, {b}]"), remedy))
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
@@ -141,18 +141,6 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
             let (j, b) = (query.position_of(key), query.parameter("tile").shape[2]);
             output("hidden", "block", j / b) * output(tile_hidden, "tile", j % b)
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
-            (
-                "tile_hidden.weight",
-                "first layer of the tiled factor [d_in, d_out], if it has one of its own; heads lie side by side in d_out",
-            ),
-            ("block", "second layer of the block-repeated factor [heads, d_head, a]"),
-            ("tile", "second layer of the tiled factor [heads, d_head, b]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

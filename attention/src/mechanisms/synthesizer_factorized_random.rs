@@ -79,22 +79,23 @@ impl SynthesizerFactorizedRandomConfig {
 
 impl Mechanism for SynthesizerFactorizedRandomConfig {
     const NAME: &'static str = "synthesizer-factorized-random";
-
-    fn card() -> Card {
-        Card {
-            variant: "SynthesizerFactorizedRandom",
-            description: "Has a trained matrix of logits of low rank per head.",
-            source: "Tay et al. 2021, section 3.2.1",
-            time: "n^2 (d + H k)",
-            state: "n d",
-            letters: &[("k", "the option `rank`, by default at most `L / 4`")],
-            ..Card::default()
-        }
-    }
-
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[("factorized-random", "synthesizer-factorized-random")]
-    }
+    const CARD: Card = Card {
+        variant: "SynthesizerFactorizedRandom",
+        description: "Has a trained matrix of logits of low rank per head.",
+        source: "Tay et al. 2021, section 3.2.1",
+        time: "n^2 (d + H k)",
+        state: "n d",
+        letters: &[("k", "the option `rank`, by default at most `L / 4`")],
+        aliases: &[("factorized-random", "synthesizer-factorized-random")],
+        sizes: &["rank"],
+        tensors: &[
+            ("query_factor", "factor of the logits [heads, query position, rank]"),
+            ("key_factor", "factor of the logits [heads, key position, rank]"),
+        ],
+        without_decay: &[TABLES_WITHOUT_DECAY],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
 
     fn resolved(self, max_length: usize) -> Self {
         Self { rank: Some(self.rank_at(max_length)), ..self }
@@ -108,16 +109,8 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         check.non_negative("init_std", self.init_std)
     }
 
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
-    fn sizes() -> &'static [&'static str] {
-        &["rank"]
-    }
-
     fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
-        let idle = Idle { what: "has factors of full rank", sizes: Self::sizes(), options: &[] };
+        let idle = Idle { what: "has factors of full rank", sizes: Self::CARD.sizes, options: &[] };
         (self.rank_at(spec.max_length) >= length).then_some(idle)
     }
 
@@ -131,17 +124,6 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
             let row = |factor, position| query.parameter(factor).row(&[query.head, position]);
             dot(row("query_factor", query.position()), row("key_factor", query.position_of(key)))
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("query_factor", "factor of the logits [heads, query position, rank]"),
-            ("key_factor", "factor of the logits [heads, key position, rank]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[TABLES_WITHOUT_DECAY]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

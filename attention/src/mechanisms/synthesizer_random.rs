@@ -76,16 +76,20 @@ impl SynthesizerRandomConfig {
 
 impl Mechanism for SynthesizerRandomConfig {
     const NAME: &'static str = "synthesizer-random";
-
-    fn card() -> Card {
-        Card {
-            variant: "SynthesizerRandom",
-            description: "Has one matrix of logits per head, trained or fixed, the same for every input.",
-            source: "Tay et al. 2021, section 3.2",
-            state: "n d",
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "SynthesizerRandom",
+        description: "Has one matrix of logits per head, trained or fixed, the same for every input.",
+        source: "Tay et al. 2021, section 3.2",
+        state: "n d",
+        aliases: &[("random", "synthesizer-random"), ("random-fixed", "synthesizer-random-fixed")],
+        tensors: &[
+            ("table", "logits [heads, query position, key position]"),
+            ("frozen_table", "logits as they were drawn [heads, query position, key position]"),
+        ],
+        without_decay: &[TABLES_WITHOUT_DECAY],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
 
     fn named() -> Vec<(&'static str, Self)> {
         vec![(Self::NAME, Self::default()), (FIXED, Self { trainable: false, ..Self::default() })]
@@ -102,18 +106,10 @@ impl Mechanism for SynthesizerRandomConfig {
         if self.trainable { Self::NAME } else { FIXED }.to_owned()
     }
 
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[("random", "synthesizer-random"), ("random-fixed", "synthesizer-random-fixed")]
-    }
-
     /// # Errors
     /// If `init_std` is negative or not finite.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         spec.check(Self::NAME).non_negative("init_std", self.init_std)
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
@@ -124,17 +120,6 @@ impl Mechanism for SynthesizerRandomConfig {
     fn formula(&self) -> Option<Formula<'_>> {
         let name = if self.trainable { "table" } else { "frozen_table" };
         Some(Formula::default().logit(move |query, key| query.parameter(name).at(&[query.head, query.position(), query.position_of(key)])))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("table", "logits [heads, query position, key position]"),
-            ("frozen_table", "logits as they were drawn [heads, query position, key position]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[TABLES_WITHOUT_DECAY]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

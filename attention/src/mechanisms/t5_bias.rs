@@ -131,21 +131,23 @@ impl T5BiasConfig {
 
 impl Mechanism for T5BiasConfig {
     const NAME: &'static str = "t5-bias";
-
-    fn card() -> Card {
-        Card {
-            variant: "T5Bias",
-            description: "Adds a trained bias for each bucket of distances to unscaled dot products (T5).",
-            source: "Raffel et al. 2020, section 2.1",
-            letters: &[("B", "buckets of distances, option `buckets`")],
-            differences: &[
-                "Each layer has biases of its own; there all layers of a stack share those of the first.",
-                "As there, scores are not divided by `sqrt(D)`, and the initial weights of queries are smaller by this factor; a model's own initialisation has to do the same.",
-                "Where a bucket begins exactly at a whole distance, it holds that distance; there the rounding of a logarithm in single precision decides. With the default buckets nothing differs.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "T5Bias",
+        description: "Adds a trained bias for each bucket of distances to unscaled dot products (T5).",
+        source: "Raffel et al. 2020, section 2.1",
+        letters: &[("B", "buckets of distances, option `buckets`")],
+        differences: &[
+            "Each layer has biases of its own; there all layers of a stack share those of the first.",
+            "As there, scores are not divided by `sqrt(D)`, and the initial weights of queries are smaller by this factor; a model's own initialisation has to do the same.",
+            "Where a bucket begins exactly at a whole distance, it holds that distance; there the rounding of a logarithm in single precision decides. With the default buckets nothing differs.",
+        ],
+        tensors: &[(
+            "relative_attention_bias",
+            "biases of the buckets of distances [bucket, heads]; in encoders keys ahead of the query have the second half",
+        )],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If there are too few buckets, an odd number of them in an encoder, or if they end before the distances that have buckets of their own.
@@ -168,10 +170,6 @@ impl Mechanism for T5BiasConfig {
         }
         let remedy = format!("give more than {exact}, the number of distances that have buckets of their own, or fewer buckets");
         Err(check.refuse("max_distance", self.max_distance, remedy))
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
     }
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
@@ -199,13 +197,6 @@ impl Mechanism for T5BiasConfig {
             };
             dot(&q, &k) + query.parameter("relative_attention_bias").at(&[first + bucket, query.head])
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[(
-            "relative_attention_bias",
-            "biases of the buckets of distances [bucket, heads]; in encoders keys ahead of the query have the second half",
-        )]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

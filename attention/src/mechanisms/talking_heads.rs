@@ -105,23 +105,27 @@ impl TalkingHeadsConfig {
 impl Mechanism for TalkingHeadsConfig {
     const NAME: &'static str = "talking-heads";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "TalkingHeads",
-            description: "Lets heads mix their logits before the softmax and their weights after it, over any logits and pattern.",
-            source: "Shazeer et al. 2020, section 4",
-            kind: Kind::Heads,
-            cross: true,
-            time: "n^2 (d + H^2)",
-            differences: &[
-                "The paper has a number of heads of its own for queries and keys, for the softmax and for values; here there is one.",
-                "The released code adds its biases of positions after the first mixing; here all that the logits score is mixed, and masks of numbers are added after it.",
-                "Projections that depend on the input are not in it.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "TalkingHeads",
+        description: "Lets heads mix their logits before the softmax and their weights after it, over any logits and pattern.",
+        source: "Shazeer et al. 2020, section 4",
+        kind: Kind::Heads,
+        cross: true,
+        time: "n^2 (d + H^2)",
+        differences: &[
+            "The paper has a number of heads of its own for queries and keys, for the softmax and for values; here there is one.",
+            "The released code adds its biases of positions after the first mixing; here all that the logits score is mixed, and masks of numbers are added after it.",
+            "Projections that depend on the input are not in it.",
+        ],
+        tensors: &[
+            ("logit_mixing", "how much the logits of a head count in another [from head, to head]"),
+            ("weight_mixing", "how much the weights of a head count in another [from head, to head]"),
+        ],
+        without_decay: &[r"\.(logit|weight)_mixing$"],
+        // Both engines compute it alike: with all logits of all heads at once.
+        has_engines: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If nothing is mixed, or the logits are wrong or have no scores of their own.
@@ -136,11 +140,6 @@ impl Mechanism for TalkingHeadsConfig {
     fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
         let heads = self.init(spec, &key.named("logits"), device);
         AnyAttention::new(SoftmaxAttention::new(heads, spec, key, device))
-    }
-
-    /// Both engines compute it alike: with all logits of all heads at once.
-    fn has_engines(&self) -> bool {
-        false
     }
 
     /// Shazeer et al. 2020, section 4.
@@ -169,17 +168,6 @@ impl Mechanism for TalkingHeadsConfig {
             }
             head
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("logit_mixing", "how much the logits of a head count in another [from head, to head]"),
-            ("weight_mixing", "how much the weights of a head count in another [from head, to head]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"\.(logit|weight)_mixing$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -43,25 +43,16 @@ impl UniformConfig {
 
 impl Mechanism for UniformConfig {
     const NAME: &'static str = "uniform";
-
-    fn card() -> Card {
-        Card {
-            variant: "Uniform",
-            description: "Gives every visible key the same weight, the null hypothesis for all others.",
-            source: "the null twin of softmax attention",
-            cross: true,
-            state: "n d",
-            ..Card::default()
-        }
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
-    fn positioning(&self) -> Positioning {
-        Positioning::None
-    }
+    const CARD: Card = Card {
+        variant: "Uniform",
+        description: "Gives every visible key the same weight, the null hypothesis for all others.",
+        source: "the null twin of softmax attention",
+        cross: true,
+        state: "n d",
+        free_heads: true,
+        positioning: Some(Positioning::None),
+        ..Card::DEFAULT
+    };
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(spec, key, device)))

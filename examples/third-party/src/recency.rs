@@ -28,16 +28,13 @@ pub struct Recency {
 
 impl Mechanism for RecencyConfig {
     const NAME: &'static str = "recency";
-
-    fn card() -> Card {
-        Card {
+    const CARD: Card = Card {
             variant: "Recency",
             description: "Attends to what is near, at a trained rate for each head.",
             source: "this example",
             state: "n d",
-            ..Card::default()
-        }
-    }
+            ..Card::DEFAULT
+    };
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         let slope = Init::Normal(self.init_std).parameter([spec.heads], &key.named("slope"), device);

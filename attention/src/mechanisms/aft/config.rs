@@ -115,27 +115,30 @@ impl AftConfig {
 
 impl Mechanism for AftConfig {
     const NAME: &'static str = "aft";
-
-    fn card() -> Card {
-        Card {
-            variant: "Aft",
-            description: "Averages values in each channel by weights of keys and pairs of positions, and gates the mean by the query.",
-            source: "Zhai et al. 2021, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[("k", "the option `rank`, by default at most `L / 4`")],
-            differences: &[
-                "The paper's formula ends with the gate; an output projection follows here, as in other attentions and in code by others (aft-pytorch).",
-                "Exponentials are taken of scores less the greatest of them; in aft-pytorch they overflow where keys are large.",
-                "`local` has the parameters of the paper's form and the time of `full`; the paper saves time by sums over all positions and corrections near the query.",
-                "The paper's `conv` form, with one key for a head, is not in it.",
-                "Dropout drops numbers before the output projection, since weights are not formed.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Aft",
+        description: "Averages values in each channel by weights of keys and pairs of positions, and gates the mean by the query.",
+        source: "Zhai et al. 2021, section 3",
+        kind: Kind::Whole,
+        time: "n^2 d",
+        state: "2 n d",
+        letters: &[("k", "the option `rank`, by default at most `L / 4`")],
+        differences: &[
+            "The paper's formula ends with the gate; an output projection follows here, as in other attentions and in code by others (aft-pytorch).",
+            "Exponentials are taken of scores less the greatest of them; in aft-pytorch they overflow where keys are large.",
+            "`local` has the parameters of the paper's form and the time of `full`; the paper saves time by sums over all positions and corrections near the query.",
+            "The paper's `conv` form, with one key for a head, is not in it.",
+            "Dropout drops numbers before the output projection, since weights are not formed.",
+        ],
+        sizes: &["window", "rank"],
+        tensors: &[
+            ("query_position", "factor u of the biases [query position, rank]"),
+            ("key_position", "factor v of the biases [key position, rank]"),
+            ("position_table", "biases [query position, key position]"),
+        ],
+        without_decay: &[r"Aft\.(query_position|key_position|position_table)$"],
+        ..Card::DEFAULT
+    };
 
     fn named() -> Vec<(&'static str, Self)> {
         let of = |form| Self { form, ..Self::default() };
@@ -150,7 +153,7 @@ impl Mechanism for AftConfig {
 
     fn description(&self) -> &'static str {
         match self.form {
-            AftForm::Full => Self::card().description,
+            AftForm::Full => Self::CARD.description,
             AftForm::Local => "As `aft`, with learned weights of pairs within a window alone.",
             AftForm::Simple => "As `aft`, by weights of keys alone, whatever their positions.",
         }
@@ -189,10 +192,6 @@ impl Mechanism for AftConfig {
         }
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["window", "rank"]
-    }
-
     fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
         if self.window_at(spec.max_length).is_some_and(|window| window >= length) {
             return Some(Idle { what: "has a window that covers all", sizes: &["window"], options: &["window"] });
@@ -225,18 +224,6 @@ impl Mechanism for AftConfig {
             };
             gates.iter().enumerate().map(channel).collect()
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("query_position", "factor u of the biases [query position, rank]"),
-            ("key_position", "factor v of the biases [key position, rank]"),
-            ("position_table", "biases [query position, key position]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"Aft\.(query_position|key_position|position_table)$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -203,30 +203,31 @@ impl LshConfig {
 
 impl Mechanism for LshConfig {
     const NAME: &'static str = "lsh";
-
-    fn card() -> Card {
-        Card {
-            variant: "Lsh",
-            description: "Lets each query see the keys that a hash puts into its bucket (Reformer), or that chance does.",
-            source: "Kitaev, Kaiser and Levskaya 2020, section 2",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "r n (c + 2 m) d",
-            state: "2 n d + r n H",
-            letters: &[
-                ("r", "rounds of hashing, option `rounds`"),
-                ("c", "half the buckets of a round"),
-                ("m", "positions of a chunk, option `chunk`, by default 64, at most `L / 4`"),
-            ],
-            differences: &[
-                "Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false`).",
-                "Its first chunk looks at the last of all rounds (`wrap = true` and `across_rounds = true`).",
-                "It does not correct for duplicates (`duplicate_correction = false`).",
-                "In two of three cases it does not divide by `sqrt(D)` (`scale = \"code\"`).",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Lsh",
+        description: "Lets each query see the keys that a hash puts into its bucket (Reformer), or that chance does.",
+        source: "Kitaev, Kaiser and Levskaya 2020, section 2",
+        kind: Kind::Whole,
+        time: "r n (c + 2 m) d",
+        state: "2 n d + r n H",
+        letters: &[
+            ("r", "rounds of hashing, option `rounds`"),
+            ("c", "half the buckets of a round"),
+            ("m", "positions of a chunk, option `chunk`, by default 64, at most `L / 4`"),
+        ],
+        differences: &[
+            "Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false`).",
+            "Its first chunk looks at the last of all rounds (`wrap = true` and `across_rounds = true`).",
+            "It does not correct for duplicates (`duplicate_correction = false`).",
+            "In two of three cases it does not divide by `sqrt(D)` (`scale = \"code\"`).",
+        ],
+        sizes: &["chunk", "full_attention_below"],
+        tensors: &[
+            ("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out"),
+            ("rotations", "random rotations of the hash [rounds, heads, d_head, half the buckets]; those of two factors side by side"),
+        ],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { chunk: Some(8), buckets: Some(BucketCount::One(8)), rounds: 2, full_attention_below: Some(0), ..self }
@@ -280,13 +281,9 @@ impl Mechanism for LshConfig {
         is_idle.then_some("across_rounds is for wrap = true, bucket_mask = false and at least two rounds")
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["chunk", "full_attention_below"]
-    }
-
     fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
         let max_length = spec.max_length;
-        let idle = |what| Some(Idle { what, sizes: Self::sizes(), options: OF_HASHING });
+        let idle = |what| Some(Idle { what, sizes: Self::CARD.sizes, options: OF_HASHING });
         if length <= self.longest_full_attention(max_length) {
             return idle("hashes nothing and hides nothing");
         }
@@ -300,13 +297,6 @@ impl Mechanism for LshConfig {
 
     fn formula(&self) -> Option<Formula<'_>> {
         Some(formula::of(self))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out"),
-            ("rotations", "random rotations of the hash [rounds, heads, d_head, half the buckets]; those of two factors side by side"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

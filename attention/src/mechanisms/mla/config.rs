@@ -104,27 +104,30 @@ impl MlaConfig {
 
 impl Mechanism for MlaConfig {
     const NAME: &'static str = "mla";
-
-    fn card() -> Card {
-        Card {
-            variant: "Mla",
-            description: "Makes keys and values of all heads from one narrow latent, which decoding remembers in their place.",
-            source: "DeepSeek-AI 2024, section 2.1",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n^2 (d + H d_r)",
-            state: "n (d_c + d_r)",
-            letters: &[
-                ("d_c", "width of the latent of keys and values, option `latent`"),
-                ("d_r", "rotated channels of a head, option `rotary_width`"),
-            ],
-            differences: &[
-                "In released code one matrix makes the latent and the rotated key, and one the keys and values of each head in turn; here each has its own.",
-                "Released models have a latent of queries, except the smallest; here queries are made of elements unless `query_latent` is given.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Mla",
+        description: "Makes keys and values of all heads from one narrow latent, which decoding remembers in their place.",
+        source: "DeepSeek-AI 2024, section 2.1",
+        kind: Kind::Whole,
+        time: "n^2 (d + H d_r)",
+        state: "n (d_c + d_r)",
+        letters: &[
+            ("d_c", "width of the latent of keys and values, option `latent`"),
+            ("d_r", "rotated channels of a head, option `rotary_width`"),
+        ],
+        differences: &[
+            "In released code one matrix makes the latent and the rotated key, and one the keys and values of each head in turn; here each has its own.",
+            "Released models have a latent of queries, except the smallest; here queries are made of elements unless `query_latent` is given.",
+        ],
+        tensors: &[
+            ("query_latent.weight", "projection to the latent of queries [d_in, d_out]"),
+            ("query_latent_norm.gamma", "gain of the norm of the latent of queries"),
+            ("latent.weight", "projection to the latent of keys and values [d_in, d_out]"),
+            ("latent_norm.gamma", "gain of the norm of the latent of keys and values"),
+            ("rotary_key.weight", "projection to the rotated key that all heads share [d_in, d_out]"),
+        ],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If a width is 0 or not even where it has to be, or the base is not greater than 1 or has no effect.
@@ -183,16 +186,6 @@ impl Mechanism for MlaConfig {
             softmax(&(0..query.keys()).map(|key| query.sees(key).then(|| score(key))).collect::<Vec<_>>())
         };
         Some(Formula::default().weights(weights).value(move |query, key| query.projected("value", &latent(query, key))))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("query_latent.weight", "projection to the latent of queries [d_in, d_out]"),
-            ("query_latent_norm.gamma", "gain of the norm of the latent of queries"),
-            ("latent.weight", "projection to the latent of keys and values [d_in, d_out]"),
-            ("latent_norm.gamma", "gain of the norm of the latent of keys and values"),
-            ("rotary_key.weight", "projection to the rotated key that all heads share [d_in, d_out]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

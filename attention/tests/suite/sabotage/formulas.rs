@@ -43,10 +43,7 @@ struct Misstated {
 
 impl Mechanism for Misstated {
     const NAME: &'static str = "misstated";
-
-    fn card() -> Card {
-        DotProductConfig::card()
-    }
+    const CARD: Card = DotProductConfig::CARD;
 
     fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         DotProductConfig::default().logits(spec, key, device)

@@ -134,21 +134,16 @@ struct Unknown {
 
 impl Mechanism for Unknown {
     const NAME: &'static str = "unknown";
-
-    fn card() -> Card {
-        Card {
-            variant: "Unknown",
-            description: "A name that no mechanism has.",
-            source: "",
-            kind: Kind::Whole,
-            cross: true,
-            causal: true,
-            time: "",
-            state: "",
-            letters: &[],
-            differences: &[],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Unknown",
+        description: "A name that no mechanism has.",
+        source: "",
+        kind: Kind::Whole,
+        cross: true,
+        time: "",
+        state: "",
+        ..Card::DEFAULT
+    };
 
     fn name(&self) -> String {
         self.mechanism.clone()
