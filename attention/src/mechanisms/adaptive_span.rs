@@ -17,26 +17,14 @@
 //!
 #![doc = include_str!("../../pictures/adaptive-span.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
 use super::learned_relative::LearnedRelativeConfig;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::contract::{Losses, Positions};
-use crate::description::formula::{self, Formula, Query, distribution, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, AnyMechanism, Card, Idle, Kind, Mechanism};
-use crate::engine::{LogitTerms, Ramp, SoftSpan, transposed};
+use crate::description::formula::{distribution, softmax};
+use crate::engine::{Ramp, SoftSpan, transposed};
 use crate::mechanisms::default_sizes::quarter;
-use crate::softmax_attention::logits::{LogitAbilities, Logits, LogitsRef, shared_in_order};
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::{LogitsRef, shared_in_order};
 
 /// Where a span comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

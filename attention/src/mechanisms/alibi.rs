@@ -11,25 +11,8 @@
 //!
 #![doc = include_str!("../../pictures/alibi.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::relative::distances;
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::contract::{Positions, SinkCache};
-use crate::description::formula::{Formula, dot};
-use crate::description::{AnyLogits, Card, Mechanism, Positioning};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear_at;
-use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::sink_columns::SinkColumns;
 
 /// Configuration of [`Alibi`].
@@ -176,13 +159,7 @@ impl Logits for Alibi {
 
 #[cfg(test)]
 mod tests {
-    use burn::module::Param;
-
     use super::*;
-    use crate::contract::layer_spec::Role;
-    use crate::contract::probe::{Observation, Probe};
-    use crate::contract::{Attention, AttentionInput};
-    use crate::description::AnyMechanism;
     use crate::tensors::read::read;
 
     #[test]

@@ -9,27 +9,11 @@
 //!
 #![doc = include_str!("../../pictures/base-conv.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{DenseMask, Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
+use crate::contract::visibility::DenseMask;
 use crate::engine::dropout::dropout;
-use crate::engine::linear::linear;
 use crate::engine::recurrence::RecurrentState;
 use crate::engine::transposed;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::factors;
 
 /// Configuration of [`BaseConv`].

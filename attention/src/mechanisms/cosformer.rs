@@ -10,20 +10,12 @@
 
 use std::f64::consts::FRAC_PI_2;
 
-use burn::module::Module;
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, distribution};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
+use crate::description::formula::distribution;
 use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::feature_attention::{FeatureAttention, Features, Side};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of cosFormer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -14,23 +14,12 @@
 //!
 #![doc = include_str!("../../pictures/differential.svg")]
 
-use burn::module::{Module, Param};
 use burn::nn::{RmsNorm, RmsNormConfig};
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::QueryKeyPairs;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::{Observation, Probe};
-use crate::description::formula::{Formula, Query, dot, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
-use crate::softmax_attention::logits::{Logits, LogitsRef};
-use crate::softmax_attention::{HeadCall, Heads, LatestVisibility, SoftmaxAttention, seen_pairs};
+use crate::description::formula::softmax;
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::LogitsRef;
+use crate::softmax_attention::{HeadCall, Heads, LatestVisibility, seen_pairs};
 
 /// What the norm adds to the mean square.
 const EPSILON: f64 = 1e-5;
@@ -263,7 +252,6 @@ impl Heads for Differential {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::layer_spec::Role;
 
     fn refused(name: &str, place: LayerSpec) -> String {
         name.parse::<AnyMechanism>().unwrap().validate(&place).unwrap_err().to_string()

@@ -6,26 +6,8 @@
 //!
 #![doc = include_str!("../../pictures/dot-product.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::qk_norm::{HeadNorm, QkNorm, normalised};
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism, Positioning};
-use crate::engine::LogitTerms;
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear_at;
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`DotProduct`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

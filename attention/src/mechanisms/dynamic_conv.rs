@@ -11,23 +11,11 @@
 //!
 #![doc = include_str!("../../pictures/dynamic-conv.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
+use crate::mechanisms::kernel_attention;
 use crate::mechanisms::kernel_attention::{
-    self, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
+    ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
 };
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`DynamicConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

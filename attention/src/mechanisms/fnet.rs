@@ -14,21 +14,8 @@
 
 use std::f64::consts::TAU;
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::Span;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::dropout::dropout;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`Fnet`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

@@ -14,26 +14,12 @@
 //!
 #![doc = include_str!("../../pictures/forgetting.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::log_sigmoid;
-use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
+use burn::tensor::{DType, FloatDType};
 
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::visibility::{Span, Visibility};
-use crate::description::formula::{self, Formula, Query, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::{repeat_heads, split_heads};
-use crate::engine::linear::{linear, linear_at};
-use crate::engine::{LogitTerms, transposed};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::engine::heads::repeat_heads;
+use crate::engine::transposed;
+use crate::mechanisms::prelude::*;
 
 /// What forget gates depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -287,12 +273,7 @@ impl Logits for Forgetting {
 
 #[cfg(test)]
 mod tests {
-    use burn::module::Param;
-
     use super::*;
-    use crate::contract::probe::{Observation, Probe};
-    use crate::contract::{Attention, AttentionInput};
-    use crate::description::AnyMechanism;
     use crate::tensors::read::read;
 
     fn numbers(x: Tensor<4>) -> Vec<f32> {

@@ -9,19 +9,12 @@
 //!
 #![doc = include_str!("../../pictures/gated-delta-net.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
-use crate::mechanisms::delta_rule::{self, DeltaOptions, DeltaRule};
-use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions};
+use crate::mechanisms::delta_rule::{DeltaOptions, DeltaRule};
+use crate::mechanisms::gated_mixer::{GatedMixer, HeadOptions};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{RecurrentAttention, expanded};
+use crate::mechanisms::{delta_rule, gated_mixer};
 
 /// Configuration of Gated DeltaNet, a [`DeltaRule`] with decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

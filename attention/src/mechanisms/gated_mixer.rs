@@ -3,21 +3,14 @@
 //! `o_t = norm(read_t) swish(x_t W_G)`: queries, keys and values are maps of the element, behind short convolutions and a SiLU where a mechanism has them. The rule
 //! says what is written to the state, kept of it and read from it.
 
-use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use heedful_random::RandomKey;
+use burn::module::{Content, Devices, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor};
 
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, Query};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
 use crate::engine::recurrence::Recurrence;
-use crate::mechanisms::gated_norm::{self, GatedNorm, HeadNorm};
+use crate::mechanisms::gated_norm::{GatedNorm, HeadNorm};
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
-use crate::mechanisms::short_convolution::{self, ShortConvolution};
+use crate::mechanisms::short_convolution::ShortConvolution;
+use crate::mechanisms::{gated_norm, short_convolution};
 
 /// What released code adds to mean squares and variances, where a mechanism says nothing else.
 pub(super) const EPSILON: f64 = 1e-5;

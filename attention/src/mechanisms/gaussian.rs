@@ -17,31 +17,12 @@ mod kernel;
 
 use std::sync::Arc;
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 pub use self::kernel::GaussianLogits;
 use self::kernel::Kernel;
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::engine::{Engine, Executed};
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, AnyLogits, Card, Formula, Mechanism};
 use crate::engine::dropout::dropout;
 use crate::engine::fused::Part;
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
 use crate::engine::{AttentionProgram, Dropout, GaussianShape, Weighting, fused, least_sum, reference};
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::memory::KeyValueState;
 use crate::tensors::main_memory;
 

@@ -11,28 +11,11 @@
 //!
 #![doc = include_str!("../../pictures/gmlp.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
 use rand::RngExt;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::{Observation, Probe};
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::gelu::{by_error_function, plain_gelu};
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
 use crate::engine::{AttentionProgram, Dropout, Weighting, columns_from, reference};
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::qk_norm::{HeadNorm, QkNorm, normalised};
 use crate::softmax_attention::logits::{rows_at, starts};
 use crate::softmax_attention::memory::KeyValueState;

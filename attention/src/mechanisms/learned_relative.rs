@@ -8,26 +8,8 @@
 //!
 #![doc = include_str!("../../pictures/learned-relative.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::relative::by_distance;
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::{Span, Visibility};
-use crate::description::formula::{Formula, Query, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear_at;
-use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`LearnedRelative`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

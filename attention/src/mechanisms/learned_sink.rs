@@ -12,16 +12,7 @@
 //!
 #![doc = include_str!("../../pictures/learned-sink.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of a softmax with a learned sink.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -9,20 +9,11 @@
 //!
 #![doc = include_str!("../../pictures/lightweight-conv.svg")]
 
-use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
+use crate::mechanisms::kernel_attention;
 use crate::mechanisms::kernel_attention::{
-    self, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
+    ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
 };
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`LightweightConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -8,21 +8,13 @@
 //!
 #![doc = include_str!("../../pictures/linear-attention.svg")]
 
-use burn::module::Module;
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, distribution, log_sum_of_products, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
+use crate::description::formula::{distribution, log_sum_of_products, softmax};
 use crate::engine::elu::elu_plus_one;
 use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
+use crate::mechanisms::prelude::*;
 
 /// What channels of queries and keys are mapped to, each by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,28 +19,11 @@ mod formula;
 
 use std::sync::Arc;
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::engine::{Engine, Executed};
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::probe::{Observation, Probe};
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Span, Visibility, hidden_logit};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs, init};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Idle, Kind, Mechanism};
-use crate::engine::fused::{self, Part};
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
-use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
+use crate::contract::visibility::hidden_logit;
+use crate::engine::fused::Part;
+use crate::engine::{AttentionProgram, Dropout, Weighting, fused, reference};
 use crate::mechanisms::default_sizes::quarter;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::sequence_projection::{ProjectionInit, ProjectionKind, SequenceProjection, window_of};
 use crate::softmax_attention::memory::KeyValueState;
 

@@ -9,28 +9,19 @@
 //!
 #![doc = include_str!("../../pictures/mamba-2.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::silu;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Deserializer;
 
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, Query, sigmoid, softplus};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
-use crate::engine::heads::{merge_heads, repeat_heads, split_heads};
-use crate::engine::linear::linear;
+use crate::description::formula::{sigmoid, softplus};
+use crate::engine::heads::repeat_heads;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::mechanisms::selective_decay::SelectiveDecay;
-use crate::mechanisms::short_convolution::{self, ShortConvolution};
+use crate::mechanisms::short_convolution;
+use crate::mechanisms::short_convolution::ShortConvolution;
 
 /// What the authors' code adds to the mean square.
 const EPSILON: f64 = 1e-5;
@@ -318,10 +309,7 @@ impl MambaTwoConfig {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::TensorData;
-
     use super::*;
-    use crate::contract::layer_spec::Role;
 
     #[test]
     fn heads_of_a_group_share_keys_and_queries_and_groups_do_not() {

@@ -8,24 +8,11 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-random-and-dot-product.svg")]
 
-use burn::module::{Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
 use super::synthesizer_random::SynthesizerRandomConfig;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Losses, Positions};
-use crate::description::formula::{self, Formula};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
-use crate::engine::LogitTerms;
-use crate::softmax_attention::logits::{LogitAbilities, Logits, shared_in_order};
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::shared_in_order;
 
 /// How the members of a mixture are weighted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

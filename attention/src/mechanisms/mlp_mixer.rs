@@ -12,25 +12,10 @@
 //!
 #![doc = include_str!("../../pictures/mlp-mixer.svg")]
 
-use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::Span;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::columns_from;
 use crate::engine::dropout::dropout;
 use crate::engine::gelu::{by_error_function, plain_gelu};
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::{rows_at, starts};
 
 /// Configuration of [`MlpMixer`].

@@ -7,18 +7,7 @@
 //! It is an ablation and no mechanism: lists, pages, costs and pictures of all mechanisms leave it out. In the place of a decoder's cross-attention a layout
 //! takes the word for a layer without that sublayer, normalisation included.
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor};
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Positioning, Query};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`NoAttention`]. There is nothing to choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -8,23 +8,14 @@
 //!
 #![doc = include_str!("../../pictures/performer.svg")]
 
-use burn::module::{Module, RunningState};
+use burn::module::RunningState;
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, dot, log_sum_of_products, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
+use crate::description::formula::{log_sum_of_products, softmax};
 use crate::engine::linear::projected;
 use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
+use crate::mechanisms::prelude::*;
 
 /// What is added to features that may all be 0.
 const FLOOR: f64 = 1e-3;

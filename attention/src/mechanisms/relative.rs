@@ -13,25 +13,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::{Span, Visibility};
-use crate::description::formula::{Formula, Query, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::{linear, linear_at};
-use crate::engine::{Content, LogitTerms, reference};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::engine::reference;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`Relative`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

@@ -8,20 +8,12 @@
 //!
 #![doc = include_str!("../../pictures/retnet.svg")]
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::engine::recurrence::Recurrence;
 use crate::engine::rotation::{PairLayout, rotated};
-use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule, shrunk};
+use crate::mechanisms::gated_mixer;
+use crate::mechanisms::gated_mixer::{GatedMixer, HeadOptions, Rule, shrunk};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention};
 
 /// What the authors' code adds to mean squares.

@@ -19,29 +19,13 @@ pub(super) mod tables;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 pub use self::scaling::RotaryScaling;
 use self::tables::Tables;
 use super::qk_norm::{HeadNorm, QkNorm, normalised};
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::visibility::Span;
-use crate::contract::{Positions, SinkCache};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Formula, Mechanism, Positioning};
-use crate::engine::LogitTerms;
-use crate::engine::heads::{repeat_heads, split_heads};
-use crate::engine::linear::linear_at;
+use crate::engine::heads::repeat_heads;
 pub use crate::engine::rotation::PairLayout;
 use crate::engine::rotation::rotated;
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::sink_columns::SinkColumns;
 
 /// Configuration of [`Rotary`].
@@ -291,7 +275,6 @@ impl Logits for Rotary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::description::AnyMechanism;
 
     fn refused(config: RotaryConfig, head_width: usize) -> String {
         let place = LayerSpec::new(Role::Decoder, 8, 2).with_head_width(Some(head_width));

@@ -11,26 +11,12 @@
 //!
 #![doc = include_str!("../../pictures/shared-qk.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{DType, Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
+use burn::tensor::DType;
 
 use super::relative::distances;
-use crate::contract::Positions;
-use crate::contract::init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism, Positioning};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
-use crate::engine::row_norm::{self, RowNorm};
-use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::engine::row_norm;
+use crate::engine::row_norm::RowNorm;
+use crate::mechanisms::prelude::*;
 
 /// By what logits are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,16 +10,8 @@
 //!
 #![doc = include_str!("../../pictures/sigmoid.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, sigmoid};
-use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
-use crate::engine::Normaliser;
+use crate::description::formula::sigmoid;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of sigmoid attention.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

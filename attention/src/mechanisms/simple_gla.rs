@@ -8,25 +8,13 @@
 //!
 #![doc = include_str!("../../pictures/simple-gla.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
 use burn::tensor::activation::log_sigmoid;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::formula::{self, Formula};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
-use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule};
+use crate::mechanisms::gated_mixer;
+use crate::mechanisms::gated_mixer::{GatedMixer, HeadOptions, Rule};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention, expanded};
 
 /// Configuration of [`SimpleGatedLinear`].

@@ -9,17 +9,8 @@
 
 use std::ops::Range;
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::restricted::{PatternExecution, Restricted};
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::quarter;
-use crate::softmax_attention::pattern::Pattern;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of sliding-window attention.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

@@ -10,14 +10,7 @@
 //!
 #![doc = include_str!("../../pictures/softmax-plus-one.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
-use crate::engine::Normaliser;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of softmax plus one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

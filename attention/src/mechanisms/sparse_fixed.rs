@@ -18,18 +18,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::restricted::{PatternExecution, Restricted};
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::{near_root, quarter};
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::sparse_strided::factors;
-use crate::softmax_attention::pattern::{Factorised, Integration, Pattern, turn};
+use crate::softmax_attention::pattern::{Factorised, Integration, turn};
 
 /// Configuration of the fixed Sparse Transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -17,17 +17,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::restricted::{PatternExecution, Restricted};
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over, Query};
 use crate::mechanisms::default_sizes::near_root;
-use crate::softmax_attention::pattern::{Factorised, Integration, Pattern, turn};
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::pattern::{Factorised, Integration, turn};
 
 /// Configuration of the strided Sparse Transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -7,26 +7,11 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-dense.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::LogitTerms;
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
-use crate::softmax_attention::logits::{LogitAbilities, Logits, rows_at};
+use crate::softmax_attention::logits::rows_at;
 
 /// Configuration of [`SynthesizerDense`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -8,26 +8,11 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-factorized-dense.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
-use crate::engine::{Kronecker, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits, starts};
+use crate::engine::Kronecker;
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::starts;
 
 /// Configuration of [`SynthesizerFactorizedDense`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]

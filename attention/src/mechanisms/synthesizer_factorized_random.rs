@@ -6,24 +6,10 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-factorized-random.svg")]
 
-use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Idle, Mechanism};
-use crate::engine::LogitTerms;
 use crate::mechanisms::default_sizes::quarter;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
-use crate::softmax_attention::logits::{LogitAbilities, Logits, rows_at};
+use crate::softmax_attention::logits::rows_at;
 
 /// Configuration of [`SynthesizerFactorizedRandom`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]

@@ -9,21 +9,11 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-random.svg")]
 
-use burn::module::{Module, Param, RunningState};
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
+use burn::module::RunningState;
 
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Formula, Mechanism};
-use crate::engine::{LogitTerms, columns_from};
-use crate::softmax_attention::logits::{LogitAbilities, Logits, rows_at, starts};
+use crate::engine::columns_from;
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::{rows_at, starts};
 
 /// Name of the random synthesizer that is not trained.
 const FIXED: &str = "synthesizer-random-fixed";

@@ -12,26 +12,8 @@
 //!
 #![doc = include_str!("../../pictures/t5-bias.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::relative::by_distance;
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear_at;
-use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`T5Bias`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -236,7 +218,6 @@ impl Logits for T5Bias {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::description::AnyMechanism;
 
     /// The first distance of each bucket.
     fn begins(buckets: Buckets, sign: i64) -> Vec<usize> {

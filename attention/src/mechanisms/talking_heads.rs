@@ -14,25 +14,13 @@
 //!
 #![doc = include_str!("../../pictures/talking-heads.svg")]
 
-use burn::module::{Module, Param};
 use burn::tensor::activation::softmax;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::QueryKeyPairs;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::{Observation, Probe};
 use crate::description::array::Array;
-use crate::description::formula::{self, Formula};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
-use crate::softmax_attention::logits::{Logits, LogitsRef};
-use crate::softmax_attention::{HeadCall, Heads, SoftmaxAttention};
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::LogitsRef;
+use crate::softmax_attention::{HeadCall, Heads};
 
 /// How the numbers begin by which heads mix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -237,7 +225,6 @@ impl Heads for TalkingHeads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::layer_spec::Role;
 
     #[test]
     fn what_mixes_nothing_or_is_no_single_softmax_is_refused() {

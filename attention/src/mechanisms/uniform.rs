@@ -7,18 +7,7 @@
 //!
 #![doc = include_str!("../../pictures/uniform.svg")]
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor};
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::Positions;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Formula, Mechanism, Positioning};
-use crate::engine::LogitTerms;
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`Uniform`]. There is nothing to choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,18 +1,9 @@
 //! Configuration, and what is known of the mechanism.
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::Aft;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::formula::{self, Formula, Query, dot, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Idle, Kind, Mechanism};
+use crate::description::formula::softmax;
 use crate::mechanisms::default_sizes::quarter;
+use crate::mechanisms::prelude::*;
 
 /// Names of the forms that are not the default.
 const LOCAL: &str = "aft-local";

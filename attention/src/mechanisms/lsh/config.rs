@@ -1,20 +1,12 @@
 //! Options, and what they are checked for.
 
 use burn::module::RunningState;
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
 use super::buckets::{Directions, Hash, Hashing};
 use super::chunks::Chunking;
 use super::{Lsh, formula};
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Idle, Kind, Mechanism};
 use crate::mechanisms::default_sizes::quarter;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::shared_qk::Scale;
 
 /// Number of buckets of a round.

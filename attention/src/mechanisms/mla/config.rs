@@ -1,17 +1,8 @@
 //! Options, and what is known of the mechanism.
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::Mla;
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::formula::{Formula, Query, dot, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
+use crate::description::formula::softmax;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::qk_norm::QkNorm;
 use crate::mechanisms::rotary::tables::Tables;
 use crate::mechanisms::rotary::{RotaryScaling, formula};
