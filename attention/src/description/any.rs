@@ -238,6 +238,11 @@ impl AnyMechanism {
         self.0.init_logits(spec, key, device)
     }
 
+    /// The logits alone, of what is validated to have them.
+    pub(crate) fn init_scores(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
+        self.init_logits(spec, key, device).expect("validated: what another mechanism is over has logits")
+    }
+
     /// Whether it gives its formula, and all its members do.
     pub fn has_formula(&self) -> bool {
         self.formula().is_some() && self.members().into_iter().all(Self::has_formula)

@@ -7,20 +7,22 @@ use heedful_random::RandomKey;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{AnyAttention, AnyLogits, AnyMechanism};
+use super::{AnyAttention, AnyLogits, AnyMechanism, Initialised};
 use crate::contract::error::ConfigError;
 use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::softmax_attention::SoftmaxAttention;
 
 /// A configuration of a mechanism, and with it everything that the toolkit knows about the mechanism.
 ///
 /// Options are the fields of the configuration. They should have defaults and refuse unknown fields: `#[serde(default, deny_unknown_fields)]`.
 ///
-/// A mechanism that scores keys implements [`logits`](Self::logits), and the registry puts the shared projections and the softmax around them; any other
-/// implements [`attention`](Self::attention). A type of a user's own becomes known by [`register`](crate::registry::register).
+/// A mechanism that scores keys initialises [`Scores`](super::Scores), and the registry puts the shared projections and the softmax around them; any other
+/// initialises a [`Whole`](super::Whole) attention. A type of a user's own becomes known by [`register`](crate::registry::register).
 pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// What [`init`](Self::init) gives: [`Scores`](super::Scores) of the type of its logits, or a [`Whole`](super::Whole) attention of its type.
+    type Module: Initialised;
+
     /// Name in configurations, of lower-case letters, digits and `-`.
     const NAME: &'static str;
 
@@ -150,19 +152,26 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         }
     }
 
-    /// The logits, of a mechanism that has them. Default: it has none.
-    fn logits(&self, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
-        None
+    /// Initialises its [`Module`](Self::Module), with weights that are drawn by the key.
+    ///
+    /// # Panics
+    /// If the configuration is not valid for the layer spec.
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> <Self::Module as Initialised>::Module;
+
+    /// The logits, of a mechanism that has them. Default: those of its [`Module`](Self::Module), if these are [`Scores`](super::Scores).
+    ///
+    /// # Panics
+    /// If the configuration is not valid for the layer spec.
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Self::Module::logits(self, spec, key, device)
     }
 
-    /// The attention. Default: the softmax over the [`logits`](Self::logits).
+    /// The attention. Default: the [`Module`](Self::Module), around which come projections and softmax where it has none.
     ///
     /// # Panics
     /// If the configuration is not valid for the layer spec.
     fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        let logits = AnyMechanism::from(self.clone()).init_logits(spec, &key.named("logits"), device);
-        let logits = logits.unwrap_or_else(|| panic!("{} has neither logits nor an attention of its own", Self::NAME));
-        AnyAttention::softmax(SoftmaxAttention::new(logits, spec, key, device))
+        Self::Module::attention(self, spec, key, device)
     }
 
     /// What it computes, as its paper says it: a plain computation in double precision, which the conformance suite compares outputs with. Default: none is

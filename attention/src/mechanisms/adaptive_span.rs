@@ -137,36 +137,10 @@ impl AdaptiveSpanConfig {
     pub fn ramp_at(&self, max_length: usize) -> f64 {
         self.ramp.unwrap_or_else(|| quarter(self.longest_at(max_length), 32).max(2) as f64)
     }
-
-    /// Initialises the logits and spans.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AdaptiveSpan {
-        let heads = spec.heads;
-        let logits = self.spanned(spec).init_logits(spec, &key.named("logits"), device);
-        let initial = self.initial.unwrap_or(0.0);
-        let gate = || {
-            let bias = self.initial.map_or(-4.0, |initial| (initial / (1.0 - initial)).ln());
-            let bias = Some(Init::Constant(bias as f32).parameter([heads], key, device));
-            Linear { bias, ..init::linear(spec.d_model, heads, false, &key.named("gate"), device) }
-        };
-        AdaptiveSpan {
-            logits: vec![logits.expect("validated: there are logits")],
-            span: (self.kind == SpanKind::Learned).then(|| Init::Constant(initial as f32).parameter([heads], key, device)),
-            gate: (self.kind == SpanKind::Dynamic).then(gate),
-            fixed: initial,
-            heads,
-            max_span: self.longest_at(spec.max_length),
-            ramp: self.ramp_at(spec.max_length),
-            origin: if self.origin == SpanOrigin::Code { 1.0 } else { 0.0 },
-            penalty: self.penalty,
-            own_position: self.own_position,
-        }
-    }
 }
 
 impl Mechanism for AdaptiveSpanConfig {
+    type Module = Scores<AdaptiveSpan>;
     const NAME: &'static str = "adaptive-span";
     const CARD: Card = Card {
         variant: "AdaptiveSpan",
@@ -270,8 +244,27 @@ impl Mechanism for AdaptiveSpanConfig {
         })
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AdaptiveSpan {
+        let heads = spec.heads;
+        let logits = self.spanned(spec).init_logits(spec, &key.named("logits"), device);
+        let initial = self.initial.unwrap_or(0.0);
+        let gate = || {
+            let bias = self.initial.map_or(-4.0, |initial| (initial / (1.0 - initial)).ln());
+            let bias = Some(Init::Constant(bias as f32).parameter([heads], key, device));
+            Linear { bias, ..init::linear(spec.d_model, heads, false, &key.named("gate"), device) }
+        };
+        AdaptiveSpan {
+            logits: vec![logits.expect("validated: there are logits")],
+            span: (self.kind == SpanKind::Learned).then(|| Init::Constant(initial as f32).parameter([heads], key, device)),
+            gate: (self.kind == SpanKind::Dynamic).then(gate),
+            fixed: initial,
+            heads,
+            max_span: self.longest_at(spec.max_length),
+            ramp: self.ramp_at(spec.max_length),
+            origin: if self.origin == SpanOrigin::Code { 1.0 } else { 0.0 },
+            penalty: self.penalty,
+            own_position: self.own_position,
+        }
     }
 
     /// Sukhbaatar et al. 2019, section 2.2: weights in proportion to `min(max((R + z - x) / R, 0), 1) e^s`.

@@ -11,7 +11,7 @@
 //!
 #![doc = include_str!("../../pictures/alibi.svg")]
 
-use super::relative::distances;
+use super::relative::factors_of_distances;
 use crate::mechanisms::prelude::*;
 use crate::softmax_attention::sink_columns::SinkColumns;
 
@@ -49,22 +49,8 @@ pub fn slopes(heads: usize) -> Vec<f64> {
     geometric(power).chain(geometric(2 * power).step_by(2)).take(heads).collect()
 }
 
-impl AlibiConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Alibi {
-        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
-        let slopes = self.slopes.clone().unwrap_or_else(|| slopes(spec.heads));
-        Alibi {
-            query: linear("query", spec.query_width()),
-            key: linear("key", spec.key_width()),
-            slopes,
-            cache: spec.cache(),
-            kv_heads: spec.n_kv_heads(),
-        }
-    }
-}
-
 impl Mechanism for AlibiConfig {
+    type Module = Scores<Alibi>;
     const NAME: &'static str = "alibi";
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {
@@ -86,8 +72,16 @@ impl Mechanism for AlibiConfig {
         slopes.iter().try_for_each(|&slope| check.non_negative("slopes", slope))
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Alibi {
+        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
+        let slopes = self.slopes.clone().unwrap_or_else(|| slopes(spec.heads));
+        Alibi {
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
+            slopes,
+            cache: spec.cache(),
+            kv_heads: spec.n_kv_heads(),
+        }
     }
 
     /// Press et al. 2022, section 3: slopes `2^(-8 h / H)`, and for other than powers of two every second one of twice as many heads after them.
@@ -105,25 +99,6 @@ impl Mechanism for AlibiConfig {
     }
 }
 
-impl Alibi {
-    /// What the scores of sinks lose by distances inside a cache, `[B|1, H, Q, S]`, where the distance in the sequence is that of no key of the window.
-    fn sink_biases(&self, columns: &SinkColumns, queries: &Tensor<4>) -> Tensor<4> {
-        let SinkCache { sinks, window } = columns.cache();
-        let mut biases = Vec::new();
-        for row in 0..columns.rows() {
-            for slope in &self.slopes {
-                for position in columns.positions(row) {
-                    let distance = |sink: usize| columns.cache().index(position).abs_diff(sink) as f64;
-                    let bias = |sink: usize| if position.abs_diff(sink) < window { 0.0 } else { (-slope * distance(sink)) as f32 };
-                    biases.extend((0..sinks).map(bias));
-                }
-            }
-        }
-        let shape = [columns.rows(), self.slopes.len(), queries.dims()[2], sinks];
-        Tensor::from_data(TensorData::new(biases, shape), (&queries.device(), queries.dtype()))
-    }
-}
-
 impl Logits for Alibi {
     fn abilities(&self) -> LogitAbilities {
         LogitAbilities { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
@@ -138,16 +113,15 @@ impl Logits for Alibi {
         let heads = self.slopes.len();
         let scale = (keys.dims()[3] as f64).powf(-0.5);
         let queries = split_heads(linear_at(query, &self.query, positions) * scale, heads);
-        let (device, dtype) = (queries.device(), queries.dtype());
         let columns = self.cache.and_then(|cache| SinkColumns::new(cache, span, positions));
         // Where queries have moved, greater distances than those of the window are those of sinks, which are given by themselves, and of hidden keys.
         let farthest = columns.as_ref().map_or(u64::MAX, |columns| columns.cache().window as u64 - 1);
-        let distances: Vec<u64> = distances(span).into_iter().map(i64::unsigned_abs).collect();
-        let bias = |slope: f64, distance: u64| if distance > farthest { 0.0 } else { (-slope * distance as f64) as f32 };
-        let biases: Vec<f32> = self.slopes.iter().flat_map(|&slope| distances.iter().map(move |&distance| bias(slope, distance))).collect();
-        let biases = Tensor::from_data(TensorData::new(biases, [1, heads, distances.len(), 1]), (&device, dtype));
-        let relative = Content { queries: Tensor::ones([1, heads, span.queries, 1], (&device, dtype)), keys: biases };
-        let sinks = columns.map(|columns| columns.scored(self.sink_biases(&columns, &queries)));
+        let bias = |head: usize, distance: u64| (-self.slopes[head] * distance as f64) as f32;
+        let in_sequence = |head, distance: u64| if distance > farthest { 0.0 } else { bias(head, distance) };
+        let biases = factors_of_distances(span, &queries, |head, distance| in_sequence(head, distance.unsigned_abs()));
+        let ones = Tensor::ones([1, heads, span.queries, 1], (&queries.device(), queries.dtype()));
+        let relative = Content { queries: ones, keys: biases };
+        let sinks = columns.map(|columns| columns.biased(&queries, |head, distance| bias(head, distance as u64)));
         let terms = LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) };
         sinks.into_iter().fold(terms, LogitTerms::plus)
     }

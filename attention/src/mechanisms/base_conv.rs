@@ -47,23 +47,8 @@ pub struct BaseConv {
     limit: Visibility,
 }
 
-impl BaseConvConfig {
-    /// Initialises the layer. Weights of the convolution are uniform on `±taps^-1/2`, as PyTorch has them.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> BaseConv {
-        let width = spec.d_model;
-        // Half the sum of fans is three times the number of taps: a bound of sqrt(6 / (6 taps)).
-        let uniform = Init::XavierUniform { fan_in: 3 * self.taps, fan_out: 3 * self.taps };
-        BaseConv {
-            gate: init::linear(width, width, true, &key.named("gate"), device),
-            weight: uniform.parameter([self.taps, width], &key.named("weight"), device),
-            heads: spec.heads,
-            dropout: spec.dropout,
-            limit: spec.limit(),
-        }
-    }
-}
-
 impl Mechanism for BaseConvConfig {
+    type Module = Whole<BaseConv>;
     const NAME: &'static str = "base-conv";
     const CARD: Card = Card {
         variant: "BaseConv",
@@ -91,8 +76,18 @@ impl Mechanism for BaseConvConfig {
         spec.check(Self::NAME).at_least_one("taps", self.taps)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    /// Initialises the layer. Weights of the convolution are uniform on `±taps^-1/2`, as PyTorch has them.
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> BaseConv {
+        let width = spec.d_model;
+        // Half the sum of fans is three times the number of taps: a bound of sqrt(6 / (6 taps)).
+        let uniform = Init::XavierUniform { fan_in: 3 * self.taps, fan_out: 3 * self.taps };
+        BaseConv {
+            gate: init::linear(width, width, true, &key.named("gate"), device),
+            weight: uniform.parameter([self.taps, width], &key.named("weight"), device),
+            heads: spec.heads,
+            dropout: spec.dropout,
+            limit: spec.limit(),
+        }
     }
 
     /// Arora et al. 2023, section 4, channel by channel.

@@ -42,14 +42,6 @@ pub struct CosineFeatures {
     reweighting: bool,
 }
 
-impl CosformerConfig {
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<CosineFeatures> {
-        let features = CosineFeatures { max_length: spec.max_length, reweighting: self.reweighting };
-        FeatureAttention::new(features, true, spec, key, device)
-    }
-}
-
 impl Features for CosineFeatures {
     fn width(&self, d_head: usize) -> usize {
         if self.reweighting { 2 * d_head } else { d_head }
@@ -78,6 +70,7 @@ impl Features for CosineFeatures {
 }
 
 impl Mechanism for CosformerConfig {
+    type Module = Whole<FeatureAttention<CosineFeatures>>;
     const NAME: &'static str = "cosformer";
     const CARD: Card = Card {
         variant: "Cosformer",
@@ -95,8 +88,9 @@ impl Mechanism for CosformerConfig {
         ..Card::DEFAULT
     };
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<CosineFeatures> {
+        let features = CosineFeatures { max_length: spec.max_length, reweighting: self.reweighting };
+        FeatureAttention::new(features, true, spec, key, device)
     }
 
     /// Qin et al. 2022, section 3.

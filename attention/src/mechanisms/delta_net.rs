@@ -43,21 +43,14 @@ impl Default for DeltaNetConfig {
 
 impl DeltaNetConfig {
     fn options(&self, spec: &LayerSpec) -> DeltaOptions {
-        let (key_width, value_width) = (spec.d_head(), spec.d_head());
         let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
-        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
-        let (key_heads, taps, gate) = (spec.heads, Some(self.taps), self.gate);
-        let heads = HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate };
-        DeltaOptions { heads, greatest, decay: false }
-    }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
-        self.options(spec).init(spec, key, device)
+        let heads = HeadOptions::new(spec.heads, [spec.d_head(); 2], (self.norm, self.norm_epsilon), self.gate);
+        DeltaOptions { heads: HeadOptions { taps: Some(self.taps), ..heads }, greatest, decay: false }
     }
 }
 
 impl Mechanism for DeltaNetConfig {
+    type Module = Whole<RecurrentAttention<GatedMixer<DeltaRule>>>;
     const NAME: &'static str = "delta-net";
     const CARD: Card = Card {
         variant: "DeltaNet",
@@ -66,8 +59,8 @@ impl Mechanism for DeltaNetConfig {
         kind: Kind::Whole,
         time: "n d D",
         state: "d D + 3 w d",
-        letters: &[("w", "taps of short convolutions, option `taps`")],
-        differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
+        letters: &[gated_mixer::TAPS],
+        differences: &[gated_mixer::DROPOUT],
         tensors: &[gated_mixer::CONVOLUTION, delta_rule::STRENGTH, gated_mixer::GAIN, gated_mixer::GATE],
         sees_ahead: false,
         ..Card::DEFAULT
@@ -85,8 +78,8 @@ impl Mechanism for DeltaNetConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+        self.options(spec).init(spec, key, device)
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

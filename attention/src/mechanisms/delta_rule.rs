@@ -10,8 +10,7 @@ use crate::description::formula::{sigmoid as plain_sigmoid, softplus as plain_so
 use crate::engine::heads::repeat_heads;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
-use crate::mechanisms::gated_mixer;
-use crate::mechanisms::gated_mixer::{GatedMixer, HeadOptions, Rule};
+use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule};
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention};
 use crate::mechanisms::selective_decay::SelectiveDecay;

@@ -87,36 +87,10 @@ impl DifferentialConfig {
     fn lambda_init_at(&self, spec: &LayerSpec) -> f64 {
         self.lambda_init.unwrap_or_else(|| lambda_init(spec.layer))
     }
-
-    /// Initialises the heads.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Differential {
-        let [one, other] = halves(spec);
-        let widths = [one.d_head(), other.d_head()];
-        let logits = |place: &LayerSpec, name| {
-            let logits = self.logits.init_logits(place, &key.named(name), device);
-            logits.expect("validated: both softmaxes have scores")
-        };
-        let vector = |name, width| Init::Normal(0.1).parameter([width], &key.named(name), device);
-        let norm = || RmsNormConfig::new(spec.d_head()).with_epsilon(EPSILON).init(device);
-        Differential {
-            first: logits(&one, "first"),
-            second: logits(&other, "second"),
-            lambda_q1: vector("lambda_q1", widths[0]),
-            lambda_k1: vector("lambda_k1", widths[0]),
-            lambda_q2: vector("lambda_q2", widths[1]),
-            lambda_k2: vector("lambda_k2", widths[1]),
-            head_norm: self.norm.then(norm),
-            lambda_init: self.lambda_init_at(spec),
-            widths,
-            latest: Default::default(),
-        }
-    }
 }
 
 impl Mechanism for DifferentialConfig {
+    type Module = HeadsOf<Differential>;
     const NAME: &'static str = "differential";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -160,9 +134,27 @@ impl Mechanism for DifferentialConfig {
         halves(spec).iter().try_for_each(|half| self.logits.validate(half))
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        let heads = self.init(spec, &key.named("logits"), device);
-        AnyAttention::new(SoftmaxAttention::new(heads, spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Differential {
+        let [one, other] = halves(spec);
+        let widths = [one.d_head(), other.d_head()];
+        let logits = |place: &LayerSpec, name| {
+            let logits = self.logits.init_logits(place, &key.named(name), device);
+            logits.expect("validated: both softmaxes have scores")
+        };
+        let vector = |name, width| Init::Normal(0.1).parameter([width], &key.named(name), device);
+        let norm = || RmsNormConfig::new(spec.d_head()).with_epsilon(EPSILON).init(device);
+        Differential {
+            first: logits(&one, "first"),
+            second: logits(&other, "second"),
+            lambda_q1: vector("lambda_q1", widths[0]),
+            lambda_k1: vector("lambda_k1", widths[0]),
+            lambda_q2: vector("lambda_q2", widths[1]),
+            lambda_k2: vector("lambda_k2", widths[1]),
+            head_norm: self.norm.then(norm),
+            lambda_init: self.lambda_init_at(spec),
+            widths,
+            latest: Default::default(),
+        }
     }
 
     /// Ye et al. 2025, section 2.1, equations 1 to 3.

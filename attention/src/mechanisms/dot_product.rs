@@ -46,24 +46,8 @@ pub struct DotProduct {
     all_biases: bool,
 }
 
-impl DotProductConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> DotProduct {
-        let linear = |name, width| init::linear(spec.d_model, width, self.bias || spec.qkv_bias, &key.named(name), device);
-        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, spec, &key.named(name), device);
-        DotProduct {
-            query: linear("query", spec.query_width()),
-            key: linear("key", spec.key_width()),
-            query_norm: norm("query_norm"),
-            key_norm: norm("key_norm"),
-            heads: spec.heads,
-            kv_heads: spec.n_kv_heads(),
-            all_biases: self.bias,
-        }
-    }
-}
-
 impl Mechanism for DotProductConfig {
+    type Module = Scores<DotProduct>;
     const NAME: &'static str = "dot-product";
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {
@@ -89,8 +73,18 @@ impl Mechanism for DotProductConfig {
         self.bias
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> DotProduct {
+        let linear = |name, width| init::linear(spec.d_model, width, self.bias || spec.qkv_bias, &key.named(name), device);
+        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, spec, &key.named(name), device);
+        DotProduct {
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
+            query_norm: norm("query_norm"),
+            key_norm: norm("key_norm"),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
+            all_biases: self.bias,
+        }
     }
 
     /// Vaswani et al. 2017, section 3.2.1.

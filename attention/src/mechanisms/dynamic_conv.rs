@@ -11,9 +11,8 @@
 //!
 #![doc = include_str!("../../pictures/dynamic-conv.svg")]
 
-use crate::mechanisms::kernel_attention;
 use crate::mechanisms::kernel_attention::{
-    ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
+    self, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
 };
 use crate::mechanisms::prelude::*;
 
@@ -58,21 +57,10 @@ impl DynamicConvConfig {
     pub fn kernel_at(&self, max_length: usize) -> KernelSizes {
         self.kernel.clone().unwrap_or_else(|| KernelSizes::of_length(max_length))
     }
-
-    /// Initialises the attention.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<DynamicConv> {
-        let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
-        let LayerSpec { d_model, heads, .. } = *spec;
-        let predictor = init::linear(d_model, heads * taps, self.kernel_bias, &key.named("kernel"), device);
-        let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
-        KernelAttention::new(DynamicConv { predictor, heads }, options, spec, key, device)
-    }
 }
 
 impl Mechanism for DynamicConvConfig {
+    type Module = Whole<KernelAttention<DynamicConv>>;
     const NAME: &'static str = "dynamic-conv";
     const CARD: Card = Card {
         variant: "DynamicConv",
@@ -105,8 +93,12 @@ impl Mechanism for DynamicConvConfig {
         self.kernel_at(spec.max_length).validate(Self::NAME, spec)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<DynamicConv> {
+        let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
+        let LayerSpec { d_model, heads, .. } = *spec;
+        let predictor = init::linear(d_model, heads * taps, self.kernel_bias, &key.named("kernel"), device);
+        let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
+        KernelAttention::new(DynamicConv { predictor, heads }, options, spec, key, device)
     }
 
     /// Wu et al. 2019, section 4.

@@ -46,6 +46,7 @@ impl EntmaxConfig {
 }
 
 impl Mechanism for EntmaxConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "entmax";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -88,9 +89,9 @@ impl Mechanism for EntmaxConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
         let power = self.power().expect("validated: alpha has a power");
-        Some(self.logits.init_logits(spec, key, device)?.normalised_by(Normaliser::Entmax { power }))
+        self.logits.init_scores(spec, key, device).normalised_by(Normaliser::Entmax { power })
     }
 
     /// Peters et al. 2019, equation 10, with the threshold found by halving.

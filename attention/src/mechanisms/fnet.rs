@@ -41,19 +41,6 @@ pub struct Fnet {
     dropout: f64,
 }
 
-impl FnetConfig {
-    /// Builds the layer; there is nothing to draw.
-    pub fn init(&self, spec: &LayerSpec, device: &Device) -> Fnet {
-        let width = spec.d_model;
-        let whole: Vec<_> = (0..width).collect();
-        let table = |of: fn(f64) -> f64| {
-            let numbers = transform(&vec![true; width], &whole, self.orthonormal, of);
-            Tensor::from_data(TensorData::new(numbers, [width, width]), device)
-        };
-        Fnet { cosines: table(f64::cos), sines: table(f64::sin), orthonormal: self.orthonormal, heads: spec.heads, dropout: spec.dropout }
-    }
-}
-
 /// The cosines or sines of `2π i j / n`, of outputs at the places `of` in the transform and of all elements `j`, row by row: `n` elements are seen, and those that are
 /// not have 0.
 fn transform(seen: &[bool], places: &[usize], orthonormal: bool, of: fn(f64) -> f64) -> Vec<f32> {
@@ -84,6 +71,7 @@ fn places(seen: &[bool]) -> Vec<usize> {
 }
 
 impl Mechanism for FnetConfig {
+    type Module = Whole<Fnet>;
     const NAME: &'static str = "fnet";
     const CARD: Card = Card {
         variant: "Fnet",
@@ -102,8 +90,14 @@ impl Mechanism for FnetConfig {
         ..Card::DEFAULT
     };
 
-    fn attention(&self, spec: &LayerSpec, _key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, device))
+    fn init(&self, spec: &LayerSpec, _key: &RandomKey, device: &Device) -> Fnet {
+        let width = spec.d_model;
+        let whole: Vec<_> = (0..width).collect();
+        let table = |of: fn(f64) -> f64| {
+            let numbers = transform(&vec![true; width], &whole, self.orthonormal, of);
+            Tensor::from_data(TensorData::new(numbers, [width, width]), device)
+        };
+        Fnet { cosines: table(f64::cos), sines: table(f64::sin), orthonormal: self.orthonormal, heads: spec.heads, dropout: spec.dropout }
     }
 
     /// Lee-Thorp et al. 2021, equations 1 to 3: the real part of a sum of complex numbers.

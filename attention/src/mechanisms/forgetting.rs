@@ -76,27 +76,10 @@ impl ForgettingConfig {
         let step = (longest / shortest).ln() / heads.saturating_sub(1).max(1) as f64;
         (0..heads).map(|head| -(shortest * (step * head as f64).exp()).recip().exp_m1().ln() as f32).collect()
     }
-
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Forgetting {
-        let linear = |name, width, bias| init::linear(spec.d_model, width, bias, &key.named(name), device);
-        let heads = spec.heads;
-        let biases = self.biases(heads);
-        let learned = || Param::from_tensor(Tensor::from_data(TensorData::new(biases.clone(), [heads]), device));
-        Forgetting {
-            query: linear("query", spec.query_width(), spec.qkv_bias),
-            key: linear("key", spec.key_width(), spec.qkv_bias),
-            forget: (self.gate == ForgetGate::Full).then(|| linear("forget", heads, true)),
-            forget_bias: (self.gate == ForgetGate::BiasOnly).then(learned),
-            fixed: biases,
-            hidden: (spec.role != Role::Decoder).then(Visibility::causal),
-            heads,
-            kv_heads: spec.n_kv_heads(),
-        }
-    }
 }
 
 impl Mechanism for ForgettingConfig {
+    type Module = Scores<Forgetting>;
     const NAME: &'static str = "forgetting";
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {
@@ -137,8 +120,21 @@ impl Mechanism for ForgettingConfig {
         }
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Forgetting {
+        let linear = |name, width, bias| init::linear(spec.d_model, width, bias, &key.named(name), device);
+        let heads = spec.heads;
+        let biases = self.biases(heads);
+        let learned = || Param::from_tensor(Tensor::from_data(TensorData::new(biases.clone(), [heads]), device));
+        Forgetting {
+            query: linear("query", spec.query_width(), spec.qkv_bias),
+            key: linear("key", spec.key_width(), spec.qkv_bias),
+            forget: (self.gate == ForgetGate::Full).then(|| linear("forget", heads, true)),
+            forget_bias: (self.gate == ForgetGate::BiasOnly).then(learned),
+            fixed: biases,
+            hidden: (spec.role != Role::Decoder).then(Visibility::causal),
+            heads,
+            kv_heads: spec.n_kv_heads(),
+        }
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {

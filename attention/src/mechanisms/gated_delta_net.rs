@@ -66,19 +66,14 @@ impl GatedDeltaNetConfig {
         let key_width = expanded(spec, self.key_expansion);
         let value_width = key_width.saturating_mul(self.value_expansion);
         let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
-        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
-        let (key_heads, taps, gate) = (self.key_heads.unwrap_or(spec.heads), Some(self.taps), self.gate);
-        let heads = HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate };
-        DeltaOptions { heads, greatest, decay: true }
-    }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
-        self.options(spec).init(spec, key, device)
+        let key_heads = self.key_heads.unwrap_or(spec.heads);
+        let heads = HeadOptions::new(key_heads, [key_width, value_width], (self.norm, self.norm_epsilon), self.gate);
+        DeltaOptions { heads: HeadOptions { taps: Some(self.taps), ..heads }, greatest, decay: true }
     }
 }
 
 impl Mechanism for GatedDeltaNetConfig {
+    type Module = Whole<RecurrentAttention<GatedMixer<DeltaRule>>>;
     const NAME: &'static str = "gated-delta-net";
     const CARD: Card = Card {
         variant: "GatedDeltaNet",
@@ -87,12 +82,8 @@ impl Mechanism for GatedDeltaNetConfig {
         kind: Kind::Whole,
         time: "n K v",
         state: "K v + 2 w K + w H v",
-        letters: &[
-            ("K", "width of the keys of all heads"),
-            ("v", "width of the values of a head"),
-            ("w", "taps of short convolutions, option `taps`"),
-        ],
-        differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
+        letters: &[gated_mixer::KEYS, gated_mixer::VALUES, gated_mixer::TAPS],
+        differences: &[gated_mixer::DROPOUT],
         tensors: &[
             gated_mixer::CONVOLUTION,
             delta_rule::STRENGTH,
@@ -125,8 +116,8 @@ impl Mechanism for GatedDeltaNetConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+        self.options(spec).init(spec, key, device)
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

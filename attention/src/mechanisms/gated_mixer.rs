@@ -25,6 +25,18 @@ pub(super) const GAIN: (&str, &str) = ("norm.gamma", "gain of each channel of a 
 /// What the weights of the gate mean.
 pub(super) const GATE: (&str, &str) = ("norm.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out");
 
+/// The letter of the width of keys.
+pub(super) const KEYS: (&str, &str) = ("K", "width of the keys of all heads");
+
+/// The letter of the width of values.
+pub(super) const VALUES: (&str, &str) = ("v", "width of the values of a head");
+
+/// The letter of the short convolutions.
+pub(super) const TAPS: (&str, &str) = ("w", "taps of short convolutions, option `taps`");
+
+/// How dropout differs from released code.
+pub(super) const DROPOUT: &str = "Dropout drops numbers of the heads' outputs; the released code has none there.";
+
 /// Sizes and options of heads.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadOptions {
@@ -90,6 +102,12 @@ pub(super) fn shrunk(inputs: usize, outputs: usize, shrink: usize, key: &RandomK
 }
 
 impl HeadOptions {
+    /// Heads whose keys and values have these widths, without convolutions. What the norm adds is [`EPSILON`] where no number is given.
+    pub(super) fn new(key_heads: usize, widths: [usize; 2], (norm, epsilon): (HeadNorm, Option<f64>), gate: bool) -> Self {
+        let [key_width, value_width] = widths;
+        Self { key_heads, key_width, value_width, taps: None, norm, epsilon: epsilon.unwrap_or(EPSILON), gate }
+    }
+
     /// Puts projections without biases, convolutions, normalisation and gate around a rule.
     pub fn around<R: Rule>(&self, rule: R, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<R>> {
         self.around_with_gain(1, rule, spec, key, device)

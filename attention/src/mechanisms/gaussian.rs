@@ -115,22 +115,6 @@ impl GaussianConfig {
         self.offsets.clone().unwrap_or_else(|| default.iter().copied().cycle().take(spec.heads).collect())
     }
 
-    /// Initialises the attention.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Gaussian {
-        let d_model = spec.d_model;
-        Gaussian {
-            value: init::linear(d_model, d_model, false, &key.named("value"), device),
-            output: init::linear(d_model, d_model, false, &key.named("output"), device),
-            kernel: self.kernel(spec),
-            limit: spec.limit(),
-            heads: spec.heads,
-            dropout: spec.dropout,
-        }
-    }
-
     /// The logarithm of the density alone, as a member of a mixture or under a pattern. Normalisation and execution are then those of the softmax.
     ///
     /// # Panics
@@ -154,6 +138,7 @@ impl GaussianConfig {
 }
 
 impl Mechanism for GaussianConfig {
+    type Module = Whole<Gaussian>;
     const NAME: &'static str = "gaussian";
     const CARD: Card = Card {
         variant: "Gaussian",
@@ -203,8 +188,16 @@ impl Mechanism for GaussianConfig {
         }
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Gaussian {
+        let d_model = spec.d_model;
+        Gaussian {
+            value: init::linear(d_model, d_model, false, &key.named("value"), device),
+            output: init::linear(d_model, d_model, false, &key.named("output"), device),
+            kernel: self.kernel(spec),
+            limit: spec.limit(),
+            heads: spec.heads,
+            dropout: spec.dropout,
+        }
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

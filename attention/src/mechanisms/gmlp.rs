@@ -62,29 +62,8 @@ pub struct Gmlp {
     limit: Visibility,
 }
 
-impl GmlpConfig {
-    /// Initialises the layer.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Gmlp {
-        let LayerSpec { d_model, heads, max_length, .. } = *spec;
-        let width = self.expansion * d_model;
-        let bound = self.init_scale as f32 / max_length as f32;
-        let mut rng = key.named("position_weight").rng();
-        let weights: Vec<f32> = (0..max_length * max_length).map(|_| rng.random_range(-bound..=bound)).collect();
-        let norm = QkNorm::Layer.init(Some(EPSILON), &spec.with_head_width(Some(width)), key, device);
-        Gmlp {
-            expansion: init::linear(d_model, 2 * width, true, &key.named("expansion"), device),
-            mixed_norm: norm,
-            position_weight: Param::from_data(TensorData::new(weights, [max_length, max_length]), device),
-            position_bias: Init::Constant(1.0).parameter([max_length], key, device),
-            output: init::linear(width, d_model, true, &key.named("output"), device),
-            heads,
-            dropout: spec.dropout,
-            limit: spec.limit(),
-        }
-    }
-}
-
 impl Mechanism for GmlpConfig {
+    type Module = Whole<Gmlp>;
     const NAME: &'static str = "gmlp";
     const CARD: Card = Card {
         variant: "Gmlp",
@@ -124,8 +103,23 @@ impl Mechanism for GmlpConfig {
         check.non_negative("init_scale", self.init_scale)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Gmlp {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let width = self.expansion * d_model;
+        let bound = self.init_scale as f32 / max_length as f32;
+        let mut rng = key.named("position_weight").rng();
+        let weights: Vec<f32> = (0..max_length * max_length).map(|_| rng.random_range(-bound..=bound)).collect();
+        let norm = QkNorm::Layer.init(Some(EPSILON), &spec.with_head_width(Some(width)), key, device);
+        Gmlp {
+            expansion: init::linear(d_model, 2 * width, true, &key.named("expansion"), device),
+            mixed_norm: norm,
+            position_weight: Param::from_data(TensorData::new(weights, [max_length, max_length]), device),
+            position_bias: Init::Constant(1.0).parameter([max_length], key, device),
+            output: init::linear(width, d_model, true, &key.named("output"), device),
+            heads,
+            dropout: spec.dropout,
+            limit: spec.limit(),
+        }
     }
 
     /// Liu et al. 2021, equations 1 to 4.

@@ -41,24 +41,8 @@ pub struct LearnedRelative {
     shared_table: bool,
 }
 
-impl LearnedRelativeConfig {
-    /// Initialises the logits: projections as everywhere, the table normal with standard deviation 1 as in the released code.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> LearnedRelative {
-        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
-        let max_distance = self.max_distance.unwrap_or(spec.max_length);
-        LearnedRelative {
-            query: linear("query", spec.query_width()),
-            key: linear("key", spec.key_width()),
-            distances: Init::Normal(1.0).parameter([max_distance + 1, spec.d_head()], &key.named("distances"), device),
-            heads: spec.heads,
-            kv_heads: spec.n_kv_heads(),
-            max_distance,
-            shared_table: self.shared_table,
-        }
-    }
-}
-
 impl Mechanism for LearnedRelativeConfig {
+    type Module = Scores<LearnedRelative>;
     const NAME: &'static str = "learned-relative";
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {
@@ -85,8 +69,19 @@ impl Mechanism for LearnedRelativeConfig {
         spec.check(Self::NAME).at_least_one_if_given("max_distance", self.max_distance)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    /// Initialises the logits: projections as everywhere, the table normal with standard deviation 1 as in the released code.
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> LearnedRelative {
+        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
+        let max_distance = self.max_distance.unwrap_or(spec.max_length);
+        LearnedRelative {
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
+            distances: Init::Normal(1.0).parameter([max_distance + 1, spec.d_head()], &key.named("distances"), device),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
+            max_distance,
+            shared_table: self.shared_table,
+        }
     }
 
     /// Sukhbaatar et al. 2019, section 2.1: `q (k + p)`.

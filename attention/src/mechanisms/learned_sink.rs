@@ -34,6 +34,7 @@ impl Default for LearnedSinkConfig {
 }
 
 impl Mechanism for LearnedSinkConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "learned-sink";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -54,8 +55,8 @@ impl Mechanism for LearnedSinkConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(self.logits.init_logits(spec, key, device)?.with_sink(Init::Normal(self.init_std as f32)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
+        self.logits.init_scores(spec, key, device).with_sink(Init::Normal(self.init_std as f32))
     }
 
     /// The released code of gpt-oss: the logit of the sink joins the row before the softmax, and its weight leaves it afterwards.

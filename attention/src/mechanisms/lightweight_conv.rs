@@ -9,9 +9,8 @@
 //!
 #![doc = include_str!("../../pictures/lightweight-conv.svg")]
 
-use crate::mechanisms::kernel_attention;
 use crate::mechanisms::kernel_attention::{
-    ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
+    self, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
 };
 use crate::mechanisms::prelude::*;
 
@@ -53,21 +52,10 @@ impl LightweightConvConfig {
     pub fn kernel_at(&self, max_length: usize) -> KernelSizes {
         self.kernel.clone().unwrap_or_else(|| KernelSizes::of_length(max_length))
     }
-
-    /// Initialises the attention.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<LightweightConv> {
-        let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
-        let heads = spec.heads;
-        let weight = Init::XavierUniform { fan_in: taps, fan_out: heads * taps }.parameter([heads, taps], &key.named("kernel"), device);
-        let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
-        KernelAttention::new(LightweightConv { weight }, options, spec, key, device)
-    }
 }
 
 impl Mechanism for LightweightConvConfig {
+    type Module = Whole<KernelAttention<LightweightConv>>;
     const NAME: &'static str = "lightweight-conv";
     const CARD: Card = Card {
         variant: "LightweightConv",
@@ -100,8 +88,12 @@ impl Mechanism for LightweightConvConfig {
         self.kernel_at(spec.max_length).validate(Self::NAME, spec)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<LightweightConv> {
+        let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
+        let heads = spec.heads;
+        let weight = Init::XavierUniform { fan_in: taps, fan_out: heads * taps }.parameter([heads, taps], &key.named("kernel"), device);
+        let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
+        KernelAttention::new(LightweightConv { weight }, options, spec, key, device)
     }
 
     /// Wu et al. 2019, section 3.

@@ -54,13 +54,6 @@ pub struct ChannelFeatures {
     map: FeatureMap,
 }
 
-impl LinearAttentionConfig {
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<ChannelFeatures> {
-        FeatureAttention::new(ChannelFeatures { map: self.feature_map }, self.normalise, spec, key, device)
-    }
-}
-
 impl Features for ChannelFeatures {
     fn width(&self, d_head: usize) -> usize {
         d_head
@@ -84,6 +77,7 @@ impl Features for ChannelFeatures {
 }
 
 impl Mechanism for LinearAttentionConfig {
+    type Module = Whole<FeatureAttention<ChannelFeatures>>;
     const NAME: &'static str = "linear-attention";
     const CARD: Card = Card {
         variant: "LinearAttention",
@@ -101,8 +95,8 @@ impl Mechanism for LinearAttentionConfig {
         ..Card::DEFAULT
     };
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<ChannelFeatures> {
+        FeatureAttention::new(ChannelFeatures { map: self.feature_map }, self.normalise, spec, key, device)
     }
 
     /// Katharopoulos et al. 2020, equations 5 and 7.

@@ -99,35 +99,10 @@ impl LinformerConfig {
     pub(crate) fn rank_at(&self, max_length: usize) -> usize {
         self.rank.unwrap_or_else(|| quarter(max_length, 64))
     }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Linformer {
-        let LayerSpec { d_model, heads, max_length, .. } = *spec;
-        let rank = self.rank_for(spec);
-        let matrices = if self.sharing == Sharing::None { heads } else { 1 };
-        let shape = [matrices, rank, max_length];
-        let slots = |name| match self.projection {
-            ProjectionKind::Linear => SequenceProjection::new(shape, self.init, self.trainable, &key.named(name), device),
-            kind => SequenceProjection::of_windows(kind, shape, spec.d_head(), self.trainable, &key.named(name), device),
-        };
-        let has_own_values = matches!(self.sharing, Sharing::None | Sharing::Headwise) && !self.projection.is_pooling();
-        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
-        Linformer {
-            query: linear("query"),
-            key: linear("key"),
-            value: linear("value"),
-            output: linear("output"),
-            key_slots: slots("key_slots"),
-            value_slots: has_own_values.then(|| slots("value_slots")),
-            heads,
-            dropout: spec.dropout,
-            cross: spec.role == Role::Cross,
-            layerwise: self.sharing == Sharing::Layerwise,
-        }
-    }
 }
 
 impl Mechanism for LinformerConfig {
+    type Module = Whole<Linformer>;
     const NAME: &'static str = "linformer";
     const CARD: Card = Card {
         variant: "Linformer",
@@ -198,8 +173,29 @@ impl Mechanism for LinformerConfig {
         (self.rank_for(spec) >= length).then_some(idle)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Linformer {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let rank = self.rank_for(spec);
+        let matrices = if self.sharing == Sharing::None { heads } else { 1 };
+        let shape = [matrices, rank, max_length];
+        let slots = |name| match self.projection {
+            ProjectionKind::Linear => SequenceProjection::new(shape, self.init, self.trainable, &key.named(name), device),
+            kind => SequenceProjection::of_windows(kind, shape, spec.d_head(), self.trainable, &key.named(name), device),
+        };
+        let has_own_values = matches!(self.sharing, Sharing::None | Sharing::Headwise) && !self.projection.is_pooling();
+        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        Linformer {
+            query: linear("query"),
+            key: linear("key"),
+            value: linear("value"),
+            output: linear("output"),
+            key_slots: slots("key_slots"),
+            value_slots: has_own_values.then(|| slots("value_slots")),
+            heads,
+            dropout: spec.dropout,
+            cross: spec.role == Role::Cross,
+            layerwise: self.sharing == Sharing::Layerwise,
+        }
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

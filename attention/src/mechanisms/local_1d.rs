@@ -47,17 +47,10 @@ impl LocalOneDConfig {
         let query_block = self.query_block.unwrap_or_else(|| near_square_root(max_length, 256));
         LocalOneD { query_block, memory_block: self.memory_block.unwrap_or(query_block) }
     }
-
-    /// Initialises the logits.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
-    }
 }
 
 impl Mechanism for LocalOneDConfig {
+    type Module = Scores<Restricted>;
     const NAME: &'static str = "local-1d";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -95,8 +88,8 @@ impl Mechanism for LocalOneDConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
     }
 
     /// Parmar et al. 2018: the block, and `l_m` positions to either side of any of it.

@@ -161,17 +161,10 @@ impl LocalTwoDConfig {
         let [rows, columns] = order.block;
         LocalTwoD { order, memory: self.memory.unwrap_or([rows, columns.div_ceil(2)]) }
     }
-
-    /// Initialises the logits.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
-    }
 }
 
 impl Mechanism for LocalTwoDConfig {
+    type Module = Scores<Restricted>;
     const NAME: &'static str = "local-2d";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -218,8 +211,8 @@ impl Mechanism for LocalTwoDConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
     }
 
     /// Parmar et al. 2018: what is near one element of the block in both directions, since the block is a rectangle.

@@ -16,12 +16,12 @@ use crate::description::formula::{sigmoid, softplus};
 use crate::engine::heads::repeat_heads;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
+use crate::mechanisms::gated_mixer;
 use crate::mechanisms::gated_norm::HeadNorm;
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::mechanisms::selective_decay::SelectiveDecay;
-use crate::mechanisms::short_convolution;
-use crate::mechanisms::short_convolution::ShortConvolution;
+use crate::mechanisms::short_convolution::{self, ShortConvolution};
 
 /// What the authors' code adds to the mean square.
 const EPSILON: f64 = 1e-5;
@@ -120,29 +120,6 @@ impl MambaTwoConfig {
     fn value_width(&self, spec: &LayerSpec) -> usize {
         self.expansion.saturating_mul(spec.d_model) / spec.heads.max(1)
     }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<StateSpace> {
-        let LayerSpec { d_model, heads, .. } = *spec;
-        let (inner, shared) = (heads * self.value_width(spec), self.groups * self.state);
-        let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
-        let convolution = key.named("convolution");
-        let mixer = StateSpace {
-            gate: linear("gate", inner),
-            value: linear("value", inner),
-            key: linear("key", shared),
-            query: linear("query", shared),
-            convolution: ShortConvolution::new(self.taps, inner + 2 * shared, &convolution, device).with_bias(&convolution),
-            decay: SelectiveDecay::new(LEAST_RATE, spec, &key.named("decay"), device),
-            skip: Init::Constant(1.0).parameter([heads], &key.named("skip"), device),
-            gamma: Init::Constant(1.0).parameter([inner], &key.named("gamma"), device),
-            time_step_limit: self.time_step_limit,
-            epsilon: self.norm_epsilon.unwrap_or(EPSILON),
-            heads,
-            groups: self.groups,
-        };
-        RecurrentAttention::new(mixer, spec, key, device)
-    }
 }
 
 impl Mixer for StateSpace {
@@ -181,6 +158,7 @@ impl Mixer for StateSpace {
 }
 
 impl Mechanism for MambaTwoConfig {
+    type Module = Whole<RecurrentAttention<StateSpace>>;
     const NAME: &'static str = "mamba-2";
     const CARD: Card = Card {
         variant: "Mamba-2",
@@ -191,9 +169,9 @@ impl Mechanism for MambaTwoConfig {
         state: "H N v + 2 w E + w H v",
         letters: &[
             ("N", "width of keys and queries, option `state`"),
-            ("v", "width of the values of a head"),
+            gated_mixer::VALUES,
             ("E", "width of the keys of all groups"),
-            ("w", "taps of short convolutions, option `taps`"),
+            gated_mixer::TAPS,
         ],
         differences: &[
             "The authors' code has heads of width 64, as many as fit; here the number of heads is that of the model.",
@@ -241,8 +219,26 @@ impl Mechanism for MambaTwoConfig {
         HeadNorm::RmsWithGain.validate(self.norm_epsilon, &check)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<StateSpace> {
+        let LayerSpec { d_model, heads, .. } = *spec;
+        let (inner, shared) = (heads * self.value_width(spec), self.groups * self.state);
+        let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
+        let convolution = key.named("convolution");
+        let mixer = StateSpace {
+            gate: linear("gate", inner),
+            value: linear("value", inner),
+            key: linear("key", shared),
+            query: linear("query", shared),
+            convolution: ShortConvolution::new(self.taps, inner + 2 * shared, &convolution, device).with_bias(&convolution),
+            decay: SelectiveDecay::new(LEAST_RATE, spec, &key.named("decay"), device),
+            skip: Init::Constant(1.0).parameter([heads], &key.named("skip"), device),
+            gamma: Init::Constant(1.0).parameter([inner], &key.named("gamma"), device),
+            time_step_limit: self.time_step_limit,
+            epsilon: self.norm_epsilon.unwrap_or(EPSILON),
+            heads,
+            groups: self.groups,
+        };
+        RecurrentAttention::new(mixer, spec, key, device)
     }
 
     /// Dao and Gu 2024, sections 3 and 7, pair by pair.

@@ -54,33 +54,8 @@ pub struct Mixture {
     d_head: usize,
 }
 
-impl MixtureConfig {
-    /// Initialises the mixture with equal weights.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Mixture {
-        let members = self
-            .members
-            .iter()
-            .enumerate()
-            .map(|(index, member)| {
-                let logits = member.init_logits(spec, &key.named("member").numbered(index as u64), device);
-                logits.expect("validated: members have logits")
-            })
-            .collect();
-        let zero = Init::Constant(0.0);
-        let shape = [self.members.len(), spec.heads];
-        Mixture {
-            members,
-            head_weights: (self.weights == MixtureWeights::Softmax).then(|| zero.parameter(shape, key, device)),
-            layer_weight: (self.weights == MixtureWeights::Sigmoid).then(|| zero.parameter([1], key, device)),
-            d_head: spec.d_head(),
-        }
-    }
-}
-
 impl Mechanism for MixtureConfig {
+    type Module = Scores<Mixture>;
     const NAME: &'static str = "mixture";
     const CARD: Card = Card {
         variant: "Mixture",
@@ -149,8 +124,25 @@ impl Mechanism for MixtureConfig {
         Ok(())
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    /// Initialises the mixture with equal weights.
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Mixture {
+        let members = self
+            .members
+            .iter()
+            .enumerate()
+            .map(|(index, member)| {
+                let logits = member.init_logits(spec, &key.named("member").numbered(index as u64), device);
+                logits.expect("validated: members have logits")
+            })
+            .collect();
+        let zero = Init::Constant(0.0);
+        let shape = [self.members.len(), spec.heads];
+        Mixture {
+            members,
+            head_weights: (self.weights == MixtureWeights::Softmax).then(|| zero.parameter(shape, key, device)),
+            layer_weight: (self.weights == MixtureWeights::Sigmoid).then(|| zero.parameter([1], key, device)),
+            d_head: spec.d_head(),
+        }
     }
 
     /// Tay et al. 2021, section 3.3, and the two forms of the released code.

@@ -50,24 +50,10 @@ impl MlpMixerConfig {
     fn hidden_at(&self, spec: &LayerSpec) -> usize {
         self.hidden.unwrap_or((spec.d_model / 2).max(1))
     }
-
-    /// Initialises the layer.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> MlpMixer {
-        let (length, hidden) = (spec.max_length, self.hidden_at(spec));
-        let weight = Init::XavierUniform { fan_in: length, fan_out: hidden };
-        let zeros = Init::Constant(0.0);
-        MlpMixer {
-            hidden_weight: weight.parameter([hidden, length], &key.named("hidden_weight"), device),
-            hidden_bias: zeros.parameter([hidden], key, device),
-            mixing_weight: weight.parameter([length, hidden], &key.named("mixing_weight"), device),
-            mixing_bias: zeros.parameter([length], key, device),
-            heads: spec.heads,
-            dropout: spec.dropout,
-        }
-    }
 }
 
 impl Mechanism for MlpMixerConfig {
+    type Module = Whole<MlpMixer>;
     const NAME: &'static str = "mlp-mixer";
     const CARD: Card = Card {
         variant: "MlpMixer",
@@ -99,8 +85,18 @@ impl Mechanism for MlpMixerConfig {
         spec.check(Self::NAME).at_least_one_if_given("hidden", self.hidden)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> MlpMixer {
+        let (length, hidden) = (spec.max_length, self.hidden_at(spec));
+        let weight = Init::XavierUniform { fan_in: length, fan_out: hidden };
+        let zeros = Init::Constant(0.0);
+        MlpMixer {
+            hidden_weight: weight.parameter([hidden, length], &key.named("hidden_weight"), device),
+            hidden_bias: zeros.parameter([hidden], key, device),
+            mixing_weight: weight.parameter([length, hidden], &key.named("mixing_weight"), device),
+            mixing_bias: zeros.parameter([length], key, device),
+            heads: spec.heads,
+            dropout: spec.dropout,
+        }
     }
 
     /// Tolstikhin et al. 2021, equation 1, without norm and residual sum.

@@ -21,14 +21,8 @@ pub struct NoneConfig {}
 #[derive(Module, Debug, Default)]
 pub struct NoAttention {}
 
-impl NoneConfig {
-    /// Builds the layer, which holds nothing.
-    pub fn init(&self) -> NoAttention {
-        NoAttention {}
-    }
-}
-
 impl Mechanism for NoneConfig {
+    type Module = Whole<NoAttention>;
     const NAME: &'static str = "none";
     const CARD: Card = Card {
         variant: "NoAttention",
@@ -47,8 +41,8 @@ impl Mechanism for NoneConfig {
         Vec::new()
     }
 
-    fn attention(&self, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init())
+    fn init(&self, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> NoAttention {
+        NoAttention {}
     }
 
     /// Zeros.

@@ -57,27 +57,8 @@ pub struct OutputGate {
     heads: usize,
 }
 
-impl OutputGateConfig {
-    /// Initialises the logits and gates.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> OutputGate {
-        let logits = self.logits.init_logits(spec, &key.named("logits"), device).expect("validated: what is gated has logits");
-        let width = match self.form {
-            GateForm::Elementwise => spec.query_width(),
-            GateForm::Headwise => spec.heads,
-        };
-        let mut output_gate = init::linear(spec.d_model, width, false, &key.named("output_gate"), device);
-        if let Some(bias) = self.bias {
-            output_gate.weight = Param::from_tensor(Tensor::zeros([spec.d_model, width], device));
-            output_gate.bias = Some(Init::Constant(bias as f32).parameter([width], key, device));
-        }
-        OutputGate { logits: vec![logits], output_gate, heads: spec.heads }
-    }
-}
-
 impl Mechanism for OutputGateConfig {
+    type Module = Scores<OutputGate>;
     const NAME: &'static str = "output-gate";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -109,8 +90,18 @@ impl Mechanism for OutputGateConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> OutputGate {
+        let logits = self.logits.init_logits(spec, &key.named("logits"), device).expect("validated: what is gated has logits");
+        let width = match self.form {
+            GateForm::Elementwise => spec.query_width(),
+            GateForm::Headwise => spec.heads,
+        };
+        let mut output_gate = init::linear(spec.d_model, width, false, &key.named("output_gate"), device);
+        if let Some(bias) = self.bias {
+            output_gate.weight = Param::from_tensor(Tensor::zeros([spec.d_model, width], device));
+            output_gate.bias = Some(Init::Constant(bias as f32).parameter([width], key, device));
+        }
+        OutputGate { logits: vec![logits], output_gate, heads: spec.heads }
     }
 
     /// Qiu et al. 2025: the sigmoid of a map of the query's element.

@@ -83,18 +83,6 @@ impl PerformerConfig {
     fn count(&self, d_head: usize) -> usize {
         self.features.unwrap_or_else(|| ((d_head as f64 * (d_head as f64).ln()) as usize).max(1))
     }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<RandomFeatures> {
-        let shape = [self.count(spec.d_head()), spec.d_head()];
-        let features = RandomFeatures {
-            directions: RunningState::new(drawn(shape, self.orthogonal, &key.named("directions"), device)),
-            kind: self.kind,
-            orthogonal: self.orthogonal,
-            draws: self.directions == Directions::PerCall,
-        };
-        FeatureAttention::new(features, true, spec, key, device)
-    }
 }
 
 /// Normal directions `[F, D]`. Orthogonal ones are the rows of random rotations, with the lengths that independent ones would have.
@@ -200,6 +188,7 @@ impl Features for RandomFeatures {
 }
 
 impl Mechanism for PerformerConfig {
+    type Module = Whole<FeatureAttention<RandomFeatures>>;
     const NAME: &'static str = "performer";
     const CARD: Card = Card {
         variant: "Performer",
@@ -226,8 +215,15 @@ impl Mechanism for PerformerConfig {
         spec.check(Self::NAME).at_least_one("features", self.count(spec.d_head()))
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<RandomFeatures> {
+        let shape = [self.count(spec.d_head()), spec.d_head()];
+        let features = RandomFeatures {
+            directions: RunningState::new(drawn(shape, self.orthogonal, &key.named("directions"), device)),
+            kind: self.kind,
+            orthogonal: self.orthogonal,
+            draws: self.directions == Directions::PerCall,
+        };
+        FeatureAttention::new(features, true, spec, key, device)
     }
 
     /// Choromanski et al. 2021, section 2.3, with the directions that were drawn.

@@ -19,10 +19,9 @@ pub(crate) use crate::contract::{Attention, AttentionInput, AttentionOutput, Che
 pub(crate) use crate::description::formula::{self, Formula, Query, dot};
 pub(crate) use crate::description::parameter_formula::ParameterFormula;
 pub(crate) use crate::description::restricted::{PatternExecution, Restricted};
-pub(crate) use crate::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Idle, Kind, Mechanism, Over, Positioning};
+pub(crate) use crate::description::{AnyLogits, AnyMechanism, Card, HeadsOf, Idle, Kind, Mechanism, Over, Positioning, Scores, Whole};
 pub(crate) use crate::engine::heads::{merge_heads, split_heads};
 pub(crate) use crate::engine::linear::{linear, linear_at};
 pub(crate) use crate::engine::{Content, LogitTerms, Normaliser};
-pub(crate) use crate::softmax_attention::SoftmaxAttention;
 pub(crate) use crate::softmax_attention::logits::{LogitAbilities, Logits};
 pub(crate) use crate::softmax_attention::pattern::Pattern;

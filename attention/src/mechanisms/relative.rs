@@ -59,29 +59,8 @@ pub struct Relative {
     shared_biases: bool,
 }
 
-impl RelativeConfig {
-    /// Initialises the logits: projections as everywhere, `u` and `v` normal with standard deviation 0.02 as in the released code.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Relative {
-        let LayerSpec { d_model, heads, .. } = *spec;
-        let projection = |name, width| init::linear(d_model, width, false, &key.named(name), device);
-        let bias = |name| Init::Normal(0.02).parameter([heads, spec.d_head()], &key.named(name), device);
-        Relative {
-            query: projection("query", spec.query_width()),
-            key: projection("key", spec.key_width()),
-            position: projection("position", spec.query_width()),
-            content_bias: bias("content_bias"),
-            position_bias: bias("position_bias"),
-            sinusoids: Sinusoids { width: d_model, rows: Arc::default() },
-            heads,
-            kv_heads: spec.n_kv_heads(),
-            clamp_length: self.clamp_length,
-            same_length: self.same_length,
-            shared_biases: self.shared_biases,
-        }
-    }
-}
-
 impl Mechanism for RelativeConfig {
+    type Module = Scores<Relative>;
     const NAME: &'static str = "relative";
     const CARD: Card = Card {
         variant: "Relative",
@@ -110,8 +89,24 @@ impl Mechanism for RelativeConfig {
         check.at_least_one_if_given("same_length", self.same_length)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    /// Initialises the logits: projections as everywhere, `u` and `v` normal with standard deviation 0.02 as in the released code.
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Relative {
+        let LayerSpec { d_model, heads, .. } = *spec;
+        let projection = |name, width| init::linear(d_model, width, false, &key.named(name), device);
+        let bias = |name| Init::Normal(0.02).parameter([heads, spec.d_head()], &key.named(name), device);
+        Relative {
+            query: projection("query", spec.query_width()),
+            key: projection("key", spec.key_width()),
+            position: projection("position", spec.query_width()),
+            content_bias: bias("content_bias"),
+            position_bias: bias("position_bias"),
+            sinusoids: Sinusoids { width: d_model, rows: Arc::default() },
+            heads,
+            kv_heads: spec.n_kv_heads(),
+            clamp_length: self.clamp_length,
+            same_length: self.same_length,
+            shared_biases: self.shared_biases,
+        }
     }
 
     /// Dai et al. 2019, section 3.3: `q k + q W_R r + u k + v W_R r`, each term by itself.
@@ -172,9 +167,17 @@ impl Sinusoids {
 }
 
 /// The `Q + K - 1` distances `i - j` between the queries and keys of a span, in descending order: the columns that [`relative_shift`] expects.
-pub(super) fn distances(span: Span) -> Vec<i64> {
+fn distances(span: Span) -> Vec<i64> {
     let farthest = (span.query_start + span.queries) as i64 - 1 - span.key_start as i64;
     (0..(span.queries + span.keys) as i64 - 1).map(|column| farthest - column).collect()
+}
+
+/// One number for each head of the queries `[B, H, Q, R]` and each distance of a span, `[1, H, Q + K - 1, 1]`: the keys of a product of factors of width 1, so that
+/// no matrix of all pairs exists.
+pub(super) fn factors_of_distances(span: Span, queries: &Tensor<4>, factor: impl Fn(usize, i64) -> f32) -> Tensor<4> {
+    let (heads, distances) = (queries.dims()[1], distances(span));
+    let factors = (0..heads).flat_map(|head| distances.iter().map(|&distance| factor(head, distance)).collect::<Vec<_>>()).collect();
+    Tensor::from_data(TensorData::new(factors, [1, heads, distances.len(), 1]), (&queries.device(), queries.dtype()))
 }
 
 /// The rows of a table that belong to the distances of a span, in their order, `[Q + K - 1, R]` from `[rows, R]`.

@@ -47,6 +47,7 @@ impl ReluConfig {
 }
 
 impl Mechanism for ReluConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "relu";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -92,10 +93,10 @@ impl Mechanism for ReluConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
         let scale = (1.0 / self.length_at(spec.max_length) as f64) as f32;
         let normaliser = Normaliser::Relu { power: self.power as u32, scale };
-        Some(self.logits.init_logits(spec, key, device)?.normalised_by(normaliser))
+        self.logits.init_scores(spec, key, device).normalised_by(normaliser)
     }
 
     /// Wortsman et al. 2023, section 3, with the exponent 1 of the length.

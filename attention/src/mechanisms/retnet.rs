@@ -10,8 +10,7 @@
 
 use crate::engine::recurrence::Recurrence;
 use crate::engine::rotation::{PairLayout, rotated};
-use crate::mechanisms::gated_mixer;
-use crate::mechanisms::gated_mixer::{GatedMixer, HeadOptions, Rule, shrunk};
+use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule, shrunk};
 use crate::mechanisms::gated_norm::HeadNorm;
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention};
@@ -60,14 +59,6 @@ impl RetnetConfig {
         let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(EPSILON));
         HeadOptions { key_heads, key_width, value_width: self.value_expansion * key_width, taps: None, norm, epsilon, gate: self.gate }
     }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<Retention>> {
-        let heads = self.heads(spec);
-        // The authors' gains: 2^-2.5 of projections into the layer, 2^-1 of that out of it.
-        let output = shrunk(spec.heads * heads.value_width, spec.d_model, 4, &key.named("output"), device);
-        heads.around_with_gain(32, Retention { rotation: self.rotation }, spec, key, device).with_output(output)
-    }
 }
 
 /// Logarithm of what a head keeps at each position.
@@ -109,6 +100,7 @@ impl Rule for Retention {
 }
 
 impl Mechanism for RetnetConfig {
+    type Module = Whole<RecurrentAttention<GatedMixer<Retention>>>;
     const NAME: &'static str = "retnet";
     const CARD: Card = Card {
         variant: "Retnet",
@@ -139,8 +131,11 @@ impl Mechanism for RetnetConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<Retention>> {
+        let heads = self.heads(spec);
+        // The authors' gains: 2^-2.5 of projections into the layer, 2^-1 of that out of it.
+        let output = shrunk(spec.heads * heads.value_width, spec.d_model, 4, &key.named("output"), device);
+        heads.around_with_gain(32, Retention { rotation: self.rotation }, spec, key, device).with_output(output)
     }
 
     /// Sun et al. 2023, equations 3 to 8, pair by pair.

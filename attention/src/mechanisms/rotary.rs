@@ -118,26 +118,6 @@ impl ByLength {
 }
 
 impl RotaryConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Rotary {
-        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
-        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, spec, &key.named(name), device);
-        let pairs = self.rotated(spec.d_head()) / 2;
-        Rotary {
-            query: linear("query", spec.query_width()),
-            key: linear("key", spec.key_width()),
-            query_norm: norm("query_norm"),
-            key_norm: norm("key_norm"),
-            tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
-            by_length: self.scaling.is_dynamic().then(|| ByLength { scaling: self.scaling, base: self.base, pairs, last: Arc::default() }),
-            layout: self.layout,
-            score_scale: self.score_scale,
-            cache: spec.cache(),
-            heads: spec.heads,
-            kv_heads: spec.n_kv_heads(),
-        }
-    }
-
     /// How many channels are turned.
     fn rotated(&self, width: usize) -> usize {
         // 0.7 of 10 channels are 7, although the product in double precision is less.
@@ -146,6 +126,7 @@ impl RotaryConfig {
 }
 
 impl Mechanism for RotaryConfig {
+    type Module = Scores<Rotary>;
     const NAME: &'static str = "rotary";
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {
@@ -195,8 +176,23 @@ impl Mechanism for RotaryConfig {
         if self.scaling.is_dynamic() { Positioning::Length } else { Positioning::Movable }
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Rotary {
+        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
+        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, spec, &key.named(name), device);
+        let pairs = self.rotated(spec.d_head()) / 2;
+        Rotary {
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
+            query_norm: norm("query_norm"),
+            key_norm: norm("key_norm"),
+            tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
+            by_length: self.scaling.is_dynamic().then(|| ByLength { scaling: self.scaling, base: self.base, pairs, last: Arc::default() }),
+            layout: self.layout,
+            score_scale: self.score_scale,
+            cache: spec.cache(),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
+        }
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

@@ -47,24 +47,8 @@ pub struct Shaw {
     max_relative_position: usize,
 }
 
-impl ShawConfig {
-    /// Initialises the logits: projections as everywhere, and the vectors as the weights of a map from `2 k + 1` inputs.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Shaw {
-        let linear = |name, width| init::linear(spec.d_model, width, false, &key.named(name), device);
-        let (vectors, width) = (2 * self.max_relative_position + 1, spec.d_head());
-        let xavier = Init::XavierUniform { fan_in: vectors, fan_out: width };
-        Shaw {
-            query: linear("query", spec.query_width()),
-            key: linear("key", spec.key_width()),
-            relative_keys: xavier.parameter([vectors, width], &key.named("relative_keys"), device),
-            heads: spec.heads,
-            kv_heads: spec.n_kv_heads(),
-            max_relative_position: self.max_relative_position,
-        }
-    }
-}
-
 impl Mechanism for ShawConfig {
+    type Module = Scores<Shaw>;
     const NAME: &'static str = "shaw";
     const CARD: Card = Card {
         variant: "Shaw",
@@ -77,8 +61,19 @@ impl Mechanism for ShawConfig {
         ..Card::DEFAULT
     };
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    /// Initialises the logits: projections as everywhere, and the vectors as the weights of a map from `2 k + 1` inputs.
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Shaw {
+        let linear = |name, width| init::linear(spec.d_model, width, false, &key.named(name), device);
+        let (vectors, width) = (2 * self.max_relative_position + 1, spec.d_head());
+        let xavier = Init::XavierUniform { fan_in: vectors, fan_out: width };
+        Shaw {
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
+            relative_keys: xavier.parameter([vectors, width], &key.named("relative_keys"), device),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
+            max_relative_position: self.max_relative_position,
+        }
     }
 
     /// Shaw et al. 2018, section 3.2: `q (k + a^K)`.

@@ -29,6 +29,7 @@ pub struct SigmoidConfig {
 }
 
 impl Mechanism for SigmoidConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "sigmoid";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -49,9 +50,9 @@ impl Mechanism for SigmoidConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
         let bias = self.bias.unwrap_or_else(|| -(spec.max_length.max(1) as f64).ln()) as f32;
-        Some(self.logits.init_logits(spec, key, device)?.normalised_by(Normaliser::Sigmoid { bias }))
+        self.logits.init_scores(spec, key, device).normalised_by(Normaliser::Sigmoid { bias })
     }
 
     /// Ramapuram et al. 2025, section 2, with the bias of section 4.

@@ -33,6 +33,7 @@ impl Default for SoftCapConfig {
 }
 
 impl Mechanism for SoftCapConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "soft-cap";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -57,8 +58,8 @@ impl Mechanism for SoftCapConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(self.logits.init_logits(spec, key, device)?.capped(self.cap as f32))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
+        self.logits.init_scores(spec, key, device).capped(self.cap as f32)
     }
 
     /// Gemma Team 2024, section 2, "logit soft-capping".

@@ -24,6 +24,7 @@ pub struct SoftmaxPlusOneConfig {
 }
 
 impl Mechanism for SoftmaxPlusOneConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "softmax-plus-one";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |_, logits| Self { logits } });
     const CARD: Card = Card {
@@ -36,8 +37,8 @@ impl Mechanism for SoftmaxPlusOneConfig {
         ..Card::DEFAULT
     };
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(self.logits.init_logits(spec, key, device)?.normalised_by(Normaliser::SoftmaxPlusOne))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
+        self.logits.init_scores(spec, key, device).normalised_by(Normaliser::SoftmaxPlusOne)
     }
 
     /// Miller 2023.

@@ -34,6 +34,7 @@ impl Default for SoftpickConfig {
 }
 
 impl Mechanism for SoftpickConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "softpick";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -57,9 +58,9 @@ impl Mechanism for SoftpickConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
         let normaliser = Normaliser::Softpick { epsilon: self.epsilon as f32 };
-        Some(self.logits.init_logits(spec, key, device)?.normalised_by(normaliser))
+        self.logits.init_scores(spec, key, device).normalised_by(normaliser)
     }
 
     /// Zuhri et al. 2025, the definition of softpick in its numerically safe form.

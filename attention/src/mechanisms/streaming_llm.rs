@@ -77,21 +77,10 @@ impl StreamingLlmConfig {
     pub fn window_at(&self, max_length: usize) -> usize {
         self.window.unwrap_or_else(|| quarter(max_length, 256))
     }
-
-    /// Initialises the logits.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
-        let (sinks, window) = (self.sinks, self.window_at(spec.max_length));
-        let is_cached = self.logits.positioning() == Positioning::None || self.positions == StreamingPositions::Cache;
-        let cache = is_cached.then_some(SinkCache { sinks, window });
-        let pattern = SinksAndWindow { sinks, window };
-        Restricted::over(&self.logits, pattern, self.execution, &spec.in_cache(cache), key, device).keeping(cache)
-    }
 }
 
 impl Mechanism for StreamingLlmConfig {
+    type Module = Scores<Restricted>;
     const NAME: &'static str = "streaming-llm";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -152,8 +141,12 @@ impl Mechanism for StreamingLlmConfig {
         is_idle.then_some("positions is for logits that have positions, such as rotary@streaming-llm")
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        let (sinks, window) = (self.sinks, self.window_at(spec.max_length));
+        let is_cached = self.logits.positioning() == Positioning::None || self.positions == StreamingPositions::Cache;
+        let cache = is_cached.then_some(SinkCache { sinks, window });
+        let pattern = SinksAndWindow { sinks, window };
+        Restricted::over(&self.logits, pattern, self.execution, &spec.in_cache(cache), key, device).keeping(cache)
     }
 
     /// Xiao et al. 2023, section 3.2: the first and the last keys, with positions inside the cache.

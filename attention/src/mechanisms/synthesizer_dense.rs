@@ -42,22 +42,8 @@ pub struct SynthesizerDense {
     max_length: usize,
 }
 
-impl SynthesizerDenseConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerDense {
-        let LayerSpec { d_model, heads, max_length, .. } = *spec;
-        let position = Init::XavierUniform { fan_in: spec.d_head(), fan_out: max_length };
-        let outputs = if self.per_head_output { heads } else { 1 };
-        SynthesizerDense {
-            hidden: init::linear(d_model, spec.query_width(), false, &key.named("hidden"), device),
-            position: position.parameter([outputs, max_length, spec.d_head()], &key.named("position"), device),
-            heads,
-            max_length,
-        }
-    }
-}
-
 impl Mechanism for SynthesizerDenseConfig {
+    type Module = Scores<SynthesizerDense>;
     const NAME: &'static str = "synthesizer-dense";
     const CARD: Card = Card {
         variant: "SynthesizerDense",
@@ -75,8 +61,16 @@ impl Mechanism for SynthesizerDenseConfig {
         ..Card::DEFAULT
     };
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerDense {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let position = Init::XavierUniform { fan_in: spec.d_head(), fan_out: max_length };
+        let outputs = if self.per_head_output { heads } else { 1 };
+        SynthesizerDense {
+            hidden: init::linear(d_model, spec.query_width(), false, &key.named("hidden"), device),
+            position: position.parameter([outputs, max_length, spec.d_head()], &key.named("position"), device),
+            heads,
+            max_length,
+        }
     }
 
     /// Tay et al. 2021, section 3.1: element `j` of what the query's layers give.

@@ -51,29 +51,10 @@ impl SynthesizerFactorizedDenseConfig {
             [a, max_length.div_ceil(a)]
         })
     }
-
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerFactorizedDense {
-        let LayerSpec { d_model, heads, max_length, .. } = *spec;
-        let d_head = spec.d_head();
-        let second = |name, width| {
-            let layer = Init::XavierUniform { fan_in: d_head, fan_out: width };
-            layer.parameter([heads, d_head, width], &key.named(name), device)
-        };
-        let first = |name| init::linear(d_model, spec.query_width(), false, &key.named(name), device);
-        let [a, b] = self.widths(max_length);
-        SynthesizerFactorizedDense {
-            hidden: first("hidden"),
-            tile_hidden: self.separate_hidden.then(|| first("tile_hidden")),
-            block: second("block", a),
-            tile: second("tile", b),
-            heads,
-            max_length,
-        }
-    }
 }
 
 impl Mechanism for SynthesizerFactorizedDenseConfig {
+    type Module = Scores<SynthesizerFactorizedDense>;
     const NAME: &'static str = "synthesizer-factorized-dense";
     const CARD: Card = Card {
         variant: "SynthesizerFactorizedDense",
@@ -110,8 +91,23 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
         Err(spec.check(Self::NAME).refuse("factors", format!("[{a}, {b}]"), remedy))
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerFactorizedDense {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let d_head = spec.d_head();
+        let second = |name, width| {
+            let layer = Init::XavierUniform { fan_in: d_head, fan_out: width };
+            layer.parameter([heads, d_head, width], &key.named(name), device)
+        };
+        let first = |name| init::linear(d_model, spec.query_width(), false, &key.named(name), device);
+        let [a, b] = self.widths(max_length);
+        SynthesizerFactorizedDense {
+            hidden: first("hidden"),
+            tile_hidden: self.separate_hidden.then(|| first("tile_hidden")),
+            block: second("block", a),
+            tile: second("tile", b),
+            heads,
+            max_length,
+        }
     }
 
     /// Tay et al. 2021, section 3.1.1: each of `a` outputs repeated `b` times, times `b` outputs repeated `a` times.

@@ -47,23 +47,10 @@ impl SynthesizerFactorizedRandomConfig {
     pub fn rank_at(&self, max_length: usize) -> usize {
         self.rank.unwrap_or_else(|| quarter(max_length, 8))
     }
-
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerFactorizedRandom {
-        let max_length = spec.max_length;
-        let rank = self.rank_at(max_length);
-        let shape = [spec.heads, max_length, rank];
-        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
-        let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
-        SynthesizerFactorizedRandom {
-            query_factor: factor.parameter(shape, &key.named("query_factor"), device),
-            key_factor: factor.parameter(shape, &key.named("key_factor"), device),
-            max_length,
-        }
-    }
 }
 
 impl Mechanism for SynthesizerFactorizedRandomConfig {
+    type Module = Scores<SynthesizerFactorizedRandom>;
     const NAME: &'static str = "synthesizer-factorized-random";
     const CARD: Card = Card {
         variant: "SynthesizerFactorizedRandom",
@@ -100,8 +87,17 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         (self.rank_at(spec.max_length) >= length).then_some(idle)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerFactorizedRandom {
+        let max_length = spec.max_length;
+        let rank = self.rank_at(max_length);
+        let shape = [spec.heads, max_length, rank];
+        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
+        let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
+        SynthesizerFactorizedRandom {
+            query_factor: factor.parameter(shape, &key.named("query_factor"), device),
+            key_factor: factor.parameter(shape, &key.named("key_factor"), device),
+            max_length,
+        }
     }
 
     /// Tay et al. 2021, section 3.2.1: an element of `R1 R2^T`.

@@ -52,19 +52,8 @@ pub struct SynthesizerRandom {
     max_length: usize,
 }
 
-impl SynthesizerRandomConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerRandom {
-        let max_length = spec.max_length;
-        let shape = [spec.heads, max_length, max_length];
-        let table = Init::Normal(self.init_std as f32).tensor(shape, &key.named("table"), device);
-        let (table, frozen_table) =
-            if self.trainable { (Some(Param::from_tensor(table)), None) } else { (None, Some(RunningState::new(table))) };
-        SynthesizerRandom { table, frozen_table, max_length }
-    }
-}
-
 impl Mechanism for SynthesizerRandomConfig {
+    type Module = Scores<SynthesizerRandom>;
     const NAME: &'static str = "synthesizer-random";
     const CARD: Card = Card {
         variant: "SynthesizerRandom",
@@ -102,8 +91,13 @@ impl Mechanism for SynthesizerRandomConfig {
         spec.check(Self::NAME).non_negative("init_std", self.init_std)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerRandom {
+        let max_length = spec.max_length;
+        let shape = [spec.heads, max_length, max_length];
+        let table = Init::Normal(self.init_std as f32).tensor(shape, &key.named("table"), device);
+        let (table, frozen_table) =
+            if self.trainable { (Some(Param::from_tensor(table)), None) } else { (None, Some(RunningState::new(table))) };
+        SynthesizerRandom { table, frozen_table, max_length }
     }
 
     /// Tay et al. 2021, section 3.2: an element of `R`.

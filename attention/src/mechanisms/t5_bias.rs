@@ -87,24 +87,6 @@ impl Buckets {
 }
 
 impl T5BiasConfig {
-    /// Initialises the logits as in the released code: weights of queries normal with standard deviation `(C D)^-0.5`, those of keys and biases with `C^-0.5`.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> T5Bias {
-        let LayerSpec { d_model, heads, .. } = *spec;
-        let normal = |inverse: usize| Init::Normal((inverse as f32).powf(-0.5));
-        let linear = |name, width, inverse| Linear {
-            weight: normal(inverse).parameter([d_model, width], &key.named(name).named("weight"), device),
-            bias: None,
-        };
-        T5Bias {
-            query: linear("query", spec.query_width(), d_model * spec.d_head()),
-            key: linear("key", spec.key_width(), d_model),
-            relative_attention_bias: normal(d_model).parameter([self.buckets, heads], &key.named("relative_attention_bias"), device),
-            buckets: self.buckets_of(spec.role),
-            heads,
-            kv_heads: spec.n_kv_heads(),
-        }
-    }
-
     fn buckets_of(&self, role: Role) -> Buckets {
         let ahead = role != Role::Decoder;
         Buckets { of_side: if ahead { self.buckets / 2 } else { self.buckets }, max_distance: self.max_distance, ahead }
@@ -112,6 +94,7 @@ impl T5BiasConfig {
 }
 
 impl Mechanism for T5BiasConfig {
+    type Module = Scores<T5Bias>;
     const NAME: &'static str = "t5-bias";
     const CARD: Card = Card {
         variant: "T5Bias",
@@ -154,8 +137,22 @@ impl Mechanism for T5BiasConfig {
         Err(check.refuse("max_distance", self.max_distance, remedy))
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    /// Initialises the logits as in the released code: weights of queries normal with standard deviation `(C D)^-0.5`, those of keys and biases with `C^-0.5`.
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> T5Bias {
+        let LayerSpec { d_model, heads, .. } = *spec;
+        let normal = |inverse: usize| Init::Normal((inverse as f32).powf(-0.5));
+        let linear = |name, width, inverse| Linear {
+            weight: normal(inverse).parameter([d_model, width], &key.named(name).named("weight"), device),
+            bias: None,
+        };
+        T5Bias {
+            query: linear("query", spec.query_width(), d_model * spec.d_head()),
+            key: linear("key", spec.key_width(), d_model),
+            relative_attention_bias: normal(d_model).parameter([self.buckets, heads], &key.named("relative_attention_bias"), device),
+            buckets: self.buckets_of(spec.role),
+            heads,
+            kv_heads: spec.n_kv_heads(),
+        }
     }
 
     /// Raffel et al. 2020, section 2.1, with the buckets of the released code: of `n` to a side, `n / 2` hold one distance each, and the others begin at

@@ -69,28 +69,8 @@ pub struct TalkingHeads {
     pub weight_mixing: Option<Param<Tensor<2>>>,
 }
 
-impl TalkingHeadsConfig {
-    /// Initialises the heads.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> TalkingHeads {
-        let heads = spec.heads;
-        let mixing = |name| match self.init {
-            // Of a square matrix this has the variance 1 / H.
-            MixingInit::Random => Init::XavierUniform { fan_in: heads, fan_out: heads }.parameter([heads, heads], &key.named(name), device),
-            MixingInit::Identity => Param::from_tensor(Tensor::eye(heads, device)),
-        };
-        let scores = self.logits.init_logits(spec, &key.named("scores"), device);
-        TalkingHeads {
-            scores: scores.expect("validated: what is mixed has logits"),
-            logit_mixing: self.mix_logits.then(|| mixing("logit_mixing")),
-            weight_mixing: self.mix_weights.then(|| mixing("weight_mixing")),
-        }
-    }
-}
-
 impl Mechanism for TalkingHeadsConfig {
+    type Module = HeadsOf<TalkingHeads>;
     const NAME: &'static str = "talking-heads";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
@@ -125,9 +105,19 @@ impl Mechanism for TalkingHeadsConfig {
         self.validate_inner(spec)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        let heads = self.init(spec, &key.named("logits"), device);
-        AnyAttention::new(SoftmaxAttention::new(heads, spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> TalkingHeads {
+        let heads = spec.heads;
+        let mixing = |name| match self.init {
+            // Of a square matrix this has the variance 1 / H.
+            MixingInit::Random => Init::XavierUniform { fan_in: heads, fan_out: heads }.parameter([heads, heads], &key.named(name), device),
+            MixingInit::Identity => Param::from_tensor(Tensor::eye(heads, device)),
+        };
+        let scores = self.logits.init_logits(spec, &key.named("scores"), device);
+        TalkingHeads {
+            scores: scores.expect("validated: what is mixed has logits"),
+            logit_mixing: self.mix_logits.then(|| mixing("logit_mixing")),
+            weight_mixing: self.mix_weights.then(|| mixing("weight_mixing")),
+        }
     }
 
     /// Shazeer et al. 2020, section 4.

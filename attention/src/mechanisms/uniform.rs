@@ -23,14 +23,8 @@ pub struct Uniform {
     heads: usize,
 }
 
-impl UniformConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Uniform {
-        Uniform { heads: spec.heads }
-    }
-}
-
 impl Mechanism for UniformConfig {
+    type Module = Scores<Uniform>;
     const NAME: &'static str = "uniform";
     const CARD: Card = Card {
         variant: "Uniform",
@@ -43,8 +37,8 @@ impl Mechanism for UniformConfig {
         ..Card::DEFAULT
     };
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Uniform {
+        Uniform { heads: spec.heads }
     }
 
     /// Equal weights.

@@ -27,6 +27,7 @@ pub struct Recency {
 }
 
 impl Mechanism for RecencyConfig {
+    type Module = Scores<Recency>;
     const NAME: &'static str = "recency";
     const CARD: Card = Card {
             variant: "Recency",
@@ -36,9 +37,8 @@ impl Mechanism for RecencyConfig {
             ..Card::DEFAULT
     };
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        let slope = Init::Normal(self.init_std).parameter([spec.heads], &key.named("slope"), device);
-        Some(AnyLogits::new(Recency { slope }))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Recency {
+        Recency { slope: Init::Normal(self.init_std).parameter([spec.heads], &key.named("slope"), device) }
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

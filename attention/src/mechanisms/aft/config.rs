@@ -67,31 +67,6 @@ impl AftConfig {
         self.factorised && self.form != AftForm::Simple
     }
 
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Aft {
-        let LayerSpec { d_model, heads, max_length, .. } = *spec;
-        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
-        let rank = self.rank_at(max_length);
-        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
-        let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
-        let factor = |name| self.has_factors().then(|| factor.parameter([max_length, rank], &key.named(name), device));
-        let table = || Init::Normal(self.init_std as f32).parameter([max_length, max_length], &key.named("position_table"), device);
-        Aft {
-            query: linear("query"),
-            key: linear("key"),
-            value: linear("value"),
-            output: linear("output"),
-            query_position: factor("query_position"),
-            key_position: factor("key_position"),
-            position_table: (self.form == AftForm::Full && !self.factorised).then(table),
-            window: self.window_at(max_length),
-            max_length: (self.form != AftForm::Simple).then_some(max_length),
-            heads,
-            dropout: spec.dropout,
-            limit: spec.limit(),
-        }
-    }
-
     /// The bias of a pair, in the formula.
     fn bias(&self, query: &Query, key: usize) -> f64 {
         let (i, j) = (query.position(), query.position_of(key));
@@ -105,6 +80,7 @@ impl AftConfig {
 }
 
 impl Mechanism for AftConfig {
+    type Module = Whole<Aft>;
     const NAME: &'static str = "aft";
     const CARD: Card = Card {
         variant: "Aft",
@@ -194,8 +170,28 @@ impl Mechanism for AftConfig {
         })
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Aft {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        let rank = self.rank_at(max_length);
+        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
+        let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
+        let factor = |name| self.has_factors().then(|| factor.parameter([max_length, rank], &key.named(name), device));
+        let table = || Init::Normal(self.init_std as f32).parameter([max_length, max_length], &key.named("position_table"), device);
+        Aft {
+            query: linear("query"),
+            key: linear("key"),
+            value: linear("value"),
+            output: linear("output"),
+            query_position: factor("query_position"),
+            key_position: factor("key_position"),
+            position_table: (self.form == AftForm::Full && !self.factorised).then(table),
+            window: self.window_at(max_length),
+            max_length: (self.form != AftForm::Simple).then_some(max_length),
+            heads,
+            dropout: spec.dropout,
+            limit: spec.limit(),
+        }
     }
 
     /// Zhai et al. 2021, equations 2 to 4, channel by channel.

@@ -158,42 +158,10 @@ impl LshConfig {
             Some(BucketCount::Factorised(counts)) => counts.to_vec(),
         }
     }
-
-    /// Initialises the attention.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Lsh {
-        let LayerSpec { role, d_model, heads, max_length, dropout, .. } = *spec;
-        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
-        let factors = self.factors(max_length);
-        let shape = [self.rounds, heads, spec.d_head(), factors.iter().sum::<usize>() / 2];
-        Lsh {
-            query_key: linear("query_key"),
-            value: linear("value"),
-            output: linear("output"),
-            rotations: RunningState::new(Init::Normal(1.0).tensor(shape, &key.named("rotations"), device)),
-            hash: Hash { factors, hashing: self.hashing, directions: Directions::default() },
-            chunking: Chunking {
-                size: self.chunk_at(max_length),
-                before: self.before,
-                after: self.chunks_after(role),
-                wrap: self.wrap,
-                across_rounds: self.across_rounds,
-                bucket_mask: self.bucket_mask,
-                duplicate_correction: self.duplicate_correction,
-            },
-            scale: self.scale,
-            limit: spec.limit(),
-            full_attention_below: self.longest_full_attention(max_length),
-            draws_per_call: self.rotations == Rotations::PerCall,
-            heads,
-            dropout,
-        }
-    }
 }
 
 impl Mechanism for LshConfig {
+    type Module = Whole<Lsh>;
     const NAME: &'static str = "lsh";
     const CARD: Card = Card {
         variant: "Lsh",
@@ -283,8 +251,33 @@ impl Mechanism for LshConfig {
         if is_one_chunk { idle("hides nothing, since one chunk holds all positions,") } else { None }
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Lsh {
+        let LayerSpec { role, d_model, heads, max_length, dropout, .. } = *spec;
+        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        let factors = self.factors(max_length);
+        let shape = [self.rounds, heads, spec.d_head(), factors.iter().sum::<usize>() / 2];
+        Lsh {
+            query_key: linear("query_key"),
+            value: linear("value"),
+            output: linear("output"),
+            rotations: RunningState::new(Init::Normal(1.0).tensor(shape, &key.named("rotations"), device)),
+            hash: Hash { factors, hashing: self.hashing, directions: Directions::default() },
+            chunking: Chunking {
+                size: self.chunk_at(max_length),
+                before: self.before,
+                after: self.chunks_after(role),
+                wrap: self.wrap,
+                across_rounds: self.across_rounds,
+                bucket_mask: self.bucket_mask,
+                duplicate_correction: self.duplicate_correction,
+            },
+            scale: self.scale,
+            limit: spec.limit(),
+            full_attention_below: self.longest_full_attention(max_length),
+            draws_per_call: self.rotations == Rotations::PerCall,
+            heads,
+            dropout,
+        }
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

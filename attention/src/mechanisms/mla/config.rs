@@ -56,30 +56,6 @@ impl MlaConfig {
         if self.latent_norm { QkNorm::Rms } else { QkNorm::None }
     }
 
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Mla {
-        let LayerSpec { d_model, heads, dropout, .. } = *spec;
-        let (latent, rotary) = (self.latent_at(spec), self.rotary_at(spec));
-        let linear = |name, inputs, outputs| init::linear(inputs, outputs, false, &key.named(name), device);
-        let norm = |width| self.norm().init(Some(EPSILON), &spec.with_head_width(Some(width)), key, device);
-        Mla {
-            query_latent: self.query_latent.map(|width| linear("query_latent", d_model, width)),
-            query_latent_norm: self.query_latent.and_then(norm),
-            query: linear("query", self.query_latent.unwrap_or(d_model), d_model + heads * rotary),
-            latent: linear("latent", d_model, latent),
-            latent_norm: norm(latent),
-            rotary_key: (rotary > 0).then(|| linear("rotary_key", d_model, rotary)),
-            key: linear("key", latent, d_model),
-            value: linear("value", latent, d_model),
-            output: linear("output", d_model, d_model),
-            tables: Tables::shared(self.scaling.frequencies(self.base, rotary / 2), self.scaling.magnitude()),
-            score_factor: self.scaling.score_factor(),
-            heads,
-            dropout,
-            limit: spec.limit(),
-        }
-    }
-
     /// `x` turned by its position, pairs of neighbours.
     fn turned(&self, mut x: Vec<f64>, position: usize) -> Vec<f64> {
         let (pairs, length) = (x.len() / 2, formula::magnitude(&self.scaling));
@@ -94,6 +70,7 @@ impl MlaConfig {
 }
 
 impl Mechanism for MlaConfig {
+    type Module = Whole<Mla>;
     const NAME: &'static str = "mla";
     const CARD: Card = Card {
         variant: "Mla",
@@ -141,8 +118,27 @@ impl Mechanism for MlaConfig {
         self.scaling.validate(&check, self.rotary_at(spec), true)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Mla {
+        let LayerSpec { d_model, heads, dropout, .. } = *spec;
+        let (latent, rotary) = (self.latent_at(spec), self.rotary_at(spec));
+        let linear = |name, inputs, outputs| init::linear(inputs, outputs, false, &key.named(name), device);
+        let norm = |width| self.norm().init(Some(EPSILON), &spec.with_head_width(Some(width)), key, device);
+        Mla {
+            query_latent: self.query_latent.map(|width| linear("query_latent", d_model, width)),
+            query_latent_norm: self.query_latent.and_then(norm),
+            query: linear("query", self.query_latent.unwrap_or(d_model), d_model + heads * rotary),
+            latent: linear("latent", d_model, latent),
+            latent_norm: norm(latent),
+            rotary_key: (rotary > 0).then(|| linear("rotary_key", d_model, rotary)),
+            key: linear("key", latent, d_model),
+            value: linear("value", latent, d_model),
+            output: linear("output", d_model, d_model),
+            tables: Tables::shared(self.scaling.frequencies(self.base, rotary / 2), self.scaling.magnitude()),
+            score_factor: self.scaling.score_factor(),
+            heads,
+            dropout,
+            limit: spec.limit(),
+        }
     }
 
     /// DeepSeek-AI 2024, equations 9 to 19.

@@ -133,6 +133,7 @@ struct Unknown {
 }
 
 impl Mechanism for Unknown {
+    type Module = AnyAttention;
     const NAME: &'static str = "unknown";
     const CARD: Card = Card {
         variant: "Unknown",
@@ -153,7 +154,7 @@ impl Mechanism for Unknown {
         self.mechanism.parse::<AnyMechanism>()?.validate(spec)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
         match self.mechanism.parse::<AnyMechanism>() {
             Ok(mechanism) => mechanism.init(spec, key, device),
             Err(error) => panic!("{error}"),
