@@ -6,6 +6,7 @@
 //! ```
 //! use burn::tensor::Device;
 //! use heedful_attention::conformance::Subject;
+//! use heedful_attention::description::Mechanism;
 //! use heedful_attention::mechanisms::uniform::UniformConfig;
 //! use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 //! use heedful_attention::softmax_attention::SoftmaxAttention;

@@ -42,6 +42,7 @@ pub mod mlp_mixer;
 pub mod none;
 pub mod output_gate;
 pub mod performer;
+mod prelude;
 pub mod qk_norm;
 pub mod recurrent_attention;
 pub mod relative;

@@ -131,7 +131,7 @@ pub enum RegistryError {
 /// If a name or another spelling is taken, or is none, or the card has no variant.
 pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
     let entry = Entry::of::<M>();
-    let (named, aliases) = ((entry.named)(), (entry.aliases)());
+    let (named, aliases) = ((entry.named)(), entry.card.aliases);
     let names: Vec<&'static str> = named.iter().map(|(name, _)| *name).collect();
     let other_name = (!names.contains(&M::NAME)).then_some(M::NAME);
     let answers: Vec<_> = names.iter().copied().chain(other_name).chain(aliases.iter().map(|alias| alias.0)).collect();
@@ -139,7 +139,7 @@ pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
         // What a mechanism says of itself is code of its own, which may parse names: it does not run while the list is locked.
         let known = entries();
         check_names(&answers, &known)?;
-        if M::card().variant.is_empty() {
+        if M::CARD.variant.is_empty() {
             return Err(RegistryError::NoVariant(M::NAME));
         }
         let mut own = OWN.write().unwrap_or_else(PoisonError::into_inner);
@@ -176,19 +176,19 @@ fn entries() -> Vec<Entry> {
 
 /// Names that stand for one mechanism, and their other spellings.
 pub fn names_and_aliases() -> Vec<&'static str> {
-    let aliases = entries().into_iter().flat_map(|entry| (entry.aliases)().iter().map(|alias| alias.0));
+    let aliases = entries().into_iter().flat_map(|entry| entry.card.aliases.iter().map(|alias| alias.0));
     AnyMechanism::names().into_iter().chain(aliases).collect()
 }
 
-/// Parameters that are kept in `[0, 1]`, as [`Mechanism::fractions`] says.
+/// Parameters that are kept in `[0, 1]`, as [`Card::fractions`] says.
 pub(crate) fn fractions() -> Vec<(&'static str, &'static str)> {
-    entries().into_iter().flat_map(|entry| (entry.fractions)().iter().copied()).collect()
+    entries().into_iter().flat_map(|entry| entry.card.fractions.iter().copied()).collect()
 }
 
-/// Parameters that do not decay, as [`Mechanism::without_decay`] says, each expression once.
+/// Parameters that do not decay, as [`Card::without_decay`] says, each expression once.
 pub fn without_decay() -> Vec<&'static str> {
     let mut expressions = Vec::new();
-    for expression in entries().into_iter().flat_map(|entry| (entry.without_decay)()) {
+    for expression in entries().into_iter().flat_map(|entry| entry.card.without_decay) {
         if !expressions.contains(expression) {
             expressions.push(*expression);
         }
@@ -216,13 +216,13 @@ const SHARED_TENSORS: &[(&str, &str)] = &[
 
 /// What the parameters of all mechanisms mean, by the end of their paths.
 pub fn tensors() -> Vec<(&'static str, &'static str)> {
-    let own = entries().into_iter().flat_map(|entry| (entry.tensors)().iter().copied());
+    let own = entries().into_iter().flat_map(|entry| entry.card.tensors.iter().copied());
     SHARED_TENSORS.iter().copied().chain(own).collect()
 }
 
 /// What the own parameters of a family mean, by the end of their paths.
 pub fn tensors_of(family: &str) -> &'static [(&'static str, &'static str)] {
-    entries().iter().find(|entry| entry.name == family).map_or(&[], |entry| (entry.tensors)())
+    entries().iter().find(|entry| entry.name == family).map_or(&[], |entry| entry.card.tensors)
 }
 
 /// Letters of formulas that all mechanisms have.
@@ -237,7 +237,7 @@ const SHARED_LETTERS: &[(&str, &str)] = &[
 /// What the letters mean in formulas of time, state and parameters, of all mechanisms. There is one alphabet: a letter means the same everywhere.
 pub fn letters() -> Vec<(&'static str, &'static str)> {
     let mut letters = SHARED_LETTERS.to_vec();
-    for letter in entries().into_iter().flat_map(|entry| (entry.card)().letters) {
+    for letter in entries().into_iter().flat_map(|entry| entry.card.letters) {
         if !letters.contains(letter) {
             letters.push(*letter);
         }
@@ -249,15 +249,11 @@ pub fn letters() -> Vec<(&'static str, &'static str)> {
 #[derive(Clone, Copy)]
 struct Entry {
     name: &'static str,
-    card: fn() -> Card,
+    card: Card,
     default: fn() -> AnyMechanism,
     named: fn() -> Vec<(&'static str, AnyMechanism)>,
-    aliases: fn() -> &'static [(&'static str, &'static str)],
     examples: fn() -> Vec<AnyMechanism>,
     joining: fn(&[AnyMechanism]) -> Option<AnyMechanism>,
-    tensors: fn() -> &'static [(&'static str, &'static str)],
-    fractions: fn() -> &'static [(&'static str, &'static str)],
-    without_decay: fn() -> &'static [&'static str],
     deserialize: fn(&mut dyn erased_serde::Deserializer) -> erased_serde::Result<AnyMechanism>,
 }
 
@@ -265,21 +261,17 @@ impl Entry {
     const fn of<M: Mechanism>() -> Self {
         Self {
             name: M::NAME,
-            card: M::card,
+            card: M::CARD,
             default: || M::default().into(),
             named: || M::named().into_iter().map(|(name, config)| (name, config.into())).collect(),
-            aliases: M::aliases,
             examples: || M::examples().into_iter().map(AnyMechanism::from).collect(),
             joining: |members| M::joining(members).map(AnyMechanism::from),
-            tensors: M::tensors,
-            fractions: M::fractions,
-            without_decay: M::without_decay,
             deserialize: |options| M::deserialize(options).map(AnyMechanism::from),
         }
     }
 
     /// Whether it answers to this name.
     fn has(&self, name: &str) -> bool {
-        self.name == name || (self.named)().iter().any(|(known, _)| *known == name) || (self.aliases)().iter().any(|alias| alias.0 == name)
+        self.name == name || (self.named)().iter().any(|(known, _)| *known == name) || self.card.aliases.iter().any(|alias| alias.0 == name)
     }
 }

@@ -22,27 +22,25 @@ pub struct RecencyConfig {
 
 /// Logits that fall with the distance, at a learned rate for each head.
 #[derive(Module, Debug)]
-struct Recency {
+pub struct Recency {
     /// Before softplus, `[H]`.
     slope: Param<Tensor<1>>,
 }
 
 impl Mechanism for RecencyConfig {
+    type Module = Scores<Recency>;
     const NAME: &'static str = "recency";
+    const CARD: Card = Card {
+        variant: "Recency",
+        description: "Attends to what is near, at a learned rate for each head.",
+        source: "this example",
+        state: "n d",
+        ..Card::DEFAULT
+    };
 
-    fn card() -> Card {
-        Card {
-            variant: "Recency",
-            description: "Attends to what is near, at a learned rate for each head.",
-            source: "this example",
-            state: "n d",
-            ..Card::default()
-        }
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Recency {
         let slope = Init::Normal(1.0).tensor([spec.heads], &key.named("slope"), device) + self.mean;
-        Some(AnyLogits::new(Recency { slope: Param::from_tensor(slope) }))
+        Recency { slope: Param::from_tensor(slope) }
     }
 }
 

@@ -6,7 +6,7 @@ mod own_mechanism;
 use burn::tensor::Device;
 use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::{AnyMechanism, Card, Mechanism};
+use heedful_attention::description::{AnyAttention, AnyMechanism, Card, Mechanism};
 use heedful_attention::registry::{RegistryError, register};
 use heedful_random::RandomKey;
 use own_mechanism::RecencyConfig;
@@ -34,31 +34,40 @@ fn an_own_mechanism_conforms_and_is_known_by_its_name_once_it_is_registered() {
     let unknown = serde_json::from_str::<AnyMechanism>("{\"name\": \"recency\", \"maen\": 1}").unwrap_err().to_string();
     assert!(unknown.contains("maen"), "{unknown}");
     assert_eq!(register::<RecencyConfig>(), Err(RegistryError::Taken("recency")));
-    assert_eq!(register::<Loud>(), Err(RegistryError::Malformed("a+b")));
-    assert_eq!(register::<Usurper<0>>(), Err(RegistryError::Taken("dot-product")));
-    assert_eq!(register::<Usurper<1>>(), Err(RegistryError::Taken("random")));
-    assert_eq!(register::<Usurper<2>>(), Err(RegistryError::Taken("recency")));
-    assert_eq!(register::<Usurper<3>>(), Err(RegistryError::Malformed("a b")));
-    assert_eq!(register::<Unnamed>(), Err(RegistryError::NoVariant("unnamed")));
+    assert_eq!(register::<Refused<4>>(), Err(RegistryError::Malformed("a+b")));
+    assert_eq!(register::<Refused<0>>(), Err(RegistryError::Taken("dot-product")));
+    assert_eq!(register::<Refused<1>>(), Err(RegistryError::Taken("random")));
+    assert_eq!(register::<Refused<2>>(), Err(RegistryError::Taken("recency")));
+    assert_eq!(register::<Refused<3>>(), Err(RegistryError::Malformed("a b")));
+    assert_eq!(register::<Refused<5>>(), Err(RegistryError::NoVariant("unnamed")));
     assert_eq!("dot-product".parse::<AnyMechanism>().unwrap().family(), "dot-product");
     register::<Borrowing>().unwrap();
     assert_eq!("borrowing".parse::<AnyMechanism>().unwrap().family(), "borrowing");
 }
 
-/// A mechanism with another spelling that is taken, or is none.
+/// A mechanism with another spelling that is taken, or is none (cases 0 to 3), with a name that would be a mixture (4), or whose parameters would have no part of
+/// their paths that says which it is (5).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Usurper<const SPELLING: usize> {}
+struct Refused<const CASE: usize> {}
 
-impl<const SPELLING: usize> Mechanism for Usurper<SPELLING> {
-    const NAME: &'static str = "usurper";
-
-    fn card() -> Card {
-        Card { variant: "Usurper", ..Loud::card() }
-    }
-
-    fn aliases() -> &'static [(&'static str, &'static str)] {
+impl<const CASE: usize> Mechanism for Refused<CASE> {
+    type Module = AnyAttention;
+    const NAME: &'static str = ["usurper", "usurper", "usurper", "usurper", "a+b", "unnamed"][CASE];
+    const CARD: Card = Card {
+        variant: if CASE == 5 { "" } else { "Refused" },
         // A name, a spelling, a name of a user's own, and a text that cannot stand in `a+b@c`.
-        [&[("dot-product", "usurper")], &[("random", "usurper")], &[("recency", "usurper")], &[("a b", "usurper")]][SPELLING]
+        aliases: match CASE {
+            0 => &[("dot-product", "usurper")],
+            1 => &[("random", "usurper")],
+            2 => &[("recency", "usurper")],
+            3 => &[("a b", "usurper")],
+            _ => &[],
+        },
+        ..Card::DEFAULT
+    };
+
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyMechanism::default().init(spec, key, device)
     }
 }
 
@@ -75,34 +84,12 @@ impl Default for Borrowing {
 }
 
 impl Mechanism for Borrowing {
+    type Module = AnyAttention;
     const NAME: &'static str = "borrowing";
+    const CARD: Card = Card { variant: "Borrowing", ..Card::DEFAULT };
 
-    fn card() -> Card {
-        Card { variant: "Borrowing", ..Loud::card() }
-    }
-}
-
-/// A mechanism whose name would be a mixture.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Loud {}
-
-impl Mechanism for Loud {
-    const NAME: &'static str = "a+b";
-
-    fn card() -> Card {
-        Card { variant: "Loud", ..Card::default() }
-    }
-}
-
-/// A mechanism whose parameters would have no part of their paths that says which it is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Unnamed {}
-
-impl Mechanism for Unnamed {
-    const NAME: &'static str = "unnamed";
-
-    fn card() -> Card {
-        Card::default()
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        self.from.init(spec, key, device)
     }
 }
 

@@ -9,7 +9,7 @@ use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
-use heedful_attention::mechanisms::none::NoneConfig;
+use heedful_attention::mechanisms::none::NoAttention;
 use heedful_attention::tensors::read::read;
 use heedful_models::architectures::classifier::{Classifier, ClassifierConfig, Sentences};
 use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
@@ -277,7 +277,7 @@ fn a_block_without_attention_keeps_its_normalisation() {
     let x = Tensor::<3>::from_data([[[1.0, 3.0], [2.0, -6.0]]], &device);
     for (norm_order, expected) in [(NormOrder::Pre, [1.0, 3.0, 2.0, -6.0]), (NormOrder::Post, [-1.0, 1.0, 1.0, -1.0])] {
         let block = BlockConfig { d_model: 2, heads: 1, norm_order, feed_forward_in: FeedForwardIn::None, ..BlockConfig::default() };
-        let block = block.init(Role::Encoder, NoneConfig::default().init(), None, &RandomKey::from_seed(1), &device);
+        let block = block.init(Role::Encoder, NoAttention::default(), None, &RandomKey::from_seed(1), &device);
         for random in [None, Some(RandomKey::from_seed(2))] {
             let found = block.forward(x.clone(), &Context::new(Visibility::all()), random, &mut Probe::off()).states;
             let found = read(found).try_to_vec::<f32>().unwrap();

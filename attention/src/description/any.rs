@@ -36,6 +36,7 @@ trait ErasedMechanism: Told {
     fn config(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Any) -> bool;
     fn family(&self) -> &'static str;
+    fn card(&self) -> Card;
     fn drawn(&self) -> AnyMechanism;
     fn resolved(&self, max_length: usize) -> AnyMechanism;
     fn over(&self, logits: AnyMechanism) -> Option<AnyMechanism>;
@@ -58,6 +59,10 @@ impl<M: Mechanism> ErasedMechanism for M {
         M::NAME
     }
 
+    fn card(&self) -> Card {
+        M::CARD
+    }
+
     fn drawn(&self) -> AnyMechanism {
         self.clone().drawn().into()
     }
@@ -76,12 +81,12 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
         let attention = self.attention(spec, key, device);
-        if attention.as_softmax().is_some() { attention } else { attention.named(M::card().variant) }
+        if attention.as_softmax().is_some() { attention } else { attention.named(M::CARD.variant) }
     }
 
     fn init_logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         let logits = self.logits(spec, key, device)?;
-        Some(if M::card().kind.has_module() { logits.named(M::card().variant) } else { logits })
+        Some(if M::CARD.kind.has_module() { logits.named(M::CARD.variant) } else { logits })
     }
 
     fn options(&self) -> &dyn erased_serde::Serialize {
@@ -92,20 +97,15 @@ impl<M: Mechanism> ErasedMechanism for M {
 /// Writes the methods of [`AnyMechanism`] that pass on those of [`Mechanism`], from one list.
 macro_rules! told {
     (
-        of_options { $($(#[$doc:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)* }
-        of_type { $($(#[$doc_of_type:meta])* pub fn $name_of_type:ident() -> $result_of_type:ty;)* }
+        $($(#[$doc:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*
     ) => {
         trait Told: Any + Debug + Send + Sync {
             $(fn $name(&self, $($argument: $type),*) -> $result;)*
-            $(fn $name_of_type(&self) -> $result_of_type;)*
         }
 
         impl<M: Mechanism> Told for M {
             $(fn $name(&self, $($argument: $type),*) -> $result {
                 Mechanism::$name(self, $($argument),*)
-            })*
-            $(fn $name_of_type(&self) -> $result_of_type {
-                M::$name_of_type()
             })*
         }
 
@@ -113,59 +113,44 @@ macro_rules! told {
             $($(#[$doc])* $visibility fn $name(&self, $($argument: $type),*) -> $result {
                 self.0.$name($($argument),*)
             })*
-            $($(#[$doc_of_type])* pub fn $name_of_type(&self) -> $result_of_type {
-                self.0.$name_of_type()
-            })*
         }
     };
 }
 
 told! {
-    of_options {
-        /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, and that of a pattern
-        /// or what else is over logits begins with these and `@` if they are not dot-product attention's.
-        pub fn name() -> String;
-        /// What the mechanism does with its options, in one sentence.
-        pub fn description() -> &'static str;
-        /// The mechanisms whose logits this one uses.
-        pub fn members() -> Vec<&AnyMechanism>;
-        /// Whether the mechanism can attend to another sequence; a mixture can if all members can.
-        pub fn can_cross() -> bool;
-        /// Whether its heads can share keys and values, and have any width.
-        pub fn has_free_heads() -> bool;
-        /// As [`Mechanism::has_whole_scores`].
-        pub(crate) fn has_whole_scores() -> bool;
-        /// As [`Mechanism::positioning`].
-        pub(crate) fn positioning() -> Positioning;
-        /// Whether the shared projections of values and output have biases.
-        pub(crate) fn projections_have_biases() -> bool;
-        /// As [`Mechanism::formula`], without those of the members.
-        pub(crate) fn formula() -> Option<Formula<'_>>;
-        /// As [`Mechanism::parameters`].
-        pub(crate) fn parameters() -> Option<ParameterFormula>;
-        /// As [`Mechanism::shared_parameters`].
-        pub(crate) fn shared_parameters() -> ParameterFormula;
-        /// As [`Mechanism::query_key_biases`].
-        pub(crate) fn query_key_biases() -> Option<ParameterFormula>;
-        /// As [`Mechanism::letters`].
-        pub(crate) fn letters(max_length: usize) -> Vec<(&'static str, usize)>;
-        /// As [`Mechanism::letters_at`].
-        pub(crate) fn letters_at(spec: &LayerSpec) -> Vec<(&'static str, usize)>;
-        /// Whether the reference engine and the fused engine can both compute it.
-        pub fn has_engines() -> bool;
-        /// As [`Mechanism::idle`].
-        pub fn idle(spec: &LayerSpec, length: usize) -> Option<Idle>;
-        /// Why an option changes nothing in this role with the other options as they are.
-        pub fn without_effect(option: &str, role: Role) -> Option<&'static str>;
-    }
-    of_type {
-        /// What does not depend on options.
-        pub fn card() -> Card;
-        /// Whether it can attend to what comes after a query: without that it is for decoders only.
-        pub fn can_see_ahead() -> bool;
-        /// As [`Mechanism::sizes`].
-        pub fn sizes() -> &'static [&'static str];
-    }
+    /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, and that of a pattern
+    /// or what else is over logits begins with these and `@` if they are not dot-product attention's.
+    pub fn name() -> String;
+    /// What the mechanism does with its options, in one sentence.
+    pub fn description() -> &'static str;
+    /// The mechanisms whose logits this one uses.
+    pub fn members() -> Vec<&AnyMechanism>;
+    /// Whether the mechanism can attend to another sequence; a mixture can if all members can.
+    pub fn can_cross() -> bool;
+    /// Whether its heads can share keys and values, and have any width.
+    pub fn has_free_heads() -> bool;
+    /// As [`Mechanism::has_whole_scores`].
+    pub(crate) fn has_whole_scores() -> bool;
+    /// As [`Mechanism::positioning`].
+    pub(crate) fn positioning() -> Positioning;
+    /// Whether the shared projections of values and output have biases.
+    pub(crate) fn projections_have_biases() -> bool;
+    /// As [`Mechanism::formula`], without those of the members.
+    pub(crate) fn formula() -> Option<Formula<'_>>;
+    /// As [`Mechanism::parameters`].
+    pub(crate) fn parameters() -> Option<ParameterFormula>;
+    /// As [`Mechanism::shared_parameters`].
+    pub(crate) fn shared_parameters() -> ParameterFormula;
+    /// As [`Mechanism::query_key_biases`].
+    pub(crate) fn query_key_biases() -> Option<ParameterFormula>;
+    /// As [`Mechanism::letters`].
+    pub(crate) fn letters(max_length: usize) -> Vec<(&'static str, usize)>;
+    /// As [`Mechanism::letters_at`].
+    pub(crate) fn letters_at(spec: &LayerSpec) -> Vec<(&'static str, usize)>;
+    /// As [`Mechanism::idle`].
+    pub fn idle(spec: &LayerSpec, length: usize) -> Option<Idle>;
+    /// Why an option changes nothing in this role with the other options as they are.
+    pub fn without_effect(option: &str, role: Role) -> Option<&'static str>;
 }
 
 impl<M: Mechanism> From<M> for AnyMechanism {
@@ -189,6 +174,26 @@ impl AnyMechanism {
     /// Name of the family, without the members of a mixture.
     pub fn family(&self) -> &'static str {
         self.0.family()
+    }
+
+    /// What does not depend on options.
+    pub fn card(&self) -> Card {
+        self.0.card()
+    }
+
+    /// Whether it can attend to what comes after a query: without that it is for decoders only.
+    pub fn can_see_ahead(&self) -> bool {
+        self.card().sees_ahead
+    }
+
+    /// Whether the reference engine and the fused engine can both compute it.
+    pub fn has_engines(&self) -> bool {
+        self.card().has_engines
+    }
+
+    /// As [`Card::sizes`].
+    pub fn sizes(&self) -> &'static [&'static str] {
+        self.card().sizes
     }
 
     /// The same with sizes that are visible in a picture of 32 positions.
@@ -231,6 +236,11 @@ impl AnyMechanism {
     /// The logits alone, for mechanisms that have them.
     pub fn init_logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         self.0.init_logits(spec, key, device)
+    }
+
+    /// The logits alone, of what is validated to have them.
+    pub(crate) fn init_scores(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
+        self.init_logits(spec, key, device).expect("validated: what another mechanism is over has logits")
     }
 
     /// Whether it gives its formula, and all its members do.

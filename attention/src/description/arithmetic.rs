@@ -111,7 +111,7 @@ mod tests {
     use burn::tensor::Device;
     use heedful_random::RandomKey;
 
-    use crate::description::AnyMechanism;
+    use crate::description::{AnyMechanism, Mechanism};
     use crate::mechanisms::lsh::{Lsh, LshConfig};
 
     const LENGTH: usize = 256;

@@ -7,20 +7,22 @@ use heedful_random::RandomKey;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{AnyAttention, AnyLogits, AnyMechanism};
+use super::{AnyAttention, AnyLogits, AnyMechanism, Initialised};
 use crate::contract::error::ConfigError;
 use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
-use crate::softmax_attention::SoftmaxAttention;
 
 /// A configuration of a mechanism, and with it everything that the toolkit knows about the mechanism.
 ///
 /// Options are the fields of the configuration. They should have defaults and refuse unknown fields: `#[serde(default, deny_unknown_fields)]`.
 ///
-/// A mechanism that scores keys implements [`logits`](Self::logits), and the registry puts the shared projections and the softmax around them; any other
-/// implements [`attention`](Self::attention). A type of a user's own becomes known by [`register`](crate::registry::register).
+/// A mechanism that scores keys initialises [`Scores`](super::Scores), and the registry puts the shared projections and the softmax around them; any other
+/// initialises a [`Whole`](super::Whole) attention. A type of a user's own becomes known by [`register`](crate::registry::register).
 pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// What [`init`](Self::init) gives: [`Scores`](super::Scores) of the type of its logits, or a [`Whole`](super::Whole) attention of its type.
+    type Module: Initialised;
+
     /// Name in configurations, of lower-case letters, digits and `-`.
     const NAME: &'static str;
 
@@ -28,26 +30,21 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// [`has_free_heads`](Self::has_free_heads), [`parameters`](Self::parameters) and [`query_key_biases`](Self::query_key_biases). Default: they do not.
     const QUERY_KEY: bool = false;
 
+    /// What does not depend on options.
+    const CARD: Card;
+
     /// The field of the logits that it is over, of what stands behind an `@`: the default of [`members`](Self::members) and [`over`](Self::over). Default: it has
     /// none.
     const OVER: Option<Over<Self>> = None;
-
-    /// What does not depend on options.
-    fn card() -> Card;
 
     /// Names in lists, with the options that they stand for. Default: [`NAME`](Self::NAME) with the default options.
     fn named() -> Vec<(&'static str, Self)> {
         vec![(Self::NAME, Self::default())]
     }
 
-    /// Other spellings of names in [`named`](Self::named): spelling and name. Default: none.
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
     /// What it does with these options, in one sentence, for lists of all names. Default: the sentence of the card.
     fn description(&self) -> &'static str {
-        Self::card().description
+        Self::CARD.description
     }
 
     /// What lists of all mechanisms show. Default: what has a name.
@@ -69,7 +66,7 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// default logits.
     fn name(&self) -> String {
         match self.members().first().map(|logits| logits.name()) {
-            Some(logits) if Self::card().kind.is_over_logits() && logits != AnyMechanism::default().name() => {
+            Some(logits) if Self::CARD.kind.is_over_logits() && logits != AnyMechanism::default().name() => {
                 format!("{logits}@{}", self.own_name())
             }
             _ => self.own_name().to_owned(),
@@ -98,21 +95,16 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
 
     /// Whether it attends to another sequence. Default: as on its card, if all members do.
     fn can_cross(&self) -> bool {
-        Self::card().cross && self.members().into_iter().all(AnyMechanism::can_cross)
-    }
-
-    /// Whether it can attend to what comes after a query. Without that it is for decoders only. Default: it can.
-    fn can_see_ahead() -> bool {
-        true
+        Self::CARD.cross && self.members().into_iter().all(AnyMechanism::can_cross)
     }
 
     /// Whether it takes the widths of heads, and the number of heads of keys and values, from the layer spec's [`d_head`](LayerSpec::d_head),
     /// [`query_width`](LayerSpec::query_width) and [`key_width`](LayerSpec::key_width). A mechanism that does not is refused where these sizes differ from the
     /// usual ones.
-    /// Default: if it has [`QUERY_KEY`](Self::QUERY_KEY), or if all members do and there are some.
+    /// Default: if it has [`QUERY_KEY`](Self::QUERY_KEY), its card says so, or if all members do and there are some.
     fn has_free_heads(&self) -> bool {
         let members = self.members();
-        Self::QUERY_KEY || !members.is_empty() && members.into_iter().all(AnyMechanism::has_free_heads)
+        Self::QUERY_KEY || Self::CARD.free_heads || !members.is_empty() && members.into_iter().all(AnyMechanism::has_free_heads)
     }
 
     /// Whether scores are known as they are, and not up to a number that all keys of a query share: a softmax does not see it, everything else that can be put
@@ -121,9 +113,11 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         self.members().into_iter().all(AnyMechanism::has_whole_scores)
     }
 
-    /// What scores know of where queries and keys stand. Default: of all members, what knows most; without members, positions in the sequence.
+    /// What scores know of where queries and keys stand. Default: as on its card; otherwise of all members, what knows most, and without members, positions in
+    /// the sequence.
     fn positioning(&self) -> Positioning {
-        self.members().into_iter().map(AnyMechanism::positioning).max().unwrap_or(Positioning::Sequence)
+        let of_members = || self.members().into_iter().map(AnyMechanism::positioning).max();
+        Self::CARD.positioning.or_else(of_members).unwrap_or(Positioning::Sequence)
     }
 
     /// Whether the shared projections of values and output have biases. Default: if those of a member have.
@@ -150,27 +144,34 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// Logits that it cannot be over, naming those that it can, or an impossible option of these.
     fn validate_inner(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         match self.members().first() {
-            Some(logits) if Self::card().kind.is_over_logits() => {
-                logits.check_under(Self::NAME, Self::card().kind, spec)?;
+            Some(logits) if Self::CARD.kind.is_over_logits() => {
+                logits.check_under(Self::NAME, Self::CARD.kind, spec)?;
                 logits.validate(spec)
             }
             _ => Ok(()),
         }
     }
 
-    /// The logits, of a mechanism that has them. Default: it has none.
-    fn logits(&self, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
-        None
+    /// Initialises its [`Module`](Self::Module), with weights that are drawn by the key.
+    ///
+    /// # Panics
+    /// If the configuration is not valid for the layer spec.
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> <Self::Module as Initialised>::Module;
+
+    /// The logits, of a mechanism that has them. Default: those of its [`Module`](Self::Module), if these are [`Scores`](super::Scores).
+    ///
+    /// # Panics
+    /// If the configuration is not valid for the layer spec.
+    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Self::Module::logits(self, spec, key, device)
     }
 
-    /// The attention. Default: the softmax over the [`logits`](Self::logits).
+    /// The attention. Default: the [`Module`](Self::Module), around which come projections and softmax where it has none.
     ///
     /// # Panics
     /// If the configuration is not valid for the layer spec.
     fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        let logits = AnyMechanism::from(self.clone()).init_logits(spec, &key.named("logits"), device);
-        let logits = logits.unwrap_or_else(|| panic!("{} has neither logits nor an attention of its own", Self::NAME));
-        AnyAttention::softmax(SoftmaxAttention::new(logits, spec, key, device))
+        Self::Module::attention(self, spec, key, device)
     }
 
     /// What it computes, as its paper says it: a plain computation in double precision, which the conformance suite compares outputs with. Default: none is
@@ -182,7 +183,7 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// How many parameters it has: of the logits alone, if it is a softmax over logits, otherwise of the whole attention. Default: those of what it is over, of
     /// what stands behind an `@`; those of the projections, if it has [`QUERY_KEY`](Self::QUERY_KEY); unknown for all others.
     fn parameters(&self) -> Option<ParameterFormula> {
-        match Self::card().kind.is_over_logits() {
+        match Self::CARD.kind.is_over_logits() {
             true => self.members().first()?.parameters(),
             false => Self::QUERY_KEY.then(ParameterFormula::query_key),
         }
@@ -206,12 +207,6 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         others.iter().try_fold(first.query_key_biases()?, |sum, member| Some(sum.plus(member.query_key_biases()?)))
     }
 
-    /// What its own parameters mean and which shape they have: the end of their path and a sentence, as in `("table", "logits [heads, query, key]")`. Those of
-    /// shared projections and of members need not be repeated. Default: it has none.
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
     /// Values of the letters of [`parameters`](Self::parameters) that options decide. Default: those of the members.
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
         self.members().into_iter().flat_map(|member| member.letters(max_length)).collect()
@@ -221,29 +216,6 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// [`letters`](Self::letters).
     fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {
         self.letters(spec.max_length)
-    }
-
-    /// Parameters that are kept in `[0, 1]` after every step of an optimiser, by the container type of their module (`Struct:Mine`) and the name of the
-    /// field. Default: none.
-    fn fractions() -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
-    /// Parameters that no optimiser lets decay unless it is told otherwise, as regular expressions over paths: those that are not the weights of a linear map.
-    /// Several mechanisms may give the same expression. Default: none.
-    fn without_decay() -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Whether the reference engine and the fused engine can both compute it. Default: yes.
-    fn has_engines(&self) -> bool {
-        true
-    }
-
-    /// Options that say how much of a sequence is seen: sizes of windows, blocks and chunks, strides, ranks, spans. Too great ones for the sequences of a data set
-    /// make the mechanism another one. Default: there are none.
-    fn sizes() -> &'static [&'static str] {
-        &[]
     }
 
     /// What it does not do on sequences of at most this length, which is what it is for, and the options that then change nothing. What a [pattern](Kind::Pattern)
@@ -272,7 +244,7 @@ pub struct Over<C> {
 pub struct Idle {
     /// In words that follow its name, such as `hashes nothing`.
     pub what: &'static str,
-    /// The [sizes](Mechanism::sizes) that it comes from, the one first that the others follow if none is given.
+    /// The [sizes](Card::sizes) that it comes from, the one first that the others follow if none is given.
     pub sizes: &'static [&'static str],
     /// Options whose values change nothing then.
     pub options: &'static [&'static str],
@@ -280,7 +252,7 @@ pub struct Idle {
 
 /// What is true of a mechanism whatever its options are.
 ///
-/// The usual values are the default: scores of keys of the own sequence, which can be kept from seeing the future, in quadratic time with keys and values
+/// The usual values are [`Card::DEFAULT`]: scores of keys of the own sequence, which can be kept from seeing the future, in quadratic time with keys and values
 /// remembered. A mechanism gives its `variant`, `description` and `source`, and what is unusual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Card {
@@ -305,23 +277,52 @@ pub struct Card {
     pub letters: &'static [(&'static str, &'static str)],
     /// What differs from the code that the paper's authors or others released, one sentence for each; empty if nothing is known to differ.
     pub differences: &'static [&'static str],
+    /// Other spellings of names in [`Mechanism::named`]: spelling and name.
+    pub aliases: &'static [(&'static str, &'static str)],
+    /// Whether it can attend to what comes after a query. Without that it is for decoders only.
+    pub sees_ahead: bool,
+    /// Whether [heads are free](Mechanism::has_free_heads) though it has no [`QUERY_KEY`](Mechanism::QUERY_KEY).
+    pub free_heads: bool,
+    /// What scores know of where queries and keys stand, where [`Mechanism::positioning`] is not that of members or of positions in the sequence.
+    pub positioning: Option<Positioning>,
+    /// Whether the reference engine and the fused engine can both compute it.
+    pub has_engines: bool,
+    /// Options that say how much of a sequence is seen: sizes of windows, blocks and chunks, strides, ranks, spans. Too great ones for the sequences of a data set
+    /// make the mechanism another one.
+    pub sizes: &'static [&'static str],
+    /// What its own parameters mean and which shape they have: the end of their path and a sentence, as in `("table", "logits [heads, query, key]")`. Those of
+    /// shared projections and of members need not be repeated.
+    pub tensors: &'static [(&'static str, &'static str)],
+    /// Parameters that are kept in `[0, 1]` after every step of an optimiser, by the container type of their module (`Struct:Mine`) and the name of the field.
+    pub fractions: &'static [(&'static str, &'static str)],
+    /// Parameters that no optimiser lets decay unless it is told otherwise, as regular expressions over paths: those that are not the weights of a linear map.
+    /// Several mechanisms may give the same expression.
+    pub without_decay: &'static [&'static str],
 }
 
-impl Default for Card {
-    fn default() -> Self {
-        Self {
-            variant: "",
-            description: "",
-            source: "",
-            kind: Kind::Scores,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[],
-            differences: &[],
-        }
-    }
+impl Card {
+    /// The usual values, without a `variant`, `description` and `source`.
+    pub const DEFAULT: Self = Self {
+        variant: "",
+        description: "",
+        source: "",
+        kind: Kind::Scores,
+        cross: false,
+        causal: true,
+        time: "n^2 d",
+        state: "2 n d",
+        letters: &[],
+        differences: &[],
+        aliases: &[],
+        sees_ahead: true,
+        free_heads: false,
+        positioning: None,
+        has_engines: true,
+        sizes: &[],
+        tensors: &[],
+        fractions: &[],
+        without_decay: &[],
+    };
 }
 
 /// What scores know of where queries and keys stand.

@@ -17,26 +17,14 @@
 //!
 #![doc = include_str!("../../pictures/adaptive-span.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
 use super::learned_relative::LearnedRelativeConfig;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::contract::{Losses, Positions};
-use crate::description::formula::{self, Formula, Query, distribution, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, AnyMechanism, Card, Idle, Kind, Mechanism};
-use crate::engine::{LogitTerms, Ramp, SoftSpan, transposed};
+use crate::description::formula::{distribution, softmax};
+use crate::engine::{Ramp, SoftSpan, transposed};
 use crate::mechanisms::default_sizes::quarter;
-use crate::softmax_attention::logits::{LogitAbilities, Logits, LogitsRef, shared_in_order};
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::{LogitsRef, shared_in_order};
 
 /// Where a span comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,61 +137,41 @@ impl AdaptiveSpanConfig {
     pub fn ramp_at(&self, max_length: usize) -> f64 {
         self.ramp.unwrap_or_else(|| quarter(self.longest_at(max_length), 32).max(2) as f64)
     }
-
-    /// Initialises the logits and spans.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AdaptiveSpan {
-        let heads = spec.heads;
-        let logits = self.spanned(spec).init_logits(spec, &key.named("logits"), device);
-        let initial = self.initial.unwrap_or(0.0);
-        let gate = || {
-            let bias = self.initial.map_or(-4.0, |initial| (initial / (1.0 - initial)).ln());
-            let bias = Some(Init::Constant(bias as f32).parameter([heads], key, device));
-            Linear { bias, ..init::linear(spec.d_model, heads, false, &key.named("gate"), device) }
-        };
-        AdaptiveSpan {
-            logits: vec![logits.expect("validated: there are logits")],
-            span: (self.kind == SpanKind::Learned).then(|| Init::Constant(initial as f32).parameter([heads], key, device)),
-            gate: (self.kind == SpanKind::Dynamic).then(gate),
-            fixed: initial,
-            heads,
-            max_span: self.longest_at(spec.max_length),
-            ramp: self.ramp_at(spec.max_length),
-            origin: if self.origin == SpanOrigin::Code { 1.0 } else { 0.0 },
-            penalty: self.penalty,
-            own_position: self.own_position,
-        }
-    }
 }
 
 impl Mechanism for AdaptiveSpanConfig {
+    type Module = Scores<AdaptiveSpan>;
     const NAME: &'static str = "adaptive-span";
-
-    fn card() -> Card {
-        Card {
-            variant: "AdaptiveSpan",
-            description: "Limits how far back each head looks, by a learned, dynamic or fixed span over any logits.",
-            source: "Sukhbaatar et al. 2019, section 2.2",
-            kind: Kind::SoftSpan,
-            state: "2 (z + R) d",
-            letters: &[
-                ("S", "longest distance that is seen"),
-                ("z", "longest span of the layer's heads"),
-                ("R", "width of the ramp, option `ramp`, by default at most `S / 4`"),
-            ],
-            differences: &[
-                "The released attention never sees the query's own position; here it is seen unless `own_position` is false (then the first query sees nothing and has weights of exactly 0).",
-                "The first queries of the released code see the zeros of an empty cache; here what does not exist is never seen.",
-                "The released code cuts memory to multiples of 64 positions; here it is cut to the position.",
-                "The dynamic span is not in the released code.",
-                "At both ends of a ramp the slope is `1 / R`, as that of the released `clamp` is with PyTorch up to 2.13; from 2.14 on `clamp` passes no gradient there, and the released code trains differently.",
-                "The released code adds 1e-8 to the sum of the weights; here the same bound, 1e8, is put on the score of a key at the very end of a ramp.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "AdaptiveSpan",
+        description: "Limits how far back each head looks, by a learned, dynamic or fixed span over any logits.",
+        source: "Sukhbaatar et al. 2019, section 2.2",
+        kind: Kind::SoftSpan,
+        state: "2 (z + R) d",
+        letters: &[
+            ("S", "longest distance that is seen"),
+            ("z", "longest span of the layer's heads"),
+            ("R", "width of the ramp, option `ramp`, by default at most `S / 4`"),
+        ],
+        differences: &[
+            "The released attention never sees the query's own position; here it is seen unless `own_position` is false (then the first query sees nothing and has weights of exactly 0).",
+            "The first queries of the released code see the zeros of an empty cache; here what does not exist is never seen.",
+            "The released code cuts memory to multiples of 64 positions; here it is cut to the position.",
+            "The dynamic span is not in the released code.",
+            "At both ends of a ramp the slope is `1 / R`, as that of the released `clamp` is with PyTorch up to 2.13; from 2.14 on `clamp` passes no gradient there, and the released code trains differently.",
+            "The released code adds 1e-8 to the sum of the weights; here the same bound, 1e8, is put on the score of a key at the very end of a ramp.",
+        ],
+        sizes: &["initial", "max_span"],
+        tensors: &[
+            ("span", "learned spans as fractions of the longest [heads]"),
+            ("gate.weight", "prediction of spans [d_in, heads]"),
+            ("gate.bias", "bias of the prediction of spans [heads]"),
+        ],
+        fractions: &[("Struct:AdaptiveSpan", "span")],
+        // Spans have a penalty of their own.
+        without_decay: &[r"AdaptiveSpan\.span$"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { initial: Some(0.25), ramp: Some(6.0), ..self }
@@ -227,10 +195,6 @@ impl Mechanism for AdaptiveSpanConfig {
 
     fn members(&self) -> Vec<&AnyMechanism> {
         self.logits.iter().collect()
-    }
-
-    fn fractions() -> &'static [(&'static str, &'static str)] {
-        &[("Struct:AdaptiveSpan", "span")]
     }
 
     fn resolved(self, max_length: usize) -> Self {
@@ -270,22 +234,37 @@ impl Mechanism for AdaptiveSpanConfig {
         logits.validate(spec)
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["initial", "max_span"]
-    }
-
     fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
         let span = self.max_span.unwrap_or(spec.max_length) as f64 * self.initial.unwrap_or(0.0);
         let is_whole = self.kind == SpanKind::Fixed && self.own_position && span >= length.saturating_sub(1) as f64;
         is_whole.then_some(Idle {
             what: "has a fixed span that covers all",
-            sizes: Self::sizes(),
+            sizes: Self::CARD.sizes,
             options: &["max_span", "initial", "ramp", "origin", "penalty", "kind"],
         })
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AdaptiveSpan {
+        let heads = spec.heads;
+        let logits = self.spanned(spec).init_logits(spec, &key.named("logits"), device);
+        let initial = self.initial.unwrap_or(0.0);
+        let gate = || {
+            let bias = self.initial.map_or(-4.0, |initial| (initial / (1.0 - initial)).ln());
+            let bias = Some(Init::Constant(bias as f32).parameter([heads], key, device));
+            Linear { bias, ..init::linear(spec.d_model, heads, false, &key.named("gate"), device) }
+        };
+        AdaptiveSpan {
+            logits: vec![logits.expect("validated: there are logits")],
+            span: (self.kind == SpanKind::Learned).then(|| Init::Constant(initial as f32).parameter([heads], key, device)),
+            gate: (self.kind == SpanKind::Dynamic).then(gate),
+            fixed: initial,
+            heads,
+            max_span: self.longest_at(spec.max_length),
+            ramp: self.ramp_at(spec.max_length),
+            origin: if self.origin == SpanOrigin::Code { 1.0 } else { 0.0 },
+            penalty: self.penalty,
+            own_position: self.own_position,
+        }
     }
 
     /// Sukhbaatar et al. 2019, section 2.2: weights in proportion to `min(max((R + z - x) / R, 0), 1) e^s`.
@@ -314,19 +293,6 @@ impl Mechanism for AdaptiveSpanConfig {
         let logit = |query: &Query, key| query.logit(&self.spanned(query.spec()), "logits.0", key);
         let shows = |query: &Query, key| query.shows(&self.spanned(query.spec()), key);
         Some(Formula::default().logit(logit).shows(shows).weights(weights))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("span", "learned spans as fractions of the longest [heads]"),
-            ("gate.weight", "prediction of spans [d_in, heads]"),
-            ("gate.bias", "bias of the prediction of spans [heads]"),
-        ]
-    }
-
-    /// Spans have a penalty of their own.
-    fn without_decay() -> &'static [&'static str] {
-        &[r"AdaptiveSpan\.span$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

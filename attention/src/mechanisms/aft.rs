@@ -16,25 +16,14 @@
 mod config;
 mod means;
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
-use burn::tensor::{Device, Tensor, TensorData};
-use heedful_random::RandomKey;
 
 pub use self::config::{AftConfig, AftForm};
 use self::means::{HIDDEN, over_all, over_pairs, over_past};
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::engine::{Engine, Executed};
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
 use crate::engine::columns_from;
 use crate::engine::dropout::dropout;
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
 use crate::engine::recurrence::{RecurrentState, in_32_bits};
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::{rows_at, starts};
 use crate::softmax_attention::memory::KeyValueState;
 

@@ -11,25 +11,8 @@
 //!
 #![doc = include_str!("../../pictures/alibi.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use super::relative::distances;
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::contract::{Positions, SinkCache};
-use crate::description::formula::{Formula, dot};
-use crate::description::{AnyLogits, Card, Mechanism, Positioning};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear_at;
-use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use super::relative::factors_of_distances;
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::sink_columns::SinkColumns;
 
 /// Configuration of [`Alibi`].
@@ -66,33 +49,17 @@ pub fn slopes(heads: usize) -> Vec<f64> {
     geometric(power).chain(geometric(2 * power).step_by(2)).take(heads).collect()
 }
 
-impl AlibiConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Alibi {
-        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
-        let slopes = self.slopes.clone().unwrap_or_else(|| slopes(spec.heads));
-        Alibi {
-            query: linear("query", spec.query_width()),
-            key: linear("key", spec.key_width()),
-            slopes,
-            cache: spec.cache(),
-            kv_heads: spec.n_kv_heads(),
-        }
-    }
-}
-
 impl Mechanism for AlibiConfig {
+    type Module = Scores<Alibi>;
     const NAME: &'static str = "alibi";
     const QUERY_KEY: bool = true;
-
-    fn card() -> Card {
-        Card {
-            variant: "Alibi",
-            description: "Subtracts a penalty proportional to the distance from dot-product scores (ALiBi).",
-            source: "Press, Smith and Lewis 2022, section 3",
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Alibi",
+        description: "Subtracts a penalty proportional to the distance from dot-product scores (ALiBi).",
+        source: "Press, Smith and Lewis 2022, section 3",
+        positioning: Some(Positioning::Movable),
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If there is not one slope for each head, or one is negative or not finite.
@@ -105,12 +72,16 @@ impl Mechanism for AlibiConfig {
         slopes.iter().try_for_each(|&slope| check.non_negative("slopes", slope))
     }
 
-    fn positioning(&self) -> Positioning {
-        Positioning::Movable
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Alibi {
+        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
+        let slopes = self.slopes.clone().unwrap_or_else(|| slopes(spec.heads));
+        Alibi {
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
+            slopes,
+            cache: spec.cache(),
+            kv_heads: spec.n_kv_heads(),
+        }
     }
 
     /// Press et al. 2022, section 3: slopes `2^(-8 h / H)`, and for other than powers of two every second one of twice as many heads after them.
@@ -128,25 +99,6 @@ impl Mechanism for AlibiConfig {
     }
 }
 
-impl Alibi {
-    /// What the scores of sinks lose by distances inside a cache, `[B|1, H, Q, S]`, where the distance in the sequence is that of no key of the window.
-    fn sink_biases(&self, columns: &SinkColumns, queries: &Tensor<4>) -> Tensor<4> {
-        let SinkCache { sinks, window } = columns.cache();
-        let mut biases = Vec::new();
-        for row in 0..columns.rows() {
-            for slope in &self.slopes {
-                for position in columns.positions(row) {
-                    let distance = |sink: usize| columns.cache().index(position).abs_diff(sink) as f64;
-                    let bias = |sink: usize| if position.abs_diff(sink) < window { 0.0 } else { (-slope * distance(sink)) as f32 };
-                    biases.extend((0..sinks).map(bias));
-                }
-            }
-        }
-        let shape = [columns.rows(), self.slopes.len(), queries.dims()[2], sinks];
-        Tensor::from_data(TensorData::new(biases, shape), (&queries.device(), queries.dtype()))
-    }
-}
-
 impl Logits for Alibi {
     fn abilities(&self) -> LogitAbilities {
         LogitAbilities { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
@@ -161,16 +113,15 @@ impl Logits for Alibi {
         let heads = self.slopes.len();
         let scale = (keys.dims()[3] as f64).powf(-0.5);
         let queries = split_heads(linear_at(query, &self.query, positions) * scale, heads);
-        let (device, dtype) = (queries.device(), queries.dtype());
         let columns = self.cache.and_then(|cache| SinkColumns::new(cache, span, positions));
         // Where queries have moved, greater distances than those of the window are those of sinks, which are given by themselves, and of hidden keys.
         let farthest = columns.as_ref().map_or(u64::MAX, |columns| columns.cache().window as u64 - 1);
-        let distances: Vec<u64> = distances(span).into_iter().map(i64::unsigned_abs).collect();
-        let bias = |slope: f64, distance: u64| if distance > farthest { 0.0 } else { (-slope * distance as f64) as f32 };
-        let biases: Vec<f32> = self.slopes.iter().flat_map(|&slope| distances.iter().map(move |&distance| bias(slope, distance))).collect();
-        let biases = Tensor::from_data(TensorData::new(biases, [1, heads, distances.len(), 1]), (&device, dtype));
-        let relative = Content { queries: Tensor::ones([1, heads, span.queries, 1], (&device, dtype)), keys: biases };
-        let sinks = columns.map(|columns| columns.scored(self.sink_biases(&columns, &queries)));
+        let bias = |head: usize, distance: u64| (-self.slopes[head] * distance as f64) as f32;
+        let in_sequence = |head, distance: u64| if distance > farthest { 0.0 } else { bias(head, distance) };
+        let biases = factors_of_distances(span, &queries, |head, distance| in_sequence(head, distance.unsigned_abs()));
+        let ones = Tensor::ones([1, heads, span.queries, 1], (&queries.device(), queries.dtype()));
+        let relative = Content { queries: ones, keys: biases };
+        let sinks = columns.map(|columns| columns.biased(&queries, |head, distance| bias(head, distance as u64)));
         let terms = LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) };
         sinks.into_iter().fold(terms, LogitTerms::plus)
     }
@@ -182,13 +133,7 @@ impl Logits for Alibi {
 
 #[cfg(test)]
 mod tests {
-    use burn::module::Param;
-
     use super::*;
-    use crate::contract::layer_spec::Role;
-    use crate::contract::probe::{Observation, Probe};
-    use crate::contract::{Attention, AttentionInput};
-    use crate::description::AnyMechanism;
     use crate::tensors::read::read;
 
     #[test]

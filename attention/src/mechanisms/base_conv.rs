@@ -9,27 +9,11 @@
 //!
 #![doc = include_str!("../../pictures/base-conv.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{DenseMask, Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
+use crate::contract::visibility::DenseMask;
 use crate::engine::dropout::dropout;
-use crate::engine::linear::linear;
 use crate::engine::recurrence::RecurrentState;
 use crate::engine::transposed;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::factors;
 
 /// Configuration of [`BaseConv`].
@@ -63,9 +47,37 @@ pub struct BaseConv {
     limit: Visibility,
 }
 
-impl BaseConvConfig {
+impl Mechanism for BaseConvConfig {
+    type Module = Whole<BaseConv>;
+    const NAME: &'static str = "base-conv";
+    const CARD: Card = Card {
+        variant: "BaseConv",
+        description: "Convolves the latest elements with a trained kernel per channel and gates the result, in decoders.",
+        source: "Arora et al. 2023 (2312.04927), section 4",
+        kind: Kind::Whole,
+        time: "n w d",
+        state: "w d",
+        letters: &[("w", "taps of short convolutions, option `taps`")],
+        differences: &[
+            "The convolution has no bias, so that an element that sees nothing gives 0.",
+            "Kernels are short in all layers; the paper's models have some as long as the sequence, which cannot be decoded with a small state.",
+            "The released code adds the element to the product, beside the residual connection around the layer; here only the residual connection adds it.",
+            "Dropout drops numbers of the outputs; the released code has none there.",
+        ],
+        tensors: &[("weight", "weights of each channel, earliest element first [taps, C]")],
+        sees_ahead: false,
+        has_engines: false,
+        ..Card::DEFAULT
+    };
+
+    /// # Errors
+    /// If there is no tap.
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).at_least_one("taps", self.taps)
+    }
+
     /// Initialises the layer. Weights of the convolution are uniform on `±taps^-1/2`, as PyTorch has them.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> BaseConv {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> BaseConv {
         let width = spec.d_model;
         // Half the sum of fans is three times the number of taps: a bound of sqrt(6 / (6 taps)).
         let uniform = Init::XavierUniform { fan_in: 3 * self.taps, fan_out: 3 * self.taps };
@@ -76,44 +88,6 @@ impl BaseConvConfig {
             dropout: spec.dropout,
             limit: spec.limit(),
         }
-    }
-}
-
-impl Mechanism for BaseConvConfig {
-    const NAME: &'static str = "base-conv";
-
-    fn card() -> Card {
-        Card {
-            variant: "BaseConv",
-            description: "Convolves the latest elements with a trained kernel per channel and gates the result, in decoders.",
-            source: "Arora et al. 2023 (2312.04927), section 4",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n w d",
-            state: "w d",
-            letters: &[("w", "taps of short convolutions, option `taps`")],
-            differences: &[
-                "The convolution has no bias, so that an element that sees nothing gives 0.",
-                "Kernels are short in all layers; the paper's models have some as long as the sequence, which cannot be decoded with a small state.",
-                "The released code adds the element to the product, beside the residual connection around the layer; here only the residual connection adds it.",
-                "Dropout drops numbers of the outputs; the released code has none there.",
-            ],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
-
-    /// # Errors
-    /// If there is no tap.
-    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        spec.check(Self::NAME).at_least_one("taps", self.taps)
-    }
-
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Arora et al. 2023, section 4, channel by channel.
@@ -130,14 +104,6 @@ impl Mechanism for BaseConvConfig {
             };
             (query.head * own..(query.head + 1) * own).map(output).collect()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("weight", "weights of each channel, earliest element first [taps, C]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

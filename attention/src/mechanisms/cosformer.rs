@@ -10,20 +10,12 @@
 
 use std::f64::consts::FRAC_PI_2;
 
-use burn::module::Module;
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, distribution};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
+use crate::description::formula::distribution;
 use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::feature_attention::{FeatureAttention, Features, Side};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of cosFormer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -48,14 +40,6 @@ impl Default for CosformerConfig {
 pub struct CosineFeatures {
     max_length: usize,
     reweighting: bool,
-}
-
-impl CosformerConfig {
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<CosineFeatures> {
-        let features = CosineFeatures { max_length: spec.max_length, reweighting: self.reweighting };
-        FeatureAttention::new(features, true, spec, key, device)
-    }
 }
 
 impl Features for CosineFeatures {
@@ -86,29 +70,27 @@ impl Features for CosineFeatures {
 }
 
 impl Mechanism for CosformerConfig {
+    type Module = Whole<FeatureAttention<CosineFeatures>>;
     const NAME: &'static str = "cosformer";
+    const CARD: Card = Card {
+        variant: "Cosformer",
+        description: "Linear attention whose positive features are reweighted by the cosine of the distance.",
+        source: "Qin et al. 2022, section 3",
+        kind: Kind::Whole,
+        cross: true,
+        time: "n d D",
+        state: "2 d D + 2 d",
+        differences: &[
+            "In the authors' code M is the length of the sequences at hand, so that padding and steps change all weights; here it is the greatest length.",
+            "The authors' code divides by sums of at least 1e-6; here a row whose weights sum to 0 is 0, and no other is changed.",
+            "Dropout drops numbers of the heads' outputs, since weights are not formed.",
+        ],
+        ..Card::DEFAULT
+    };
 
-    fn card() -> Card {
-        Card {
-            variant: "Cosformer",
-            description: "Linear attention whose positive features are reweighted by the cosine of the distance.",
-            source: "Qin et al. 2022, section 3",
-            kind: Kind::Whole,
-            cross: true,
-            causal: true,
-            time: "n d D",
-            state: "2 d D + 2 d",
-            letters: &[],
-            differences: &[
-                "In the authors' code M is the length of the sequences at hand, so that padding and steps change all weights; here it is the greatest length.",
-                "The authors' code divides by sums of at least 1e-6; here a row whose weights sum to 0 is 0, and no other is changed.",
-                "Dropout drops numbers of the heads' outputs, since weights are not formed.",
-            ],
-        }
-    }
-
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<CosineFeatures> {
+        let features = CosineFeatures { max_length: spec.max_length, reweighting: self.reweighting };
+        FeatureAttention::new(features, true, spec, key, device)
     }
 
     /// Qin et al. 2022, section 3.

@@ -7,19 +7,12 @@
 //!
 #![doc = include_str!("../../pictures/delta-net.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
-use crate::mechanisms::delta_rule::{self, DeltaOptions, DeltaRule};
-use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions};
+use crate::mechanisms::delta_rule::{DeltaOptions, DeltaRule};
+use crate::mechanisms::gated_mixer::{GatedMixer, HeadOptions};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::RecurrentAttention;
+use crate::mechanisms::{delta_rule, gated_mixer};
 
 /// Configuration of DeltaNet, a [`DeltaRule`] without decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -50,41 +43,28 @@ impl Default for DeltaNetConfig {
 
 impl DeltaNetConfig {
     fn options(&self, spec: &LayerSpec) -> DeltaOptions {
-        let (key_width, value_width) = (spec.d_head(), spec.d_head());
         let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
-        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
-        let (key_heads, taps, gate) = (spec.heads, Some(self.taps), self.gate);
-        let heads = HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate };
-        DeltaOptions { heads, greatest, decay: false }
-    }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
-        self.options(spec).init(spec, key, device)
+        let heads = HeadOptions::new(spec.heads, [spec.d_head(); 2], (self.norm, self.norm_epsilon), self.gate);
+        DeltaOptions { heads: HeadOptions { taps: Some(self.taps), ..heads }, greatest, decay: false }
     }
 }
 
 impl Mechanism for DeltaNetConfig {
+    type Module = Whole<RecurrentAttention<GatedMixer<DeltaRule>>>;
     const NAME: &'static str = "delta-net";
-
-    fn card() -> Card {
-        Card {
-            variant: "DeltaNet",
-            description: "Recurrent key-value memory with delta-rule updates, in decoders.",
-            source: "Yang et al. 2024b, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n d D",
-            state: "d D + 3 w d",
-            letters: &[("w", "taps of short convolutions, option `taps`")],
-            differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "DeltaNet",
+        description: "Recurrent key-value memory with delta-rule updates, in decoders.",
+        source: "Yang et al. 2024b, section 3",
+        kind: Kind::Whole,
+        time: "n d D",
+        state: "d D + 3 w d",
+        letters: &[gated_mixer::TAPS],
+        differences: &[gated_mixer::DROPOUT],
+        tensors: &[gated_mixer::CONVOLUTION, delta_rule::STRENGTH, gated_mixer::GAIN, gated_mixer::GATE],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If there are no taps, or ε is not greater than 0 or has no effect.
@@ -98,16 +78,12 @@ impl Mechanism for DeltaNetConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+        self.options(spec).init(spec, key, device)
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
         Some(delta_rule::formula(|spec| self.options(spec)))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[gated_mixer::CONVOLUTION, delta_rule::STRENGTH, gated_mixer::GAIN, gated_mixer::GATE]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

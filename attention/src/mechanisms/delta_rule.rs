@@ -4,20 +4,14 @@
 //! part `b_t = sigmoid(x_t w)`. Queries, keys and values pass through short convolutions and a SiLU, and queries and keys have length 1: with longer keys the
 //! state would grow without bound.
 
-use burn::module::Module;
-use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
-use burn::tensor::{Device, Tensor};
-use heedful_random::RandomKey;
 
-use crate::contract::init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, Query, sigmoid as plain_sigmoid, softplus as plain_softplus};
-use crate::engine::heads::{repeat_heads, split_heads};
-use crate::engine::linear::linear;
+use crate::description::formula::{sigmoid as plain_sigmoid, softplus as plain_softplus};
+use crate::engine::heads::repeat_heads;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
 use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule};
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention};
 use crate::mechanisms::selective_decay::SelectiveDecay;
 

@@ -14,23 +14,12 @@
 //!
 #![doc = include_str!("../../pictures/differential.svg")]
 
-use burn::module::{Module, Param};
 use burn::nn::{RmsNorm, RmsNormConfig};
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::QueryKeyPairs;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::{Observation, Probe};
-use crate::description::formula::{Formula, Query, dot, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
-use crate::softmax_attention::logits::{Logits, LogitsRef};
-use crate::softmax_attention::{HeadCall, Heads, LatestVisibility, SoftmaxAttention, seen_pairs};
+use crate::description::formula::softmax;
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::LogitsRef;
+use crate::softmax_attention::{HeadCall, Heads, LatestVisibility, seen_pairs};
 
 /// What the norm adds to the mean square.
 const EPSILON: f64 = 1e-5;
@@ -98,54 +87,33 @@ impl DifferentialConfig {
     fn lambda_init_at(&self, spec: &LayerSpec) -> f64 {
         self.lambda_init.unwrap_or_else(|| lambda_init(spec.layer))
     }
-
-    /// Initialises the heads.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Differential {
-        let [one, other] = halves(spec);
-        let widths = [one.d_head(), other.d_head()];
-        let logits = |place: &LayerSpec, name| {
-            let logits = self.logits.init_logits(place, &key.named(name), device);
-            logits.expect("validated: both softmaxes have scores")
-        };
-        let vector = |name, width| Init::Normal(0.1).parameter([width], &key.named(name), device);
-        let norm = || RmsNormConfig::new(spec.d_head()).with_epsilon(EPSILON).init(device);
-        Differential {
-            first: logits(&one, "first"),
-            second: logits(&other, "second"),
-            lambda_q1: vector("lambda_q1", widths[0]),
-            lambda_k1: vector("lambda_k1", widths[0]),
-            lambda_q2: vector("lambda_q2", widths[1]),
-            lambda_k2: vector("lambda_k2", widths[1]),
-            head_norm: self.norm.then(norm),
-            lambda_init: self.lambda_init_at(spec),
-            widths,
-            latest: Default::default(),
-        }
-    }
 }
 
 impl Mechanism for DifferentialConfig {
+    type Module = HeadsOf<Differential>;
     const NAME: &'static str = "differential";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "Differential",
-            description: "Subtracts one softmax from another, which cancels what both attend to, over any logits and pattern.",
-            source: "Ye et al. 2025, section 2.1",
-            kind: Kind::Heads,
-            cross: true,
-            differences: &[
-                "The released code has one projection for the queries of both softmaxes and one for their keys, pairs of heads side by side; here each softmax has its own.",
-                "Where heads share keys, one of its files lets both softmaxes of a head read the same keys; here, as in its other files, each reads keys of its own.",
-                "It rotates queries and keys; here that is the business of the scores.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Differential",
+        description: "Subtracts one softmax from another, which cancels what both attend to, over any logits and pattern.",
+        source: "Ye et al. 2025, section 2.1",
+        kind: Kind::Heads,
+        cross: true,
+        differences: &[
+            "The released code has one projection for the queries of both softmaxes and one for their keys, pairs of heads side by side; here each softmax has its own.",
+            "Where heads share keys, one of its files lets both softmaxes of a head read the same keys; here, as in its other files, each reads keys of its own.",
+            "It rotates queries and keys; here that is the business of the scores.",
+        ],
+        tensors: &[
+            ("lambda_q1", "vector of the first term of lambda [width of the first softmax]"),
+            ("lambda_k1", "vector of the first term of lambda [width of the first softmax]"),
+            ("lambda_q2", "vector of the second term of lambda [width of the second softmax]"),
+            ("lambda_k2", "vector of the second term of lambda [width of the second softmax]"),
+            ("head_norm.gamma", "gain of the norm of heads [d_head]"),
+        ],
+        without_decay: &[r"\.lambda_[qk][12]$"],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If `lambda_init` is out of its range, heads are one channel wide, or the scores are wrong, have none of their own or heads of one width alone.
@@ -166,9 +134,27 @@ impl Mechanism for DifferentialConfig {
         halves(spec).iter().try_for_each(|half| self.logits.validate(half))
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        let heads = self.init(spec, &key.named("logits"), device);
-        AnyAttention::new(SoftmaxAttention::new(heads, spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Differential {
+        let [one, other] = halves(spec);
+        let widths = [one.d_head(), other.d_head()];
+        let logits = |place: &LayerSpec, name| {
+            let logits = self.logits.init_logits(place, &key.named(name), device);
+            logits.expect("validated: both softmaxes have scores")
+        };
+        let vector = |name, width| Init::Normal(0.1).parameter([width], &key.named(name), device);
+        let norm = || RmsNormConfig::new(spec.d_head()).with_epsilon(EPSILON).init(device);
+        Differential {
+            first: logits(&one, "first"),
+            second: logits(&other, "second"),
+            lambda_q1: vector("lambda_q1", widths[0]),
+            lambda_k1: vector("lambda_k1", widths[0]),
+            lambda_q2: vector("lambda_q2", widths[1]),
+            lambda_k2: vector("lambda_k2", widths[1]),
+            head_norm: self.norm.then(norm),
+            lambda_init: self.lambda_init_at(spec),
+            widths,
+            latest: Default::default(),
+        }
     }
 
     /// Ye et al. 2025, section 2.1, equations 1 to 3.
@@ -195,20 +181,6 @@ impl Mechanism for DifferentialConfig {
             }
             head
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("lambda_q1", "vector of the first term of lambda [width of the first softmax]"),
-            ("lambda_k1", "vector of the first term of lambda [width of the first softmax]"),
-            ("lambda_q2", "vector of the second term of lambda [width of the second softmax]"),
-            ("lambda_k2", "vector of the second term of lambda [width of the second softmax]"),
-            ("head_norm.gamma", "gain of the norm of heads [d_head]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"\.lambda_[qk][12]$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -272,7 +244,6 @@ impl Heads for Differential {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::layer_spec::Role;
 
     fn refused(name: &str, place: LayerSpec) -> String {
         name.parse::<AnyMechanism>().unwrap().validate(&place).unwrap_err().to_string()

@@ -6,26 +6,8 @@
 //!
 #![doc = include_str!("../../pictures/dot-product.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::qk_norm::{HeadNorm, QkNorm, normalised};
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism, Positioning};
-use crate::engine::LogitTerms;
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear_at;
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`DotProduct`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -64,36 +46,18 @@ pub struct DotProduct {
     all_biases: bool,
 }
 
-impl DotProductConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> DotProduct {
-        let linear = |name, width| init::linear(spec.d_model, width, self.bias || spec.qkv_bias, &key.named(name), device);
-        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, spec, &key.named(name), device);
-        DotProduct {
-            query: linear("query", spec.query_width()),
-            key: linear("key", spec.key_width()),
-            query_norm: norm("query_norm"),
-            key_norm: norm("key_norm"),
-            heads: spec.heads,
-            kv_heads: spec.n_kv_heads(),
-            all_biases: self.bias,
-        }
-    }
-}
-
 impl Mechanism for DotProductConfig {
+    type Module = Scores<DotProduct>;
     const NAME: &'static str = "dot-product";
     const QUERY_KEY: bool = true;
-
-    fn card() -> Card {
-        Card {
-            variant: "DotProduct",
-            description: "Scores every key by its scaled dot product with the query.",
-            source: "Vaswani et al. 2017, section 3.2.1",
-            cross: true,
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "DotProduct",
+        description: "Scores every key by its scaled dot product with the query.",
+        source: "Vaswani et al. 2017, section 3.2.1",
+        cross: true,
+        positioning: Some(Positioning::None),
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If the ε of a norm is impossible, or is given without a norm.
@@ -109,12 +73,18 @@ impl Mechanism for DotProductConfig {
         self.bias
     }
 
-    fn positioning(&self) -> Positioning {
-        Positioning::None
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> DotProduct {
+        let linear = |name, width| init::linear(spec.d_model, width, self.bias || spec.qkv_bias, &key.named(name), device);
+        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, spec, &key.named(name), device);
+        DotProduct {
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
+            query_norm: norm("query_norm"),
+            key_norm: norm("key_norm"),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
+            all_biases: self.bias,
+        }
     }
 
     /// Vaswani et al. 2017, section 3.2.1.

@@ -11,23 +11,10 @@
 //!
 #![doc = include_str!("../../pictures/dynamic-conv.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
 use crate::mechanisms::kernel_attention::{
     self, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
 };
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`DynamicConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -70,37 +57,27 @@ impl DynamicConvConfig {
     pub fn kernel_at(&self, max_length: usize) -> KernelSizes {
         self.kernel.clone().unwrap_or_else(|| KernelSizes::of_length(max_length))
     }
-
-    /// Initialises the attention.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<DynamicConv> {
-        let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
-        let LayerSpec { d_model, heads, .. } = *spec;
-        let predictor = init::linear(d_model, heads * taps, self.kernel_bias, &key.named("kernel"), device);
-        let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
-        KernelAttention::new(DynamicConv { predictor, heads }, options, spec, key, device)
-    }
 }
 
 impl Mechanism for DynamicConvConfig {
+    type Module = Whole<KernelAttention<DynamicConv>>;
     const NAME: &'static str = "dynamic-conv";
-
-    fn card() -> Card {
-        Card {
-            variant: "DynamicConv",
-            description: "Weighs neighbours by a kernel that each position predicts.",
-            source: "Wu et al. 2019, section 4",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n (H + 1) t d",
-            state: "t d",
-            letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
-            differences: &[EVEN_KERNELS],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "DynamicConv",
+        description: "Weighs neighbours by a kernel that each position predicts.",
+        source: "Wu et al. 2019, section 4",
+        kind: Kind::Whole,
+        time: "n (H + 1) t d",
+        state: "t d",
+        letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
+        differences: &[EVEN_KERNELS],
+        tensors: &[
+            ("kernel.predictor.weight", "prediction of the logits of taps [d_in, heads x taps], earliest position first"),
+            ("kernel.predictor.bias", "bias of the logits of taps [heads x taps]"),
+        ],
+        has_engines: false,
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { kernel: Some(KernelSizes::All(7)), ..self }
@@ -116,8 +93,12 @@ impl Mechanism for DynamicConvConfig {
         self.kernel_at(spec.max_length).validate(Self::NAME, spec)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<DynamicConv> {
+        let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
+        let LayerSpec { d_model, heads, .. } = *spec;
+        let predictor = init::linear(d_model, heads * taps, self.kernel_bias, &key.named("kernel"), device);
+        let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
+        KernelAttention::new(DynamicConv { predictor, heads }, options, spec, key, device)
     }
 
     /// Wu et al. 2019, section 4.
@@ -128,17 +109,6 @@ impl Mechanism for DynamicConvConfig {
             let taps = predicted.len() / query.spec().heads;
             predicted[query.head * taps..(query.head + 1) * taps].to_vec()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("kernel.predictor.weight", "prediction of the logits of taps [d_in, heads x taps], earliest position first"),
-            ("kernel.predictor.bias", "bias of the logits of taps [heads x taps]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

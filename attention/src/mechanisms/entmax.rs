@@ -13,15 +13,7 @@
 //!
 #![doc = include_str!("../../pictures/entmax.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
-use crate::engine::Normaliser;
+use crate::mechanisms::prelude::*;
 
 /// The name of entmax with `alpha` 2.
 const SPARSEMAX: &str = "sparsemax";
@@ -54,23 +46,21 @@ impl EntmaxConfig {
 }
 
 impl Mechanism for EntmaxConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "entmax";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "Entmax",
-            description: "Replaces the softmax by entmax, which gives keys with low scores no weight, over any logits and pattern.",
-            source: "Peters, Niculae and Martins 2019, section 3; Martins and Astudillo 2016, section 2",
-            kind: Kind::Normaliser,
-            cross: true,
-            differences: &[
-                "The power `1 / (alpha - 1)` is a whole number; the released code takes any alpha, and can train one for each head.",
-                "The released code sorts scores or halves an interval; thresholds are found by Newton's method here.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Entmax",
+        description: "Replaces the softmax by entmax, which gives keys with low scores no weight, over any logits and pattern.",
+        source: "Peters, Niculae and Martins 2019, section 3; Martins and Astudillo 2016, section 2",
+        kind: Kind::Normaliser,
+        cross: true,
+        differences: &[
+            "The power `1 / (alpha - 1)` is a whole number; the released code takes any alpha, and can train one for each head.",
+            "The released code sorts scores or halves an interval; thresholds are found by Newton's method here.",
+        ],
+        ..Card::DEFAULT
+    };
 
     fn named() -> Vec<(&'static str, Self)> {
         vec![(Self::NAME, Self::default()), (SPARSEMAX, Self { alpha: 2.0, ..Self::default() })]
@@ -79,7 +69,7 @@ impl Mechanism for EntmaxConfig {
     fn description(&self) -> &'static str {
         match self.power() {
             Some(1) => "Replaces the softmax by sparsemax, the projection of scores onto the simplex, over any logits and pattern.",
-            _ => Self::card().description,
+            _ => Self::CARD.description,
         }
     }
 
@@ -97,9 +87,9 @@ impl Mechanism for EntmaxConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
         let power = self.power().expect("validated: alpha has a power");
-        Some(self.logits.init_logits(spec, key, device)?.normalised_by(Normaliser::Entmax { power }))
+        self.logits.init_scores(spec, key, device).normalised_by(Normaliser::Entmax { power })
     }
 
     /// Peters et al. 2019, equation 10, with the threshold found by halving.

@@ -7,24 +7,13 @@
 
 mod range;
 
-use burn::module::{Module, ModuleDisplay};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
-use heedful_random::RandomKey;
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::engine::{Engine, Executed};
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::probe::{Observation, Probe};
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{DenseMask, Span, Visibility, selected};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs, init};
-use crate::engine::dropout::dropout;
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
-use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits, weights_of_logits};
+use burn::module::ModuleDisplay;
 
 use self::range::Logarithms;
+use crate::contract::visibility::{DenseMask, selected};
+use crate::engine::dropout::dropout;
+use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits, weights_of_logits};
+use crate::mechanisms::prelude::*;
 
 /// What is mapped to features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

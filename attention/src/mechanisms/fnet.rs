@@ -14,21 +14,8 @@
 
 use std::f64::consts::TAU;
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::Span;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::dropout::dropout;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`Fnet`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -52,19 +39,6 @@ pub struct Fnet {
     orthonormal: bool,
     heads: usize,
     dropout: f64,
-}
-
-impl FnetConfig {
-    /// Builds the layer; there is nothing to draw.
-    pub fn init(&self, spec: &LayerSpec, device: &Device) -> Fnet {
-        let width = spec.d_model;
-        let whole: Vec<_> = (0..width).collect();
-        let table = |of: fn(f64) -> f64| {
-            let numbers = transform(&vec![true; width], &whole, self.orthonormal, of);
-            Tensor::from_data(TensorData::new(numbers, [width, width]), device)
-        };
-        Fnet { cosines: table(f64::cos), sines: table(f64::sin), orthonormal: self.orthonormal, heads: spec.heads, dropout: spec.dropout }
-    }
 }
 
 /// The cosines or sines of `2π i j / n`, of outputs at the places `of` in the transform and of all elements `j`, row by row: `n` elements are seen, and those that are
@@ -97,29 +71,33 @@ fn places(seen: &[bool]) -> Vec<usize> {
 }
 
 impl Mechanism for FnetConfig {
+    type Module = Whole<Fnet>;
     const NAME: &'static str = "fnet";
+    const CARD: Card = Card {
+        variant: "Fnet",
+        description: "Mixes positions and channels by Fourier transforms without parameters, in encoders.",
+        source: "Lee-Thorp et al. 2021, section 3",
+        kind: Kind::Whole,
+        causal: false,
+        time: "n^2 d + n d^2",
+        state: "0",
+        differences: &[
+            "In the paper and its code padding takes part in the transforms and lengthens them; here a sequence is transformed without its padding.",
+            "Transforms are products of matrices; the authors' code does the same for short sequences on TPUs, and takes fast transforms for others.",
+            "Dropout drops numbers of the outputs; the authors' code has none there.",
+        ],
+        has_engines: false,
+        ..Card::DEFAULT
+    };
 
-    fn card() -> Card {
-        Card {
-            variant: "Fnet",
-            description: "Mixes positions and channels by Fourier transforms without parameters, in encoders.",
-            source: "Lee-Thorp et al. 2021, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: false,
-            time: "n^2 d + n d^2",
-            state: "0",
-            letters: &[],
-            differences: &[
-                "In the paper and its code padding takes part in the transforms and lengthens them; here a sequence is transformed without its padding.",
-                "Transforms are products of matrices; the authors' code does the same for short sequences on TPUs, and takes fast transforms for others.",
-                "Dropout drops numbers of the outputs; the authors' code has none there.",
-            ],
-        }
-    }
-
-    fn attention(&self, spec: &LayerSpec, _key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, device))
+    fn init(&self, spec: &LayerSpec, _key: &RandomKey, device: &Device) -> Fnet {
+        let width = spec.d_model;
+        let whole: Vec<_> = (0..width).collect();
+        let table = |of: fn(f64) -> f64| {
+            let numbers = transform(&vec![true; width], &whole, self.orthonormal, of);
+            Tensor::from_data(TensorData::new(numbers, [width, width]), device)
+        };
+        Fnet { cosines: table(f64::cos), sines: table(f64::sin), orthonormal: self.orthonormal, heads: spec.heads, dropout: spec.dropout }
     }
 
     /// Lee-Thorp et al. 2021, equations 1 to 3: the real part of a sum of complex numbers.
@@ -141,10 +119,6 @@ impl Mechanism for FnetConfig {
             };
             (query.head * own..(query.head + 1) * own).map(output).collect()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

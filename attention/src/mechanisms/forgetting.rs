@@ -14,26 +14,12 @@
 //!
 #![doc = include_str!("../../pictures/forgetting.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::log_sigmoid;
-use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
+use burn::tensor::{DType, FloatDType};
 
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::visibility::{Span, Visibility};
-use crate::description::formula::{self, Formula, Query, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::{repeat_heads, split_heads};
-use crate::engine::linear::{linear, linear_at};
-use crate::engine::{LogitTerms, transposed};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::engine::heads::repeat_heads;
+use crate::engine::transposed;
+use crate::mechanisms::prelude::*;
 
 /// What forget gates depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,44 +76,29 @@ impl ForgettingConfig {
         let step = (longest / shortest).ln() / heads.saturating_sub(1).max(1) as f64;
         (0..heads).map(|head| -(shortest * (step * head as f64).exp()).recip().exp_m1().ln() as f32).collect()
     }
-
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Forgetting {
-        let linear = |name, width, bias| init::linear(spec.d_model, width, bias, &key.named(name), device);
-        let heads = spec.heads;
-        let biases = self.biases(heads);
-        let learned = || Param::from_tensor(Tensor::from_data(TensorData::new(biases.clone(), [heads]), device));
-        Forgetting {
-            query: linear("query", spec.query_width(), spec.qkv_bias),
-            key: linear("key", spec.key_width(), spec.qkv_bias),
-            forget: (self.gate == ForgetGate::Full).then(|| linear("forget", heads, true)),
-            forget_bias: (self.gate == ForgetGate::BiasOnly).then(learned),
-            fixed: biases,
-            hidden: (spec.role != Role::Decoder).then(Visibility::causal),
-            heads,
-            kv_heads: spec.n_kv_heads(),
-        }
-    }
 }
 
 impl Mechanism for ForgettingConfig {
+    type Module = Scores<Forgetting>;
     const NAME: &'static str = "forgetting";
     const QUERY_KEY: bool = true;
-
-    fn card() -> Card {
-        Card {
-            variant: "Forgetting",
-            description: "Adds the summed log forget gates between key and query to scores (Forgetting Transformer).",
-            source: "Lin et al. 2025, section 3",
-            state: "2 n d + n H",
-            differences: &[
-                "The released code refuses heads that share keys; here they share keys and have gates of their own.",
-                "Norms of queries and keys, shifts of keys and values, and the normalised and gated output of the Pro block are no part of it; `output-gate` has the gate.",
-                "Adaptive computation pruning is not in it.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Forgetting",
+        description: "Adds the summed log forget gates between key and query to scores (Forgetting Transformer).",
+        source: "Lin et al. 2025, section 3",
+        state: "2 n d + n H",
+        differences: &[
+            "The released code refuses heads that share keys; here they share keys and have gates of their own.",
+            "Norms of queries and keys, shifts of keys and values, and the normalised and gated output of the Pro block are no part of it; `output-gate` has the gate.",
+            "Adaptive computation pruning is not in it.",
+        ],
+        tensors: &[
+            ("forget.weight", "prediction of forget gates [d_in, heads]"),
+            ("forget.bias", "bias of the prediction of forget gates [heads]"),
+            ("forget_bias", "forget gates before their sigmoid [heads]"),
+        ],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If fixed gates have no decay times, times are not positive or in the wrong order, or gates that depend on the element have any.
@@ -149,8 +120,21 @@ impl Mechanism for ForgettingConfig {
         }
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Forgetting {
+        let linear = |name, width, bias| init::linear(spec.d_model, width, bias, &key.named(name), device);
+        let heads = spec.heads;
+        let biases = self.biases(heads);
+        let learned = || Param::from_tensor(Tensor::from_data(TensorData::new(biases.clone(), [heads]), device));
+        Forgetting {
+            query: linear("query", spec.query_width(), spec.qkv_bias),
+            key: linear("key", spec.key_width(), spec.qkv_bias),
+            forget: (self.gate == ForgetGate::Full).then(|| linear("forget", heads, true)),
+            forget_bias: (self.gate == ForgetGate::BiasOnly).then(learned),
+            fixed: biases,
+            hidden: (spec.role != Role::Decoder).then(Visibility::causal),
+            heads,
+            kv_heads: spec.n_kv_heads(),
+        }
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
@@ -174,14 +158,6 @@ impl Mechanism for ForgettingConfig {
             dot(&q, &k) / (q.len() as f64).sqrt() + (key + 1..=query.index).map(log_gate).sum::<f64>()
         };
         Some(Formula::default().logit(logit).shows(|query, key| query.position_of(key) <= query.position()))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("forget.weight", "prediction of forget gates [d_in, heads]"),
-            ("forget.bias", "bias of the prediction of forget gates [heads]"),
-            ("forget_bias", "forget gates before their sigmoid [heads]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -293,12 +269,7 @@ impl Logits for Forgetting {
 
 #[cfg(test)]
 mod tests {
-    use burn::module::Param;
-
     use super::*;
-    use crate::contract::probe::{Observation, Probe};
-    use crate::contract::{Attention, AttentionInput};
-    use crate::description::AnyMechanism;
     use crate::tensors::read::read;
 
     fn numbers(x: Tensor<4>) -> Vec<f32> {

@@ -9,19 +9,12 @@
 //!
 #![doc = include_str!("../../pictures/gated-delta-net.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
-use crate::mechanisms::delta_rule::{self, DeltaOptions, DeltaRule};
-use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions};
+use crate::mechanisms::delta_rule::{DeltaOptions, DeltaRule};
+use crate::mechanisms::gated_mixer::{GatedMixer, HeadOptions};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{RecurrentAttention, expanded};
+use crate::mechanisms::{delta_rule, gated_mixer};
 
 /// Configuration of Gated DeltaNet, a [`DeltaRule`] with decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -73,43 +66,37 @@ impl GatedDeltaNetConfig {
         let key_width = expanded(spec, self.key_expansion);
         let value_width = key_width.saturating_mul(self.value_expansion);
         let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
-        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
-        let (key_heads, taps, gate) = (self.key_heads.unwrap_or(spec.heads), Some(self.taps), self.gate);
-        let heads = HeadOptions { key_heads, key_width, value_width, taps, norm, epsilon, gate };
-        DeltaOptions { heads, greatest, decay: true }
-    }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
-        self.options(spec).init(spec, key, device)
+        let key_heads = self.key_heads.unwrap_or(spec.heads);
+        let heads = HeadOptions::new(key_heads, [key_width, value_width], (self.norm, self.norm_epsilon), self.gate);
+        DeltaOptions { heads: HeadOptions { taps: Some(self.taps), ..heads }, greatest, decay: true }
     }
 }
 
 impl Mechanism for GatedDeltaNetConfig {
+    type Module = Whole<RecurrentAttention<GatedMixer<DeltaRule>>>;
     const NAME: &'static str = "gated-delta-net";
-
-    fn card() -> Card {
-        Card {
-            variant: "GatedDeltaNet",
-            description: "Recurrent key-value memory with delta-rule updates and input-dependent decay, in decoders.",
-            source: "Yang et al. 2025, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n K v",
-            state: "K v + 2 w K + w H v",
-            letters: &[
-                ("K", "width of the keys of all heads"),
-                ("v", "width of the values of a head"),
-                ("w", "taps of short convolutions, option `taps`"),
-            ],
-            differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "GatedDeltaNet",
+        description: "Recurrent key-value memory with delta-rule updates and input-dependent decay, in decoders.",
+        source: "Yang et al. 2025, section 3",
+        kind: Kind::Whole,
+        time: "n K v",
+        state: "K v + 2 w K + w H v",
+        letters: &[gated_mixer::KEYS, gated_mixer::VALUES, gated_mixer::TAPS],
+        differences: &[gated_mixer::DROPOUT],
+        tensors: &[
+            gated_mixer::CONVOLUTION,
+            delta_rule::STRENGTH,
+            gated_mixer::GAIN,
+            gated_mixer::GATE,
+            ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
+            ("decay.step.weight", "map to the step sizes of decays [d_in, heads]"),
+            ("decay.step.bias", "bias of the step sizes of decays [heads]"),
+        ],
+        without_decay: &[r"\.a_log$"],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If keys or values have no channels, there are no taps, heads of keys do not divide the heads, or ε is not greater than 0 or has no effect.
@@ -129,28 +116,12 @@ impl Mechanism for GatedDeltaNetConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+        self.options(spec).init(spec, key, device)
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
         Some(delta_rule::formula(|spec| self.options(spec)))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            gated_mixer::CONVOLUTION,
-            delta_rule::STRENGTH,
-            gated_mixer::GAIN,
-            gated_mixer::GATE,
-            ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
-            ("decay.step.weight", "map to the step sizes of decays [d_in, heads]"),
-            ("decay.step.bias", "bias of the step sizes of decays [heads]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"\.a_log$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

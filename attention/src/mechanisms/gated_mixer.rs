@@ -3,21 +3,14 @@
 //! `o_t = norm(read_t) swish(x_t W_G)`: queries, keys and values are maps of the element, behind short convolutions and a SiLU where a mechanism has them. The rule
 //! says what is written to the state, kept of it and read from it.
 
-use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use heedful_random::RandomKey;
+use burn::module::{Content, Devices, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor};
 
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, Query};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
 use crate::engine::recurrence::Recurrence;
-use crate::mechanisms::gated_norm::{self, GatedNorm, HeadNorm};
+use crate::mechanisms::gated_norm::{GatedNorm, HeadNorm};
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
-use crate::mechanisms::short_convolution::{self, ShortConvolution};
+use crate::mechanisms::short_convolution::ShortConvolution;
+use crate::mechanisms::{gated_norm, short_convolution};
 
 /// What released code adds to mean squares and variances, where a mechanism says nothing else.
 pub(super) const EPSILON: f64 = 1e-5;
@@ -31,6 +24,18 @@ pub(super) const GAIN: (&str, &str) = ("norm.gamma", "gain of each channel of a 
 
 /// What the weights of the gate mean.
 pub(super) const GATE: (&str, &str) = ("norm.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out");
+
+/// The letter of the width of keys.
+pub(super) const KEYS: (&str, &str) = ("K", "width of the keys of all heads");
+
+/// The letter of the width of values.
+pub(super) const VALUES: (&str, &str) = ("v", "width of the values of a head");
+
+/// The letter of the short convolutions.
+pub(super) const TAPS: (&str, &str) = ("w", "taps of short convolutions, option `taps`");
+
+/// How dropout differs from released code.
+pub(super) const DROPOUT: &str = "Dropout drops numbers of the heads' outputs; the released code has none there.";
 
 /// Sizes and options of heads.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +102,12 @@ pub(super) fn shrunk(inputs: usize, outputs: usize, shrink: usize, key: &RandomK
 }
 
 impl HeadOptions {
+    /// Heads whose keys and values have these widths, without convolutions. What the norm adds is [`EPSILON`] where no number is given.
+    pub(super) fn new(key_heads: usize, widths: [usize; 2], (norm, epsilon): (HeadNorm, Option<f64>), gate: bool) -> Self {
+        let [key_width, value_width] = widths;
+        Self { key_heads, key_width, value_width, taps: None, norm, epsilon: epsilon.unwrap_or(EPSILON), gate }
+    }
+
     /// Puts projections without biases, convolutions, normalisation and gate around a rule.
     pub fn around<R: Rule>(&self, rule: R, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<R>> {
         self.around_with_gain(1, rule, spec, key, device)

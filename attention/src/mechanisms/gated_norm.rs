@@ -3,22 +3,12 @@
 //! What is read from a state is as large as what was written to it, which grows with the number of elements; a normalisation over the channels of each head
 //! makes it as large everywhere. The gate is `swish(x W_G)`, multiplied with it channel by channel (Sun et al. 2023, equation 8; Yang et al. 2024, section 4.4).
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::silu;
-use burn::tensor::{Device, Tensor};
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Check;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::description::formula::{Query, sigmoid};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
+use crate::description::formula::sigmoid;
 use crate::engine::recurrence::in_32_bits;
 use crate::engine::row_norm::{RowNorm, Scale};
+use crate::mechanisms::prelude::*;
 
 /// How what a head reads is normalised over its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

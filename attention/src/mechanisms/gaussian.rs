@@ -17,31 +17,12 @@ mod kernel;
 
 use std::sync::Arc;
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 pub use self::kernel::GaussianLogits;
 use self::kernel::Kernel;
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::engine::{Engine, Executed};
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, AnyLogits, Card, Formula, Mechanism};
 use crate::engine::dropout::dropout;
 use crate::engine::fused::Part;
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
 use crate::engine::{AttentionProgram, Dropout, GaussianShape, Weighting, fused, least_sum, reference};
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::memory::KeyValueState;
 use crate::tensors::main_memory;
 
@@ -134,22 +115,6 @@ impl GaussianConfig {
         self.offsets.clone().unwrap_or_else(|| default.iter().copied().cycle().take(spec.heads).collect())
     }
 
-    /// Initialises the attention.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Gaussian {
-        let d_model = spec.d_model;
-        Gaussian {
-            value: init::linear(d_model, d_model, false, &key.named("value"), device),
-            output: init::linear(d_model, d_model, false, &key.named("output"), device),
-            kernel: self.kernel(spec),
-            limit: spec.limit(),
-            heads: spec.heads,
-            dropout: spec.dropout,
-        }
-    }
-
     /// The logarithm of the density alone, as a member of a mixture or under a pattern. Normalisation and execution are then those of the softmax.
     ///
     /// # Panics
@@ -173,18 +138,16 @@ impl GaussianConfig {
 }
 
 impl Mechanism for GaussianConfig {
+    type Module = Whole<Gaussian>;
     const NAME: &'static str = "gaussian";
-
-    fn card() -> Card {
-        Card {
-            variant: "Gaussian",
-            description: "Weighs keys by a fixed Gaussian of their distance, independent of content.",
-            source: "You, Sun and Iyyer 2020",
-            cross: true,
-            state: "n d",
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Gaussian",
+        description: "Weighs keys by a fixed Gaussian of their distance, independent of content.",
+        source: "You, Sun and Iyyer 2020",
+        cross: true,
+        state: "n d",
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If a list cannot be spread over heads and layers, or a number is out of its range.
@@ -225,8 +188,16 @@ impl Mechanism for GaussianConfig {
         }
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Gaussian {
+        let d_model = spec.d_model;
+        Gaussian {
+            value: init::linear(d_model, d_model, false, &key.named("value"), device),
+            output: init::linear(d_model, d_model, false, &key.named("output"), device),
+            kernel: self.kernel(spec),
+            limit: spec.limit(),
+            heads: spec.heads,
+            dropout: spec.dropout,
+        }
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

@@ -8,25 +8,12 @@
 //!
 #![doc = include_str!("../../pictures/gla.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
 use burn::tensor::activation::log_sigmoid;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::formula::{self, Formula};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention, expanded};
 
 /// Configuration of [`GatedLinear`].
@@ -82,79 +69,83 @@ pub struct GatedLinear {
 
 impl GlaConfig {
     fn heads(&self, spec: &LayerSpec) -> HeadOptions {
-        let [key_width, value_width] = [self.key_expansion, self.value_expansion].map(|expansion| expanded(spec, expansion));
-        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
-        HeadOptions { key_heads: spec.heads, key_width, value_width, taps: None, norm, epsilon, gate: self.gate }
+        let widths = [self.key_expansion, self.value_expansion].map(|expansion| expanded(spec, expansion));
+        HeadOptions::new(spec.heads, widths, (self.norm, self.norm_epsilon), self.gate)
     }
+}
 
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<GatedLinear>> {
-        let heads = self.heads(spec);
-        let rule = GatedLinear {
-            rate_in: init::linear(spec.d_model, self.gate_rank, false, &key.named("rate_in"), device),
-            rate_out: init::linear(self.gate_rank, heads.key_heads * heads.key_width, true, &key.named("rate_out"), device),
-            normaliser: self.gate_normaliser,
-        };
-        heads.around(rule, spec, key, device)
+/// How the map to rates differs from released code.
+pub(super) const RATE_BIAS: &str = "The bias of the map to rates begins with 0; that of the released code is uniform.";
+
+/// The recurrence of heads that fade at rates, given before their sigmoid, `[B, H, N, K]` or `[B, H, N, 1]`, of which the root `normaliser` is taken.
+pub(super) fn fading([queries, keys, values]: [Tensor<4>; 3], rates: Tensor<4>, normaliser: f64) -> Recurrence {
+    let width = queries.dims()[3];
+    Recurrence {
+        queries: queries * (width as f64).powf(-0.5),
+        keys,
+        values,
+        log_decay: Some(log_sigmoid(in_32_bits(rates)) / normaliser),
+        strengths: None,
+        normalised: false,
+    }
+}
+
+/// The same in the formula, with the rates of a key's channels by its index and the number of channels.
+pub(super) fn plain_fading(
+    query: &Query,
+    heads: PlainRecurrence,
+    normaliser: f64,
+    rates: impl Fn(usize, usize) -> Vec<f64>,
+) -> PlainRecurrence {
+    let width = heads.query.len();
+    let log_decay = |index| rates(index, width).into_iter().map(|rate| formula::log_sigmoid(rate) / normaliser).collect();
+    PlainRecurrence {
+        query: heads.query.iter().map(|x| x / (width as f64).sqrt()).collect(),
+        log_decay: (0..query.keys()).map(log_decay).collect(),
+        ..heads
     }
 }
 
 impl Rule for GatedLinear {
     const CHANNELS_DECAY: bool = true;
 
-    fn recurrence(&self, [queries, keys, values]: [Tensor<4>; 3], x: &Tensor<3>, _: usize) -> Recurrence {
-        let [_, heads, _, width] = queries.dims();
+    fn recurrence(&self, heads: [Tensor<4>; 3], x: &Tensor<3>, _: usize) -> Recurrence {
         let rates = linear(linear(x.clone(), &self.rate_in), &self.rate_out);
-        Recurrence {
-            queries: queries * (width as f64).powf(-0.5),
-            keys,
-            values,
-            log_decay: Some(log_sigmoid(in_32_bits(split_heads(rates, heads))) / self.normaliser),
-            strengths: None,
-            normalised: false,
-        }
+        let rates = split_heads(rates, heads[0].dims()[1]);
+        fading(heads, rates, self.normaliser)
     }
 }
 
 impl Mechanism for GlaConfig {
+    type Module = Whole<RecurrentAttention<GatedMixer<GatedLinear>>>;
     const NAME: &'static str = "gla";
-
-    fn card() -> Card {
-        Card {
-            variant: "Gla",
-            description: "Recurrent state with input-dependent decay per channel, in decoders.",
-            source: "Yang et al. 2024, section 4",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n K v",
-            state: "K v",
-            letters: &[
-                ("K", "width of the keys of all heads"),
-                ("v", "width of the values of a head"),
-                ("u", "rank of the map to rates, option `gate_rank`"),
-            ],
-            differences: &[
-                "The bias of the map to rates begins with 0; that of the released code is uniform.",
-                "Dropout drops numbers of the heads' outputs; the released code has none there.",
-            ],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "Gla",
+        description: "Recurrent state with input-dependent decay per channel, in decoders.",
+        source: "Yang et al. 2024, section 4",
+        kind: Kind::Whole,
+        time: "n K v",
+        state: "K v",
+        letters: &[gated_mixer::KEYS, gated_mixer::VALUES, ("u", "rank of the map to rates, option `gate_rank`")],
+        differences: &[RATE_BIAS, gated_mixer::DROPOUT],
+        tensors: &[
+            ("rate_in.weight", "first part of the map to the rates at which channels of keys fade [d_in, rank]"),
+            ("rate_out.weight", "second part of that map [rank, d_out]; heads lie side by side in d_out"),
+            ("rate_out.bias", "bias of that map [d_out]"),
+            gated_mixer::GAIN,
+            gated_mixer::GATE,
+        ],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If a width or the rank is 0, or the root is not a positive number.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
-        let Self { key_expansion, value_expansion, gate_normaliser, .. } = *self;
-        for (option, value) in
-            [("key_expansion", key_expansion), ("value_expansion", value_expansion), ("gate_normaliser", gate_normaliser)]
-        {
-            check.positive(option, value)?;
-        }
+        check.positive("key_expansion", self.key_expansion)?;
+        check.positive("value_expansion", self.value_expansion)?;
+        check.positive("gate_normaliser", self.gate_normaliser)?;
         check.at_least_one("gate_rank", self.gate_rank)?;
         self.norm.validate(self.norm_epsilon, &check)
     }
@@ -163,36 +154,24 @@ impl Mechanism for GlaConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<GatedLinear>> {
+        let heads = self.heads(spec);
+        let rule = GatedLinear {
+            rate_in: init::linear(spec.d_model, self.gate_rank, false, &key.named("rate_in"), device),
+            rate_out: init::linear(self.gate_rank, heads.key_heads * heads.key_width, true, &key.named("rate_out"), device),
+            normaliser: self.gate_normaliser,
+        };
+        heads.around(rule, spec, key, device)
     }
 
     /// Yang et al. 2024, section 4.2 and 4.4, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
-        let log_rate = |rate: f64| formula::log_sigmoid(rate) / self.gate_normaliser;
-        Some(gated_mixer::formula(
-            |spec| self.heads(spec),
-            move |query, heads| {
-                let width = heads.query.len();
-                let rates = |index| query.mapped("mixer.rate_out", &query.mapped("mixer.rate_in", query.attended(index)));
-                let own = |rates: Vec<f64>| rates[query.head * width..(query.head + 1) * width].iter().copied().map(log_rate).collect();
-                PlainRecurrence {
-                    query: heads.query.iter().map(|x| x / (width as f64).sqrt()).collect(),
-                    log_decay: (0..query.keys()).map(|index| own(rates(index))).collect(),
-                    ..heads
-                }
-            },
-        ))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("rate_in.weight", "first part of the map to the rates at which channels of keys fade [d_in, rank]"),
-            ("rate_out.weight", "second part of that map [rank, d_out]; heads lie side by side in d_out"),
-            ("rate_out.bias", "bias of that map [d_out]"),
-            gated_mixer::GAIN,
-            gated_mixer::GATE,
-        ]
+        let rates = |query: &Query, index| query.mapped("mixer.rate_out", &query.mapped("mixer.rate_in", query.attended(index)));
+        let rule = move |query: &Query, heads| {
+            let own = |index, width| rates(query, index)[query.head * width..(query.head + 1) * width].to_vec();
+            plain_fading(query, heads, self.gate_normaliser, own)
+        };
+        Some(gated_mixer::formula(|spec| self.heads(spec), rule))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

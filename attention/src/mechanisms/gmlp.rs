@@ -11,28 +11,11 @@
 //!
 #![doc = include_str!("../../pictures/gmlp.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
 use rand::RngExt;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::{Observation, Probe};
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::gelu::{by_error_function, plain_gelu};
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
 use crate::engine::{AttentionProgram, Dropout, Weighting, columns_from, reference};
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::qk_norm::{HeadNorm, QkNorm, normalised};
 use crate::softmax_attention::logits::{rows_at, starts};
 use crate::softmax_attention::memory::KeyValueState;
@@ -79,9 +62,48 @@ pub struct Gmlp {
     limit: Visibility,
 }
 
-impl GmlpConfig {
-    /// Initialises the layer.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Gmlp {
+impl Mechanism for GmlpConfig {
+    type Module = Whole<Gmlp>;
+    const NAME: &'static str = "gmlp";
+    const CARD: Card = Card {
+        variant: "Gmlp",
+        description: "Mixes positions by one trained matrix for all channels and inputs, and gates the sum by the query.",
+        source: "Liu et al. 2021, section 2",
+        kind: Kind::Whole,
+        time: "n^2 d",
+        state: "n d",
+        differences: &[
+            "The paper's unit is a whole block of a model, with halves of 3 `d`; here it stands in the place of attention, the block keeps its feed-forward layer, and halves have `d`.",
+            "The norm before the unit and the sum behind it are the block's.",
+            "The small attention that the paper adds in some models (aMLP) is not in it.",
+            "Dropout drops weights of positions; the paper has none there.",
+        ],
+        tensors: &[
+            ("expansion.weight", "projection to both halves [d_in, d_out]: the half that gates, then the half that is mixed"),
+            ("expansion.bias", "bias of the projection to both halves"),
+            ("mixed_norm.gamma", "gain of the norm of the half that is mixed"),
+            ("mixed_norm.beta", "shift of the norm of the half that is mixed"),
+            ("position_weight", "weights of pairs of positions [query position, key position]"),
+            ("position_bias", "what is added to the sum over positions [query position]"),
+        ],
+        without_decay: &[r"Gmlp\.position_bias$"],
+        has_engines: false,
+        ..Card::DEFAULT
+    };
+
+    fn drawn(self) -> Self {
+        Self { init_scale: 1.0, ..self }
+    }
+
+    /// # Errors
+    /// If the expansion is 0, or the scale negative or not finite.
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
+        check.at_least_one("expansion", self.expansion)?;
+        check.non_negative("init_scale", self.init_scale)
+    }
+
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Gmlp {
         let LayerSpec { d_model, heads, max_length, .. } = *spec;
         let width = self.expansion * d_model;
         let bound = self.init_scale as f32 / max_length as f32;
@@ -98,46 +120,6 @@ impl GmlpConfig {
             dropout: spec.dropout,
             limit: spec.limit(),
         }
-    }
-}
-
-impl Mechanism for GmlpConfig {
-    const NAME: &'static str = "gmlp";
-
-    fn card() -> Card {
-        Card {
-            variant: "Gmlp",
-            description: "Mixes positions by one trained matrix for all channels and inputs, and gates the sum by the query.",
-            source: "Liu et al. 2021, section 2",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "n d",
-            letters: &[],
-            differences: &[
-                "The paper's unit is a whole block of a model, with halves of 3 `d`; here it stands in the place of attention, the block keeps its feed-forward layer, and halves have `d`.",
-                "The norm before the unit and the sum behind it are the block's.",
-                "The small attention that the paper adds in some models (aMLP) is not in it.",
-                "Dropout drops weights of positions; the paper has none there.",
-            ],
-        }
-    }
-
-    fn drawn(self) -> Self {
-        Self { init_scale: 1.0, ..self }
-    }
-
-    /// # Errors
-    /// If the expansion is 0, or the scale negative or not finite.
-    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        let check = spec.check(Self::NAME);
-        check.at_least_one("expansion", self.expansion)?;
-        check.non_negative("init_scale", self.init_scale)
-    }
-
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Liu et al. 2021, equations 1 to 4.
@@ -161,25 +143,6 @@ impl Mechanism for GmlpConfig {
             }
             half(query.element(), 0)[own].iter().zip(mixed).map(|(gate, mixed)| gate * mixed).collect()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("expansion.weight", "projection to both halves [d_in, d_out]: the half that gates, then the half that is mixed"),
-            ("expansion.bias", "bias of the projection to both halves"),
-            ("mixed_norm.gamma", "gain of the norm of the half that is mixed"),
-            ("mixed_norm.beta", "shift of the norm of the half that is mixed"),
-            ("position_weight", "weights of pairs of positions [query position, key position]"),
-            ("position_bias", "what is added to the sum over positions [query position]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"Gmlp\.position_bias$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

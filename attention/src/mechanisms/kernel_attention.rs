@@ -9,29 +9,16 @@
 //! each tap; `expanded` multiplies by the band matrix of `n x n` weights (`n^2 d`). The decoding state holds the `before` last projected inputs, whatever the
 //! length.
 
-use burn::module::{Module, ModuleDisplay};
-use burn::nn::Linear;
+use burn::module::ModuleDisplay;
 use burn::tensor::activation::softmax;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{DenseMask, Shown, Span, Visibility, hidden_logit, least_visible_logit};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs, init};
-use crate::description::formula::{self, Formula, Query};
-use crate::description::parameter_formula::ParameterFormula;
+use crate::contract::visibility::{DenseMask, Shown, hidden_logit, least_visible_logit};
 use crate::engine::dropout::dropout;
 use crate::engine::glu::glu;
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
 use crate::engine::sliding::Sliding;
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
 use crate::mechanisms::default_sizes::quarter;
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::memory::KeyValueState;
 use crate::tensors::main_memory;
 

@@ -8,26 +8,8 @@
 //!
 #![doc = include_str!("../../pictures/learned-relative.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::relative::by_distance;
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::{Span, Visibility};
-use crate::description::formula::{Formula, Query, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear_at;
-use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`LearnedRelative`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -59,9 +41,36 @@ pub struct LearnedRelative {
     shared_table: bool,
 }
 
-impl LearnedRelativeConfig {
+impl Mechanism for LearnedRelativeConfig {
+    type Module = Scores<LearnedRelative>;
+    const NAME: &'static str = "learned-relative";
+    const QUERY_KEY: bool = true;
+    const CARD: Card = Card {
+        variant: "LearnedRelative",
+        description: "Adds a trained vector per distance to the key, as in the base model of adaptive spans.",
+        source: "Sukhbaatar et al. 2019, section 2.1",
+        state: "2 (S + 1) d",
+        letters: &[("S", "longest distance that is seen")],
+        differences: &[
+            "Each layer has a table of its own, unless `shared_table` gives all layers the same.",
+            "The query's own position is seen, as everywhere else; in the released code it attends to itself through the residual connection alone (option `own_position` of `adaptive-span` chooses).",
+        ],
+        tensors: &[("distances", "key vectors of the distances 0, 1, .. [distance, d_head]")],
+        ..Card::DEFAULT
+    };
+
+    fn resolved(self, max_length: usize) -> Self {
+        Self { max_distance: self.max_distance.or(Some(max_length)), ..self }
+    }
+
+    /// # Errors
+    /// If the greatest distance is 0.
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).at_least_one_if_given("max_distance", self.max_distance)
+    }
+
     /// Initialises the logits: projections as everywhere, the table normal with standard deviation 1 as in the released code.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> LearnedRelative {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> LearnedRelative {
         let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
         let max_distance = self.max_distance.unwrap_or(spec.max_length);
         LearnedRelative {
@@ -74,40 +83,6 @@ impl LearnedRelativeConfig {
             shared_table: self.shared_table,
         }
     }
-}
-
-impl Mechanism for LearnedRelativeConfig {
-    const NAME: &'static str = "learned-relative";
-    const QUERY_KEY: bool = true;
-
-    fn card() -> Card {
-        Card {
-            variant: "LearnedRelative",
-            description: "Adds a trained vector per distance to the key, as in the base model of adaptive spans.",
-            source: "Sukhbaatar et al. 2019, section 2.1",
-            state: "2 (S + 1) d",
-            letters: &[("S", "longest distance that is seen")],
-            differences: &[
-                "Each layer has a table of its own, unless `shared_table` gives all layers the same.",
-                "The query's own position is seen, as everywhere else; in the released code it attends to itself through the residual connection alone (option `own_position` of `adaptive-span` chooses).",
-            ],
-            ..Card::default()
-        }
-    }
-
-    fn resolved(self, max_length: usize) -> Self {
-        Self { max_distance: self.max_distance.or(Some(max_length)), ..self }
-    }
-
-    /// # Errors
-    /// If the greatest distance is 0.
-    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        spec.check(Self::NAME).at_least_one_if_given("max_distance", self.max_distance)
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
-    }
 
     /// Sukhbaatar et al. 2019, section 2.1: `q (k + p)`.
     fn formula(&self) -> Option<Formula<'_>> {
@@ -118,10 +93,6 @@ impl Mechanism for LearnedRelativeConfig {
         };
         let shows = |query: &Query, key| query.distance(key) <= self.max_distance.unwrap_or(query.spec().max_length);
         Some(Formula::default().logit(logit).shows(shows))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("distances", "key vectors of the distances 0, 1, .. [distance, d_head]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -12,16 +12,7 @@
 //!
 #![doc = include_str!("../../pictures/learned-sink.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of a softmax with a learned sink.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -43,19 +34,19 @@ impl Default for LearnedSinkConfig {
 }
 
 impl Mechanism for LearnedSinkConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "learned-sink";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "LearnedSink",
-            description: "Adds a learned logit per head to the denominator of the softmax, so that a query can attend to nothing, over any logits and pattern.",
-            source: "OpenAI 2025, gpt-oss model card, section 2",
-            kind: Kind::Normaliser,
-            cross: true,
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "LearnedSink",
+        description: "Adds a learned logit per head to the denominator of the softmax, so that a query can attend to nothing, over any logits and pattern.",
+        source: "OpenAI 2025, gpt-oss model card, section 2",
+        kind: Kind::Normaliser,
+        cross: true,
+        tensors: &[("sink", "logits of the sinks [heads]")],
+        without_decay: &[r"Softmax\.sink$"],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If the standard deviation is negative or not finite, or what is normalised has no scores of its own or is wrong itself.
@@ -64,8 +55,8 @@ impl Mechanism for LearnedSinkConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(self.logits.init_logits(spec, key, device)?.with_sink(Init::Normal(self.init_std as f32)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
+        self.logits.init_scores(spec, key, device).with_sink(Init::Normal(self.init_std as f32))
     }
 
     /// The released code of gpt-oss: the logit of the sink joins the row before the softmax, and its weight leaves it afterwards.
@@ -80,13 +71,5 @@ impl Mechanism for LearnedSinkConfig {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         Some(self.logits.parameters()?.plus(ParameterFormula::trained(&[(1, "H")])))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("sink", "logits of the sinks [heads]")]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"Softmax\.sink$"]
     }
 }

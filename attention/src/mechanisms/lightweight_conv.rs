@@ -9,20 +9,10 @@
 //!
 #![doc = include_str!("../../pictures/lightweight-conv.svg")]
 
-use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::mechanisms::kernel_attention::{
     self, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
 };
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`LightweightConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -62,40 +52,27 @@ impl LightweightConvConfig {
     pub fn kernel_at(&self, max_length: usize) -> KernelSizes {
         self.kernel.clone().unwrap_or_else(|| KernelSizes::of_length(max_length))
     }
-
-    /// Initialises the attention.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<LightweightConv> {
-        let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
-        let heads = spec.heads;
-        let weight = Init::XavierUniform { fan_in: taps, fan_out: heads * taps }.parameter([heads, taps], &key.named("kernel"), device);
-        let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
-        KernelAttention::new(LightweightConv { weight }, options, spec, key, device)
-    }
 }
 
 impl Mechanism for LightweightConvConfig {
+    type Module = Whole<KernelAttention<LightweightConv>>;
     const NAME: &'static str = "lightweight-conv";
-
-    fn card() -> Card {
-        Card {
-            variant: "LightweightConv",
-            description: "Weighs neighbours by a trained kernel that the channels of a head share.",
-            source: "Wu et al. 2019, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n t d",
-            state: "t d",
-            letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
-            differences: &[
-                EVEN_KERNELS,
-                "Dropout drops the weights of each query apart, as in fairseq's implementation in tensor operations; its CUDA kernels drop one weight for all positions.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "LightweightConv",
+        description: "Weighs neighbours by a trained kernel that the channels of a head share.",
+        source: "Wu et al. 2019, section 3",
+        kind: Kind::Whole,
+        time: "n t d",
+        state: "t d",
+        letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
+        differences: &[
+            EVEN_KERNELS,
+            "Dropout drops the weights of each query apart, as in fairseq's implementation in tensor operations; its CUDA kernels drop one weight for all positions.",
+        ],
+        tensors: &[("kernel.weight", "logits of the taps, earliest position first [heads, taps]")],
+        has_engines: false,
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { kernel: Some(KernelSizes::All(7)), ..self }
@@ -111,8 +88,12 @@ impl Mechanism for LightweightConvConfig {
         self.kernel_at(spec.max_length).validate(Self::NAME, spec)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<LightweightConv> {
+        let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
+        let heads = spec.heads;
+        let weight = Init::XavierUniform { fan_in: taps, fan_out: heads * taps }.parameter([heads, taps], &key.named("kernel"), device);
+        let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
+        KernelAttention::new(LightweightConv { weight }, options, spec, key, device)
     }
 
     /// Wu et al. 2019, section 3.
@@ -120,14 +101,6 @@ impl Mechanism for LightweightConvConfig {
         Some(kernel_attention::formula(self.glu, self.renormalise_padding, |query| {
             query.parameter("kernel.weight").row(&[query.head]).to_vec()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("kernel.weight", "logits of the taps, earliest position first [heads, taps]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -8,21 +8,13 @@
 //!
 #![doc = include_str!("../../pictures/linear-attention.svg")]
 
-use burn::module::Module;
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, distribution, log_sum_of_products, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
+use crate::description::formula::{distribution, log_sum_of_products, softmax};
 use crate::engine::elu::elu_plus_one;
 use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
+use crate::mechanisms::prelude::*;
 
 /// What channels of queries and keys are mapped to, each by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,13 +54,6 @@ pub struct ChannelFeatures {
     map: FeatureMap,
 }
 
-impl LinearAttentionConfig {
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<ChannelFeatures> {
-        FeatureAttention::new(ChannelFeatures { map: self.feature_map }, self.normalise, spec, key, device)
-    }
-}
-
 impl Features for ChannelFeatures {
     fn width(&self, d_head: usize) -> usize {
         d_head
@@ -92,29 +77,26 @@ impl Features for ChannelFeatures {
 }
 
 impl Mechanism for LinearAttentionConfig {
+    type Module = Whole<FeatureAttention<ChannelFeatures>>;
     const NAME: &'static str = "linear-attention";
+    const CARD: Card = Card {
+        variant: "LinearAttention",
+        description: "Weighs keys by products of positive feature maps, in linear time.",
+        source: "Katharopoulos et al. 2020, section 3.2",
+        kind: Kind::Whole,
+        cross: true,
+        time: "n d D",
+        state: "d D + d",
+        differences: &[
+            "The authors' code adds 1e-6 to the sums of weights; here a row whose weights sum to 0 is 0, and no other is changed.",
+            "In the authors' code projections have biases; here none has, as in the other attentions.",
+            "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
+        ],
+        ..Card::DEFAULT
+    };
 
-    fn card() -> Card {
-        Card {
-            variant: "LinearAttention",
-            description: "Weighs keys by products of positive feature maps, in linear time.",
-            source: "Katharopoulos et al. 2020, section 3.2",
-            kind: Kind::Whole,
-            cross: true,
-            causal: true,
-            time: "n d D",
-            state: "d D + d",
-            letters: &[],
-            differences: &[
-                "The authors' code adds 1e-6 to the sums of weights; here a row whose weights sum to 0 is 0, and no other is changed.",
-                "In the authors' code projections have biases; here none has, as in the other attentions.",
-                "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
-            ],
-        }
-    }
-
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<ChannelFeatures> {
+        FeatureAttention::new(ChannelFeatures { map: self.feature_map }, self.normalise, spec, key, device)
     }
 
     /// Katharopoulos et al. 2020, equations 5 and 7.

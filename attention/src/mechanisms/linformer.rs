@@ -19,28 +19,11 @@ mod formula;
 
 use std::sync::Arc;
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::engine::{Engine, Executed};
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::probe::{Observation, Probe};
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Span, Visibility, hidden_logit};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs, init};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Idle, Kind, Mechanism};
-use crate::engine::fused::{self, Part};
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
-use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
+use crate::contract::visibility::hidden_logit;
+use crate::engine::fused::Part;
+use crate::engine::{AttentionProgram, Dropout, Weighting, fused, reference};
 use crate::mechanisms::default_sizes::quarter;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::sequence_projection::{ProjectionInit, ProjectionKind, SequenceProjection, window_of};
 use crate::softmax_attention::memory::KeyValueState;
 
@@ -116,54 +99,40 @@ impl LinformerConfig {
     pub(crate) fn rank_at(&self, max_length: usize) -> usize {
         self.rank.unwrap_or_else(|| quarter(max_length, 64))
     }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Linformer {
-        let LayerSpec { d_model, heads, max_length, .. } = *spec;
-        let rank = self.rank_for(spec);
-        let matrices = if self.sharing == Sharing::None { heads } else { 1 };
-        let shape = [matrices, rank, max_length];
-        let slots = |name| match self.projection {
-            ProjectionKind::Linear => SequenceProjection::new(shape, self.init, self.trainable, &key.named(name), device),
-            kind => SequenceProjection::of_windows(kind, shape, spec.d_head(), self.trainable, &key.named(name), device),
-        };
-        let has_own_values = matches!(self.sharing, Sharing::None | Sharing::Headwise) && !self.projection.is_pooling();
-        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
-        Linformer {
-            query: linear("query"),
-            key: linear("key"),
-            value: linear("value"),
-            output: linear("output"),
-            key_slots: slots("key_slots"),
-            value_slots: has_own_values.then(|| slots("value_slots")),
-            heads,
-            dropout: spec.dropout,
-            cross: spec.role == Role::Cross,
-            layerwise: self.sharing == Sharing::Layerwise,
-        }
-    }
 }
 
 impl Mechanism for LinformerConfig {
+    type Module = Whole<Linformer>;
     const NAME: &'static str = "linformer";
-
-    fn card() -> Card {
-        Card {
-            variant: "Linformer",
-            description: "Projects keys and values to a fixed number of positions, in encoders and cross-attention.",
-            source: "Wang et al. 2020",
-            kind: Kind::Whole,
-            cross: true,
-            causal: false,
-            time: "n k d",
-            state: "2 k d",
-            letters: &[("k", "the option `rank`, by default at most `L / 4`")],
-            differences: &[
-                "The authors' code gives `k` as a ratio of `L`; here it is a number.",
-                "In the authors' code all projections but `E` and `F` have biases; here none has, as in the other attentions.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Linformer",
+        description: "Projects keys and values to a fixed number of positions, in encoders and cross-attention.",
+        source: "Wang et al. 2020",
+        kind: Kind::Whole,
+        cross: true,
+        causal: false,
+        time: "n k d",
+        state: "2 k d",
+        letters: &[("k", "the option `rank`, by default at most `L / 4`")],
+        differences: &[
+            "The authors' code gives `k` as a ratio of `L`; here it is a number.",
+            "In the authors' code all projections but `E` and `F` have biases; here none has, as in the other attentions.",
+        ],
+        sizes: &["rank"],
+        tensors: &[
+            (
+                "key_slots.matrix",
+                "E, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
+            ),
+            ("key_slots.frozen_matrix", "E as it was drawn, over positions [matrices, slots, position]"),
+            (
+                "value_slots.matrix",
+                "F, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
+            ),
+            ("value_slots.frozen_matrix", "F as it was drawn, over positions [matrices, slots, position]"),
+        ],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { rank: Some(8), ..self }
@@ -199,36 +168,38 @@ impl Mechanism for LinformerConfig {
         }
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["rank"]
-    }
-
     fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
-        let idle = Idle { what: "has as many slots as there are positions", sizes: Self::sizes(), options: &[] };
+        let idle = Idle { what: "has as many slots as there are positions", sizes: Self::CARD.sizes, options: &[] };
         (self.rank_for(spec) >= length).then_some(idle)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Linformer {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let rank = self.rank_for(spec);
+        let matrices = if self.sharing == Sharing::None { heads } else { 1 };
+        let shape = [matrices, rank, max_length];
+        let slots = |name| match self.projection {
+            ProjectionKind::Linear => SequenceProjection::new(shape, self.init, self.trainable, &key.named(name), device),
+            kind => SequenceProjection::of_windows(kind, shape, spec.d_head(), self.trainable, &key.named(name), device),
+        };
+        let has_own_values = matches!(self.sharing, Sharing::None | Sharing::Headwise) && !self.projection.is_pooling();
+        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        Linformer {
+            query: linear("query"),
+            key: linear("key"),
+            value: linear("value"),
+            output: linear("output"),
+            key_slots: slots("key_slots"),
+            value_slots: has_own_values.then(|| slots("value_slots")),
+            heads,
+            dropout: spec.dropout,
+            cross: spec.role == Role::Cross,
+            layerwise: self.sharing == Sharing::Layerwise,
+        }
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
         Some(formula::of(self))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            (
-                "key_slots.matrix",
-                "E, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
-            ),
-            ("key_slots.frozen_matrix", "E as it was drawn, over positions [matrices, slots, position]"),
-            (
-                "value_slots.matrix",
-                "F, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
-            ),
-            ("value_slots.frozen_matrix", "F as it was drawn, over positions [matrices, slots, position]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -10,17 +10,8 @@
 //!
 #![doc = include_str!("../../pictures/local-1d.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::restricted::{PatternExecution, Restricted};
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::near_square_root;
-use crate::softmax_attention::pattern::Pattern;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of local attention in one dimension.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -56,38 +47,29 @@ impl LocalOneDConfig {
         let query_block = self.query_block.unwrap_or_else(|| near_square_root(max_length, 256));
         LocalOneD { query_block, memory_block: self.memory_block.unwrap_or(query_block) }
     }
-
-    /// Initialises the logits.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
-    }
 }
 
 impl Mechanism for LocalOneDConfig {
+    type Module = Scores<Restricted>;
     const NAME: &'static str = "local-1d";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "LocalOneD",
-            description: "Restricts queries to their block and the positions before it, over any logits.",
-            source: "Parmar et al. 2018, section 3.3",
-            kind: Kind::Pattern,
-            time: "n (l_q + l_m) d",
-            state: "2 (l_q + l_m) d",
-            letters: &[
-                ("l_q", "queries of a block, option `query_block`, by default 256 or near the square root of `L`"),
-                ("l_m", "positions before a block, option `memory_block`"),
-            ],
-            differences: &[
-                "The authors' masked form always has `l_m = l_q`, and takes a sequence of less than two blocks as one, which is the same set then.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "LocalOneD",
+        description: "Restricts queries to their block and the positions before it, over any logits.",
+        source: "Parmar et al. 2018, section 3.3",
+        kind: Kind::Pattern,
+        time: "n (l_q + l_m) d",
+        state: "2 (l_q + l_m) d",
+        letters: &[
+            ("l_q", "queries of a block, option `query_block`, by default 256 or near the square root of `L`"),
+            ("l_m", "positions before a block, option `memory_block`"),
+        ],
+        differences: &[
+            "The authors' masked form always has `l_m = l_q`, and takes a sequence of less than two blocks as one, which is the same set then.",
+        ],
+        sizes: &["query_block", "memory_block"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { query_block: Some(8), ..self }
@@ -106,12 +88,8 @@ impl Mechanism for LocalOneDConfig {
         self.validate_inner(spec)
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["query_block", "memory_block"]
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
     }
 
     /// Parmar et al. 2018: the block, and `l_m` positions to either side of any of it.

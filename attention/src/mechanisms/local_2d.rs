@@ -14,16 +14,7 @@
 
 use std::ops::Range;
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::restricted::{PatternExecution, Restricted};
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
-use crate::softmax_attention::pattern::Pattern;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of local attention in two dimensions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -170,39 +161,30 @@ impl LocalTwoDConfig {
         let [rows, columns] = order.block;
         LocalTwoD { order, memory: self.memory.unwrap_or([rows, columns.div_ceil(2)]) }
     }
-
-    /// Initialises the logits.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
-    }
 }
 
 impl Mechanism for LocalTwoDConfig {
+    type Module = Scores<Restricted>;
     const NAME: &'static str = "local-2d";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "LocalTwoD",
-            description: "Restricts queries to blocks of rows and columns of an image, over any logits.",
-            source: "Parmar et al. 2018, section 3.3",
-            kind: Kind::Pattern,
-            time: "n (h_q + h_m) (w_q + 2 w_m) d",
-            state: "2 (h_m X + h_q (w_q + w_m)) d",
-            letters: &[
-                ("h_q", "rows of a block of queries"),
-                ("w_q", "columns of a block of queries"),
-                ("h_m", "rows above a block, rounded up to whole blocks in the state"),
-                ("w_m", "columns beside a block, rounded up to whole blocks in the state"),
-                ("X", "elements in a row of the image, option `width`, by default 96 or near the square root of `L`"),
-            ],
-            differences: &["The authors' code finds padding by elements that are all zero; here the sequence ends where it ends."],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "LocalTwoD",
+        description: "Restricts queries to blocks of rows and columns of an image, over any logits.",
+        source: "Parmar et al. 2018, section 3.3",
+        kind: Kind::Pattern,
+        time: "n (h_q + h_m) (w_q + 2 w_m) d",
+        state: "2 (h_m X + h_q (w_q + w_m)) d",
+        letters: &[
+            ("h_q", "rows of a block of queries"),
+            ("w_q", "columns of a block of queries"),
+            ("h_m", "rows above a block, rounded up to whole blocks in the state"),
+            ("w_m", "columns beside a block, rounded up to whole blocks in the state"),
+            ("X", "elements in a row of the image, option `width`, by default 96 or near the square root of `L`"),
+        ],
+        differences: &["The authors' code finds padding by elements that are all zero; here the sequence ends where it ends."],
+        sizes: &["query_block", "memory"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { width: Some(8), query_block: Some([2, 4]), memory: Some([1, 2]), ..self }
@@ -229,12 +211,8 @@ impl Mechanism for LocalTwoDConfig {
         self.validate_inner(spec)
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["query_block", "memory"]
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
     }
 
     /// Parmar et al. 2018: what is near one element of the block in both directions, since the block is a rectangle.

@@ -29,26 +29,16 @@ mod config;
 mod device;
 mod formula;
 
-use burn::module::{Module, RunningState};
-use burn::nn::Linear;
-use burn::tensor::{Tensor, TensorData};
-use heedful_random::RandomKey;
+use burn::module::RunningState;
 
 pub use self::buckets::Hashing;
 use self::buckets::{Buckets, Hash};
 use self::chunks::Chunking;
 pub use self::config::{BucketCount, LshConfig, Rotations};
 use super::shared_qk::{Scale, scaled, unit};
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::engine::{Engine, Executed};
-use crate::contract::init::Init;
-use crate::contract::probe::{Observation, Probe};
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{DenseMask, Span, Visibility, hidden_logit};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
-use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, fused, reference};
+use crate::contract::visibility::{DenseMask, hidden_logit};
+use crate::engine::{AttentionProgram, Dropout, Weighting, fused, reference};
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::memory::KeyValueState;
 use crate::softmax_attention::tiled_or_dense;
 

@@ -9,25 +9,16 @@
 //!
 #![doc = include_str!("../../pictures/mamba-2.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::silu;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Deserializer;
 
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, Query, sigmoid, softplus};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
-use crate::engine::heads::{merge_heads, repeat_heads, split_heads};
-use crate::engine::linear::linear;
+use crate::description::formula::{sigmoid, softplus};
+use crate::engine::heads::repeat_heads;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
+use crate::mechanisms::gated_mixer;
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::mechanisms::selective_decay::SelectiveDecay;
 use crate::mechanisms::short_convolution::{self, ShortConvolution};
@@ -129,29 +120,6 @@ impl MambaTwoConfig {
     fn value_width(&self, spec: &LayerSpec) -> usize {
         self.expansion.saturating_mul(spec.d_model) / spec.heads.max(1)
     }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<StateSpace> {
-        let LayerSpec { d_model, heads, .. } = *spec;
-        let (inner, shared) = (heads * self.value_width(spec), self.groups * self.state);
-        let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
-        let convolution = key.named("convolution");
-        let mixer = StateSpace {
-            gate: linear("gate", inner),
-            value: linear("value", inner),
-            key: linear("key", shared),
-            query: linear("query", shared),
-            convolution: ShortConvolution::new(self.taps, inner + 2 * shared, &convolution, device).with_bias(&convolution),
-            decay: SelectiveDecay::new(LEAST_RATE, spec, &key.named("decay"), device),
-            skip: Init::Constant(1.0).parameter([heads], &key.named("skip"), device),
-            gamma: Init::Constant(1.0).parameter([inner], &key.named("gamma"), device),
-            time_step_limit: self.time_step_limit,
-            epsilon: self.norm_epsilon.unwrap_or(EPSILON),
-            heads,
-            groups: self.groups,
-        };
-        RecurrentAttention::new(mixer, spec, key, device)
-    }
 }
 
 impl Mixer for StateSpace {
@@ -190,34 +158,42 @@ impl Mixer for StateSpace {
 }
 
 impl Mechanism for MambaTwoConfig {
+    type Module = Whole<RecurrentAttention<StateSpace>>;
     const NAME: &'static str = "mamba-2";
-
-    fn card() -> Card {
-        Card {
-            variant: "Mamba-2",
-            description: "State space model with input-dependent step sizes and decay, whose heads share queries and keys, in decoders.",
-            source: "Dao and Gu 2024, sections 3 and 7",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n H N v",
-            state: "H N v + 2 w E + w H v",
-            letters: &[
-                ("N", "width of keys and queries, option `state`"),
-                ("v", "width of the values of a head"),
-                ("E", "width of the keys of all groups"),
-                ("w", "taps of short convolutions, option `taps`"),
-            ],
-            differences: &[
-                "The authors' code has heads of width 64, as many as fit; here the number of heads is that of the model.",
-                "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
-            ],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "Mamba-2",
+        description: "State space model with input-dependent step sizes and decay, whose heads share queries and keys, in decoders.",
+        source: "Dao and Gu 2024, sections 3 and 7",
+        kind: Kind::Whole,
+        time: "n H N v",
+        state: "H N v + 2 w E + w H v",
+        letters: &[
+            ("N", "width of keys and queries, option `state`"),
+            gated_mixer::VALUES,
+            ("E", "width of the keys of all groups"),
+            gated_mixer::TAPS,
+        ],
+        differences: &[
+            "The authors' code has heads of width 64, as many as fit; here the number of heads is that of the model.",
+            "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
+        ],
+        tensors: &[
+            ("mixer.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out"),
+            (
+                "convolution.weight",
+                "weights of the short convolutions of values, keys and queries, earliest element first [taps, channels]",
+            ),
+            ("convolution.bias", "biases of the short convolutions [channels]"),
+            ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
+            ("decay.step.weight", "map to the step sizes [d_in, heads]"),
+            ("decay.step.bias", "bias of the step sizes [heads]"),
+            ("skip", "how much of what it writes a head adds to what it reads [heads]"),
+            ("gamma", "gain of each channel of the values of all heads [d_out]"),
+        ],
+        without_decay: &[r"\.a_log$", r"StateSpace\.skip$"],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// Keys and queries of all heads as narrow as the model.
     fn drawn(self) -> Self {
@@ -243,8 +219,26 @@ impl Mechanism for MambaTwoConfig {
         HeadNorm::RmsWithGain.validate(self.norm_epsilon, &check)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<StateSpace> {
+        let LayerSpec { d_model, heads, .. } = *spec;
+        let (inner, shared) = (heads * self.value_width(spec), self.groups * self.state);
+        let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
+        let convolution = key.named("convolution");
+        let mixer = StateSpace {
+            gate: linear("gate", inner),
+            value: linear("value", inner),
+            key: linear("key", shared),
+            query: linear("query", shared),
+            convolution: ShortConvolution::new(self.taps, inner + 2 * shared, &convolution, device).with_bias(&convolution),
+            decay: SelectiveDecay::new(LEAST_RATE, spec, &key.named("decay"), device),
+            skip: Init::Constant(1.0).parameter([heads], &key.named("skip"), device),
+            gamma: Init::Constant(1.0).parameter([inner], &key.named("gamma"), device),
+            time_step_limit: self.time_step_limit,
+            epsilon: self.norm_epsilon.unwrap_or(EPSILON),
+            heads,
+            groups: self.groups,
+        };
+        RecurrentAttention::new(mixer, spec, key, device)
     }
 
     /// Dao and Gu 2024, sections 3 and 7, pair by pair.
@@ -267,26 +261,6 @@ impl Mechanism for MambaTwoConfig {
             let gamma = &query.parameter("mixer.gamma").values[query.head * width..];
             group[query.head - first].iter().zip(gamma).map(|(x, gain)| x / scale * gain).collect()
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("mixer.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out"),
-            (
-                "convolution.weight",
-                "weights of the short convolutions of values, keys and queries, earliest element first [taps, channels]",
-            ),
-            ("convolution.bias", "biases of the short convolutions [channels]"),
-            ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
-            ("decay.step.weight", "map to the step sizes [d_in, heads]"),
-            ("decay.step.bias", "bias of the step sizes [heads]"),
-            ("skip", "how much of what it writes a head adds to what it reads [heads]"),
-            ("gamma", "gain of each channel of the values of all heads [d_out]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"\.a_log$", r"StateSpace\.skip$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -331,10 +305,7 @@ impl MambaTwoConfig {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::TensorData;
-
     use super::*;
-    use crate::contract::layer_spec::Role;
 
     #[test]
     fn heads_of_a_group_share_keys_and_queries_and_groups_do_not() {

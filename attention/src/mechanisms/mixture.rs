@@ -8,24 +8,11 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-random-and-dot-product.svg")]
 
-use burn::module::{Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
 use super::synthesizer_random::SynthesizerRandomConfig;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Losses, Positions};
-use crate::description::formula::{self, Formula};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
-use crate::engine::LogitTerms;
-use crate::softmax_attention::logits::{LogitAbilities, Logits, shared_in_order};
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::shared_in_order;
 
 /// How the members of a mixture are weighted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,48 +54,24 @@ pub struct Mixture {
     d_head: usize,
 }
 
-impl MixtureConfig {
-    /// Initialises the mixture with equal weights.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Mixture {
-        let members = self
-            .members
-            .iter()
-            .enumerate()
-            .map(|(index, member)| {
-                let logits = member.init_logits(spec, &key.named("member").numbered(index as u64), device);
-                logits.expect("validated: members have logits")
-            })
-            .collect();
-        let zero = Init::Constant(0.0);
-        let shape = [self.members.len(), spec.heads];
-        Mixture {
-            members,
-            head_weights: (self.weights == MixtureWeights::Softmax).then(|| zero.parameter(shape, key, device)),
-            layer_weight: (self.weights == MixtureWeights::Sigmoid).then(|| zero.parameter([1], key, device)),
-            d_head: spec.d_head(),
-        }
-    }
-}
-
 impl Mechanism for MixtureConfig {
+    type Module = Scores<Mixture>;
     const NAME: &'static str = "mixture";
-
-    fn card() -> Card {
-        Card {
-            variant: "Mixture",
-            description: "Sums the logits of several mechanisms before the softmax: names joined by `+`.",
-            source: "Tay et al. 2021, section 3.3",
-            kind: Kind::Mixture,
-            cross: true,
-            differences: &[
-                "The released code has a plain sum (`random_plus`, `dense_plus`; `weights = \"sum\"`) and, for two members, one scalar for each layer (`random_plus_alpha`, `dense_plus_alpha`; `weights = \"sigmoid\"`); the default is the paper's softmax.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Mixture",
+        description: "Sums the logits of several mechanisms before the softmax: names joined by `+`.",
+        source: "Tay et al. 2021, section 3.3",
+        kind: Kind::Mixture,
+        cross: true,
+        differences: &[
+            "The released code has a plain sum (`random_plus`, `dense_plus`; `weights = \"sum\"`) and, for two members, one scalar for each layer (`random_plus_alpha`, `dense_plus_alpha`; `weights = \"sigmoid\"`); the default is the paper's softmax.",
+        ],
+        tensors: &[
+            ("head_weights", "weights of the members before their softmax [members, heads]"),
+            ("layer_weight", "a of the weights 1 - sigmoid(a), sigmoid(a)"),
+        ],
+        ..Card::DEFAULT
+    };
 
     fn named() -> Vec<(&'static str, Self)> {
         Vec::new()
@@ -161,8 +124,25 @@ impl Mechanism for MixtureConfig {
         Ok(())
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    /// Initialises the mixture with equal weights.
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Mixture {
+        let members = self
+            .members
+            .iter()
+            .enumerate()
+            .map(|(index, member)| {
+                let logits = member.init_logits(spec, &key.named("member").numbered(index as u64), device);
+                logits.expect("validated: members have logits")
+            })
+            .collect();
+        let zero = Init::Constant(0.0);
+        let shape = [self.members.len(), spec.heads];
+        Mixture {
+            members,
+            head_weights: (self.weights == MixtureWeights::Softmax).then(|| zero.parameter(shape, key, device)),
+            layer_weight: (self.weights == MixtureWeights::Sigmoid).then(|| zero.parameter([1], key, device)),
+            d_head: spec.d_head(),
+        }
     }
 
     /// Tay et al. 2021, section 3.3, and the two forms of the released code.
@@ -182,13 +162,6 @@ impl Mechanism for MixtureConfig {
             let logits = self.members.iter().enumerate().map(|(m, member)| share(m) * query.logit(member, &format!("members.{m}"), key));
             logits.sum()
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("head_weights", "weights of the members before their softmax [members, heads]"),
-            ("layer_weight", "a of the weights 1 - sigmoid(a), sigmoid(a)"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -17,22 +17,11 @@ mod config;
 
 use std::sync::Arc;
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::Tensor;
-use heedful_random::RandomKey;
-
 pub use self::config::MlaConfig;
 use super::rotary::tables::Tables;
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
-use crate::engine::heads::{merge_heads, split_heads};
-use crate::engine::linear::linear;
 use crate::engine::rotation::{PairLayout, rotated};
-use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
+use crate::engine::{AttentionProgram, Dropout, Weighting};
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::qk_norm::{HeadNorm, normalised};
 use crate::softmax_attention::memory::KeyValueState;
 use crate::softmax_attention::tiled_or_dense;

@@ -12,25 +12,10 @@
 //!
 #![doc = include_str!("../../pictures/mlp-mixer.svg")]
 
-use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::Span;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Query};
 use crate::engine::columns_from;
 use crate::engine::dropout::dropout;
 use crate::engine::gelu::{by_error_function, plain_gelu};
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::{rows_at, starts};
 
 /// Configuration of [`MlpMixer`].
@@ -65,9 +50,42 @@ impl MlpMixerConfig {
     fn hidden_at(&self, spec: &LayerSpec) -> usize {
         self.hidden.unwrap_or((spec.d_model / 2).max(1))
     }
+}
 
-    /// Initialises the layer.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> MlpMixer {
+impl Mechanism for MlpMixerConfig {
+    type Module = Whole<MlpMixer>;
+    const NAME: &'static str = "mlp-mixer";
+    const CARD: Card = Card {
+        variant: "MlpMixer",
+        description: "Mixes positions by an MLP along the sequence that all channels share, in encoders.",
+        source: "Tolstikhin et al. 2021, section 2",
+        kind: Kind::Whole,
+        causal: false,
+        time: "n d h",
+        state: "0",
+        letters: &[("h", "width of the hidden layer over positions, option `hidden`")],
+        differences: &[
+            "The paper's sequences are all as long as the matrices are wide; here a shorter one takes a part of them.",
+            "Dropout drops numbers of the outputs; the authors' code has none there.",
+        ],
+        tensors: &[
+            ("hidden_weight", "W1, from positions to the hidden layer [hidden, position]"),
+            ("hidden_bias", "b1, of the hidden layer"),
+            ("mixing_weight", "W2, from the hidden layer to positions [position, hidden]"),
+            ("mixing_bias", "b2 [position]"),
+        ],
+        without_decay: &[r"MlpMixer\.(hidden|mixing)_bias$"],
+        has_engines: false,
+        ..Card::DEFAULT
+    };
+
+    /// # Errors
+    /// If the hidden layer has no width.
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        spec.check(Self::NAME).at_least_one_if_given("hidden", self.hidden)
+    }
+
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> MlpMixer {
         let (length, hidden) = (spec.max_length, self.hidden_at(spec));
         let weight = Init::XavierUniform { fan_in: length, fan_out: hidden };
         let zeros = Init::Constant(0.0);
@@ -79,38 +97,6 @@ impl MlpMixerConfig {
             heads: spec.heads,
             dropout: spec.dropout,
         }
-    }
-}
-
-impl Mechanism for MlpMixerConfig {
-    const NAME: &'static str = "mlp-mixer";
-
-    fn card() -> Card {
-        Card {
-            variant: "MlpMixer",
-            description: "Mixes positions by an MLP along the sequence that all channels share, in encoders.",
-            source: "Tolstikhin et al. 2021, section 2",
-            kind: Kind::Whole,
-            cross: false,
-            causal: false,
-            time: "n d h",
-            state: "0",
-            letters: &[("h", "width of the hidden layer over positions, option `hidden`")],
-            differences: &[
-                "The paper's sequences are all as long as the matrices are wide; here a shorter one takes a part of them.",
-                "Dropout drops numbers of the outputs; the authors' code has none there.",
-            ],
-        }
-    }
-
-    /// # Errors
-    /// If the hidden layer has no width.
-    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        spec.check(Self::NAME).at_least_one_if_given("hidden", self.hidden)
-    }
-
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
     }
 
     /// Tolstikhin et al. 2021, equation 1, without norm and residual sum.
@@ -133,23 +119,6 @@ impl Mechanism for MlpMixerConfig {
             };
             channels.map(output).collect()
         }))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("hidden_weight", "W1, from positions to the hidden layer [hidden, position]"),
-            ("hidden_bias", "b1, of the hidden layer"),
-            ("mixing_weight", "W2, from the hidden layer to positions [position, hidden]"),
-            ("mixing_bias", "b2 [position]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"MlpMixer\.(hidden|mixing)_bias$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

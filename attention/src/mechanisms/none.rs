@@ -7,18 +7,7 @@
 //! It is an ablation and no mechanism: lists, pages, costs and pictures of all mechanisms leave it out. In the place of a decoder's cross-attention a layout
 //! takes the word for a layer without that sublayer, normalisation included.
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor};
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism, Positioning, Query};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`NoAttention`]. There is nothing to choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,51 +21,33 @@ pub struct NoneConfig {}
 #[derive(Module, Debug, Default)]
 pub struct NoAttention {}
 
-impl NoneConfig {
-    /// Builds the layer, which holds nothing.
-    pub fn init(&self) -> NoAttention {
-        NoAttention {}
-    }
-}
-
 impl Mechanism for NoneConfig {
+    type Module = Whole<NoAttention>;
     const NAME: &'static str = "none";
-
-    fn card() -> Card {
-        Card {
-            variant: "NoAttention",
-            description: "Leaves the attention sublayer out: its residual branch adds nothing.",
-            source: "the ablation of attention itself",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "0",
-            state: "0",
-            letters: &[],
-            differences: &[],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "NoAttention",
+        description: "Leaves the attention sublayer out: its residual branch adds nothing.",
+        source: "the ablation of attention itself",
+        kind: Kind::Whole,
+        time: "0",
+        state: "0",
+        has_engines: false,
+        positioning: Some(Positioning::None),
+        ..Card::DEFAULT
+    };
 
     /// Lists of all mechanisms leave it out: it has no weights, no cost and no paper.
     fn examples() -> Vec<Self> {
         Vec::new()
     }
 
-    fn positioning(&self) -> Positioning {
-        Positioning::None
-    }
-
-    fn attention(&self, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init())
+    fn init(&self, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> NoAttention {
+        NoAttention {}
     }
 
     /// Zeros.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(|query: &Query| vec![0.0; query.spec().d_head()]))
-    }
-
-    fn has_engines(&self) -> bool {
-        false
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -11,26 +11,10 @@
 //!
 #![doc = include_str!("../../pictures/output-gate.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::formula::{self, Formula};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
-use crate::engine::LogitTerms;
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
-use crate::softmax_attention::logits::{LogitAbilities, Logits, LogitsRef, shared_in_order};
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::{LogitsRef, shared_in_order};
 
 /// What has a gate of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,12 +57,40 @@ pub struct OutputGate {
     heads: usize,
 }
 
-impl OutputGateConfig {
-    /// Initialises the logits and gates.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> OutputGate {
+impl Mechanism for OutputGateConfig {
+    type Module = Scores<OutputGate>;
+    const NAME: &'static str = "output-gate";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
+    const CARD: Card = Card {
+        variant: "OutputGate",
+        description: "Multiplies the output of each head by a gate of the query, over any logits, pattern and normaliser.",
+        source: "Qiu et al. 2025",
+        kind: Kind::Gate,
+        cross: true,
+        differences: &[
+            "The released code makes queries and gates by one projection; here gates have their own, `output_gate`.",
+            "Activations other than the sigmoid, gates that are added, and the other positions that the paper compares are not in it.",
+        ],
+        tensors: &[
+            (
+                "output_gate.weight",
+                "gates of what heads give [d_in, d_out]; heads lie side by side in d_out, of one channel where a head has one gate",
+            ),
+            ("output_gate.bias", "bias of the gates of what heads give; heads lie side by side"),
+        ],
+        ..Card::DEFAULT
+    };
+
+    /// # Errors
+    /// If the bias is not finite, or what is gated has no scores of its own or is wrong itself.
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
+            return Err(spec.check(Self::NAME).refuse("bias", bias, "give a finite number, or leave it out"));
+        }
+        self.validate_inner(spec)
+    }
+
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> OutputGate {
         let logits = self.logits.init_logits(spec, &key.named("logits"), device).expect("validated: what is gated has logits");
         let width = match self.form {
             GateForm::Elementwise => spec.query_width(),
@@ -91,39 +103,6 @@ impl OutputGateConfig {
         }
         OutputGate { logits: vec![logits], output_gate, heads: spec.heads }
     }
-}
-
-impl Mechanism for OutputGateConfig {
-    const NAME: &'static str = "output-gate";
-    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "OutputGate",
-            description: "Multiplies the output of each head by a gate of the query, over any logits, pattern and normaliser.",
-            source: "Qiu et al. 2025",
-            kind: Kind::Gate,
-            cross: true,
-            differences: &[
-                "The released code makes queries and gates by one projection; here gates have their own, `output_gate`.",
-                "Activations other than the sigmoid, gates that are added, and the other positions that the paper compares are not in it.",
-            ],
-            ..Card::default()
-        }
-    }
-
-    /// # Errors
-    /// If the bias is not finite, or what is gated has no scores of its own or is wrong itself.
-    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
-            return Err(spec.check(Self::NAME).refuse("bias", bias, "give a finite number, or leave it out"));
-        }
-        self.validate_inner(spec)
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
-    }
 
     /// Qiu et al. 2025: the sigmoid of a map of the query's element.
     fn formula(&self) -> Option<Formula<'_>> {
@@ -134,16 +113,6 @@ impl Mechanism for OutputGateConfig {
             };
             open.into_iter().map(formula::sigmoid).collect()
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            (
-                "output_gate.weight",
-                "gates of what heads give [d_in, d_out]; heads lie side by side in d_out, of one channel where a head has one gate",
-            ),
-            ("output_gate.bias", "bias of the gates of what heads give; heads lie side by side"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

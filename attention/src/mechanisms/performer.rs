@@ -8,23 +8,14 @@
 //!
 #![doc = include_str!("../../pictures/performer.svg")]
 
-use burn::module::{Module, RunningState};
+use burn::module::RunningState;
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, dot, log_sum_of_products, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
+use crate::description::formula::{log_sum_of_products, softmax};
 use crate::engine::linear::projected;
 use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
+use crate::mechanisms::prelude::*;
 
 /// What is added to features that may all be 0.
 const FLOOR: f64 = 1e-3;
@@ -91,18 +82,6 @@ impl PerformerConfig {
     /// Features of a head of this width.
     fn count(&self, d_head: usize) -> usize {
         self.features.unwrap_or_else(|| ((d_head as f64 * (d_head as f64).ln()) as usize).max(1))
-    }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<RandomFeatures> {
-        let shape = [self.count(spec.d_head()), spec.d_head()];
-        let features = RandomFeatures {
-            directions: RunningState::new(drawn(shape, self.orthogonal, &key.named("directions"), device)),
-            kind: self.kind,
-            orthogonal: self.orthogonal,
-            draws: self.directions == Directions::PerCall,
-        };
-        FeatureAttention::new(features, true, spec, key, device)
     }
 }
 
@@ -209,27 +188,26 @@ impl Features for RandomFeatures {
 }
 
 impl Mechanism for PerformerConfig {
+    type Module = Whole<FeatureAttention<RandomFeatures>>;
     const NAME: &'static str = "performer";
-
-    fn card() -> Card {
-        Card {
-            variant: "Performer",
-            description: "Estimates softmax attention by random features, in linear time.",
-            source: "Choromanski et al. 2021, sections 2.2 to 2.4",
-            kind: Kind::Whole,
-            cross: true,
-            causal: true,
-            time: "n F d",
-            state: "F d + F H",
-            letters: &[("F", "random features of a head, option `features`")],
-            differences: &[
-                "The authors' code subtracts the greatest exponent of all keys and adds 1e-4 to features. That tells a position of those behind it, and steps cannot do it; here exponents of keys are reduced by a constant.",
-                "Where features would leave the range of 32-bit floats, they are divided by the greatest so far, which later keys do not change.",
-                "The paper also draws directions anew from time to time in training; here they are drawn once, or in every call of training.",
-                "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Performer",
+        description: "Estimates softmax attention by random features, in linear time.",
+        source: "Choromanski et al. 2021, sections 2.2 to 2.4",
+        kind: Kind::Whole,
+        cross: true,
+        time: "n F d",
+        state: "F d + F H",
+        letters: &[("F", "random features of a head, option `features`")],
+        differences: &[
+            "The authors' code subtracts the greatest exponent of all keys and adds 1e-4 to features. That tells a position of those behind it, and steps cannot do it; here exponents of keys are reduced by a constant.",
+            "Where features would leave the range of 32-bit floats, they are divided by the greatest so far, which later keys do not change.",
+            "The paper also draws directions anew from time to time in training; here they are drawn once, or in every call of training.",
+            "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
+        ],
+        tensors: &[("features.directions", "directions of the random features, which heads share [features, d_head]")],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If there are to be no features.
@@ -237,8 +215,15 @@ impl Mechanism for PerformerConfig {
         spec.check(Self::NAME).at_least_one("features", self.count(spec.d_head()))
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> FeatureAttention<RandomFeatures> {
+        let shape = [self.count(spec.d_head()), spec.d_head()];
+        let features = RandomFeatures {
+            directions: RunningState::new(drawn(shape, self.orthogonal, &key.named("directions"), device)),
+            kind: self.kind,
+            orthogonal: self.orthogonal,
+            draws: self.directions == Directions::PerCall,
+        };
+        FeatureAttention::new(features, true, spec, key, device)
     }
 
     /// Choromanski et al. 2021, section 2.3, with the directions that were drawn.
@@ -261,10 +246,6 @@ impl Mechanism for PerformerConfig {
             let weight = |key: usize| log_sum_of_products(&asked, &features(query.projected("key", query.attended(key))));
             softmax(&(0..query.keys()).map(|key| query.sees(key).then(|| weight(key))).collect::<Vec<_>>())
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("features.directions", "directions of the random features, which heads share [features, d_head]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -7,17 +7,9 @@
 //! Henry et al. 2020 divide by the l2 norm and multiply all scores by one learned number, which is `rms` with equal gains. Dehghani et al. 2023 (section 2)
 //! keep large models stable with it. Qwen-3 and Gemma-3 have `rms`.
 
-use burn::module::{Module, Param};
-use burn::tensor::{DType, Device, Tensor};
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
+use burn::tensor::DType;
 
-use crate::contract::Check;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::Query;
-use crate::description::parameter_formula::ParameterFormula;
+use crate::mechanisms::prelude::*;
 
 /// How queries and keys are normalised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +132,6 @@ mod tests {
     use burn::nn::{LayerNormConfig, RmsNormConfig};
 
     use super::*;
-    use crate::contract::layer_spec::Role;
     use crate::tensors::read::read;
 
     /// Two rows of two heads of width 3.

@@ -7,22 +7,12 @@
 
 mod formula;
 
-use burn::module::{Module, ModuleDisplay};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
-use heedful_random::RandomKey;
+use burn::module::ModuleDisplay;
 
 pub(super) use self::formula::{PlainRecurrence, real};
-use crate::contract::abilities::{Abilities, Causality};
-use crate::contract::engine::{Engine, Executed};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
-use crate::contract::visibility::{Span, Visibility};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, QueryKeyPairs, init};
 use crate::engine::dropout::dropout;
-use crate::engine::linear::linear;
 use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits};
+use crate::mechanisms::prelude::*;
 
 /// Consecutive elements, and what a mechanism knows of their surroundings.
 #[derive(Debug)]

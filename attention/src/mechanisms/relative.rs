@@ -13,25 +13,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::{Span, Visibility};
-use crate::description::formula::{Formula, Query, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::{linear, linear_at};
-use crate::engine::{Content, LogitTerms, reference};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::engine::reference;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`Relative`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -76,9 +59,38 @@ pub struct Relative {
     shared_biases: bool,
 }
 
-impl RelativeConfig {
+impl Mechanism for RelativeConfig {
+    type Module = Scores<Relative>;
+    const NAME: &'static str = "relative";
+    const CARD: Card = Card {
+        variant: "Relative",
+        description: "Scores content and sinusoidal relative positions, with memory of any length (Transformer-XL).",
+        source: "Dai et al. 2019, section 3.3",
+        differences: &[
+            "`u` and `v` belong to one layer, as with `untie_r` there; `shared_biases` gives all layers the same.",
+            "The table of sinusoids is not dropped out.",
+            "Keys beyond the causal ones are scored correctly rather than left to the mask.",
+            "`same_length` counts keys.",
+        ],
+        tensors: &[
+            ("position.weight", "key projection of distances [d_in, d_out]; heads lie side by side in d_out"),
+            ("content_bias", "u, added to queries that score contents [heads, d_head]"),
+            ("position_bias", "v, added to queries that score distances [heads, d_head]"),
+        ],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
+
+    /// # Errors
+    /// If an option is 0.
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
+        check.at_least_one_if_given("clamp_length", self.clamp_length)?;
+        check.at_least_one_if_given("same_length", self.same_length)
+    }
+
     /// Initialises the logits: projections as everywhere, `u` and `v` normal with standard deviation 0.02 as in the released code.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Relative {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Relative {
         let LayerSpec { d_model, heads, .. } = *spec;
         let projection = |name, width| init::linear(d_model, width, false, &key.named(name), device);
         let bias = |name| Init::Normal(0.02).parameter([heads, spec.d_head()], &key.named(name), device);
@@ -96,41 +108,6 @@ impl RelativeConfig {
             shared_biases: self.shared_biases,
         }
     }
-}
-
-impl Mechanism for RelativeConfig {
-    const NAME: &'static str = "relative";
-
-    fn card() -> Card {
-        Card {
-            variant: "Relative",
-            description: "Scores content and sinusoidal relative positions, with memory of any length (Transformer-XL).",
-            source: "Dai et al. 2019, section 3.3",
-            differences: &[
-                "`u` and `v` belong to one layer, as with `untie_r` there; `shared_biases` gives all layers the same.",
-                "The table of sinusoids is not dropped out.",
-                "Keys beyond the causal ones are scored correctly rather than left to the mask.",
-                "`same_length` counts keys.",
-            ],
-            ..Card::default()
-        }
-    }
-
-    /// # Errors
-    /// If an option is 0.
-    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        let check = spec.check(Self::NAME);
-        check.at_least_one_if_given("clamp_length", self.clamp_length)?;
-        check.at_least_one_if_given("same_length", self.same_length)
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
-    }
 
     /// Dai et al. 2019, section 3.3: `q k + q W_R r + u k + v W_R r`, each term by itself.
     fn formula(&self) -> Option<Formula<'_>> {
@@ -147,14 +124,6 @@ impl Mechanism for RelativeConfig {
         };
         let shows = |query: &Query, key| self.same_length.is_none_or(|keys| query.position_of(key) + keys > query.position());
         Some(Formula::default().logit(logit).shows(shows))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("position.weight", "key projection of distances [d_in, d_out]; heads lie side by side in d_out"),
-            ("content_bias", "u, added to queries that score contents [heads, d_head]"),
-            ("position_bias", "v, added to queries that score distances [heads, d_head]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -198,9 +167,17 @@ impl Sinusoids {
 }
 
 /// The `Q + K - 1` distances `i - j` between the queries and keys of a span, in descending order: the columns that [`relative_shift`] expects.
-pub(super) fn distances(span: Span) -> Vec<i64> {
+fn distances(span: Span) -> Vec<i64> {
     let farthest = (span.query_start + span.queries) as i64 - 1 - span.key_start as i64;
     (0..(span.queries + span.keys) as i64 - 1).map(|column| farthest - column).collect()
+}
+
+/// One number for each head of the queries `[B, H, Q, R]` and each distance of a span, `[1, H, Q + K - 1, 1]`: the keys of a product of factors of width 1, so that
+/// no matrix of all pairs exists.
+pub(super) fn factors_of_distances(span: Span, queries: &Tensor<4>, factor: impl Fn(usize, i64) -> f32) -> Tensor<4> {
+    let (heads, distances) = (queries.dims()[1], distances(span));
+    let factors = (0..heads).flat_map(|head| distances.iter().map(|&distance| factor(head, distance)).collect::<Vec<_>>()).collect();
+    Tensor::from_data(TensorData::new(factors, [1, heads, distances.len(), 1]), (&queries.device(), queries.dtype()))
 }
 
 /// The rows of a table that belong to the distances of a span, in their order, `[Q + K - 1, R]` from `[rows, R]`.

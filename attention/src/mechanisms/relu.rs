@@ -12,15 +12,7 @@
 //!
 #![doc = include_str!("../../pictures/relu.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
-use crate::engine::Normaliser;
+use crate::mechanisms::prelude::*;
 
 /// The name of the square.
 const SQUARED: &str = "relu-squared";
@@ -55,22 +47,20 @@ impl ReluConfig {
 }
 
 impl Mechanism for ReluConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "relu";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "Relu",
-            description: "Weighs each key by the ReLU of its score or the square of it, over any logits and pattern.",
-            source: "Wortsman, Lee, Gilmer and Kornblith 2023, section 3; Hua, Dai, Liu and Le 2022",
-            kind: Kind::Normaliser,
-            cross: true,
-            differences: &[
-                "Hua et al. 2022 divide scores by the length before they square them, where weights are divided by it here, and use them in a gated layer of one head.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Relu",
+        description: "Weighs each key by the ReLU of its score or the square of it, over any logits and pattern.",
+        source: "Wortsman, Lee, Gilmer and Kornblith 2023, section 3; Hua, Dai, Liu and Le 2022",
+        kind: Kind::Normaliser,
+        cross: true,
+        differences: &[
+            "Hua et al. 2022 divide scores by the length before they square them, where weights are divided by it here, and use them in a gated layer of one head.",
+        ],
+        ..Card::DEFAULT
+    };
 
     fn named() -> Vec<(&'static str, Self)> {
         vec![(Self::NAME, Self::default()), (SQUARED, Self { power: 2, ..Self::default() })]
@@ -80,7 +70,7 @@ impl Mechanism for ReluConfig {
         match self.power {
             1 => "Weighs each key by the ReLU of its score, over any logits and pattern.",
             2 => "Weighs each key by the squared ReLU of its score, over any logits and pattern.",
-            _ => Self::card().description,
+            _ => Self::CARD.description,
         }
     }
 
@@ -103,10 +93,10 @@ impl Mechanism for ReluConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
         let scale = (1.0 / self.length_at(spec.max_length) as f64) as f32;
         let normaliser = Normaliser::Relu { power: self.power as u32, scale };
-        Some(self.logits.init_logits(spec, key, device)?.normalised_by(normaliser))
+        self.logits.init_scores(spec, key, device).normalised_by(normaliser)
     }
 
     /// Wortsman et al. 2023, section 3, with the exponent 1 of the length.

@@ -8,20 +8,11 @@
 //!
 #![doc = include_str!("../../pictures/retnet.svg")]
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Kind, Mechanism};
 use crate::engine::recurrence::Recurrence;
 use crate::engine::rotation::{PairLayout, rotated};
 use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule, shrunk};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention};
 
 /// What the authors' code adds to mean squares.
@@ -68,14 +59,6 @@ impl RetnetConfig {
         let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(EPSILON));
         HeadOptions { key_heads, key_width, value_width: self.value_expansion * key_width, taps: None, norm, epsilon, gate: self.gate }
     }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<Retention>> {
-        let heads = self.heads(spec);
-        // The authors' gains: 2^-2.5 of projections into the layer, 2^-1 of that out of it.
-        let output = shrunk(spec.heads * heads.value_width, spec.d_model, 4, &key.named("output"), device);
-        heads.around_with_gain(32, Retention { rotation: self.rotation }, spec, key, device).with_output(output)
-    }
 }
 
 /// Logarithm of what a head keeps at each position.
@@ -117,30 +100,24 @@ impl Rule for Retention {
 }
 
 impl Mechanism for RetnetConfig {
+    type Module = Whole<RecurrentAttention<GatedMixer<Retention>>>;
     const NAME: &'static str = "retnet";
-
-    fn card() -> Card {
-        Card {
-            variant: "Retnet",
-            description: "Recurrent state with a fixed decay per head, in decoders.",
-            source: "Sun et al. 2023, section 2",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n d D",
-            state: "2 d D",
-            letters: &[],
-            differences: &[
-                "The authors' code divides decays and scores by sums of their magnitudes, which the normalisation of heads undoes but for its epsilon; here nothing is divided.",
-                "Of a head of odd width the last channel is not rotated; the authors' code has no such heads.",
-                "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
-            ],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "Retnet",
+        description: "Recurrent state with a fixed decay per head, in decoders.",
+        source: "Sun et al. 2023, section 2",
+        kind: Kind::Whole,
+        time: "n d D",
+        state: "2 d D",
+        differences: &[
+            "The authors' code divides decays and scores by sums of their magnitudes, which the normalisation of heads undoes but for its epsilon; here nothing is divided.",
+            "Of a head of odd width the last channel is not rotated; the authors' code has no such heads.",
+            "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
+        ],
+        tensors: &[gated_mixer::GAIN, gated_mixer::GATE],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If values are to have no channels.
@@ -154,8 +131,11 @@ impl Mechanism for RetnetConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<Retention>> {
+        let heads = self.heads(spec);
+        // The authors' gains: 2^-2.5 of projections into the layer, 2^-1 of that out of it.
+        let output = shrunk(spec.heads * heads.value_width, spec.d_model, 4, &key.named("output"), device);
+        heads.around_with_gain(32, Retention { rotation: self.rotation }, spec, key, device).with_output(output)
     }
 
     /// Sun et al. 2023, equations 3 to 8, pair by pair.
@@ -186,10 +166,6 @@ impl Mechanism for RetnetConfig {
                 }
             },
         ))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[gated_mixer::GAIN, gated_mixer::GATE]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

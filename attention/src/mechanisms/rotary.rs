@@ -19,29 +19,13 @@ pub(super) mod tables;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 pub use self::scaling::RotaryScaling;
 use self::tables::Tables;
 use super::qk_norm::{HeadNorm, QkNorm, normalised};
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::visibility::Span;
-use crate::contract::{Positions, SinkCache};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Formula, Mechanism, Positioning};
-use crate::engine::LogitTerms;
-use crate::engine::heads::{repeat_heads, split_heads};
-use crate::engine::linear::linear_at;
+use crate::engine::heads::repeat_heads;
 pub use crate::engine::rotation::PairLayout;
 use crate::engine::rotation::rotated;
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::sink_columns::SinkColumns;
 
 /// Configuration of [`Rotary`].
@@ -134,26 +118,6 @@ impl ByLength {
 }
 
 impl RotaryConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Rotary {
-        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
-        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, spec, &key.named(name), device);
-        let pairs = self.rotated(spec.d_head()) / 2;
-        Rotary {
-            query: linear("query", spec.query_width()),
-            key: linear("key", spec.key_width()),
-            query_norm: norm("query_norm"),
-            key_norm: norm("key_norm"),
-            tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
-            by_length: self.scaling.is_dynamic().then(|| ByLength { scaling: self.scaling, base: self.base, pairs, last: Arc::default() }),
-            layout: self.layout,
-            score_scale: self.score_scale,
-            cache: spec.cache(),
-            heads: spec.heads,
-            kv_heads: spec.n_kv_heads(),
-        }
-    }
-
     /// How many channels are turned.
     fn rotated(&self, width: usize) -> usize {
         // 0.7 of 10 channels are 7, although the product in double precision is less.
@@ -162,22 +126,20 @@ impl RotaryConfig {
 }
 
 impl Mechanism for RotaryConfig {
+    type Module = Scores<Rotary>;
     const NAME: &'static str = "rotary";
     const QUERY_KEY: bool = true;
-
-    fn card() -> Card {
-        Card {
-            variant: "Rotary",
-            description: "Rotates queries and keys by angles proportional to their positions, so that scores depend on distances (RoPE).",
-            source: "Su et al. 2021, section 3.2",
-            differences: &[
-                "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is that of files of Hugging Face.",
-                "With `dynamic` scaling decoding turns remembered keys again for the length so far; transformers leaves them as they were. Beyond the original length a whole call differs from its steps, since its length is that of the last one.",
-                "The ramp of YaRN is linear in the index of a pair, as in the released code, and not in the number of its turns, as in the paper.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Rotary",
+        description: "Rotates queries and keys by angles proportional to their positions, so that scores depend on distances (RoPE).",
+        source: "Su et al. 2021, section 3.2",
+        differences: &[
+            "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is that of files of Hugging Face.",
+            "With `dynamic` scaling decoding turns remembered keys again for the length so far; transformers leaves them as they were. Beyond the original length a whole call differs from its steps, since its length is that of the last one.",
+            "The ramp of YaRN is linear in the index of a pair, as in the released code, and not in the number of its turns, as in the paper.",
+        ],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If the channels that are turned are none or an odd number, or a number is out of its range.
@@ -214,8 +176,23 @@ impl Mechanism for RotaryConfig {
         if self.scaling.is_dynamic() { Positioning::Length } else { Positioning::Movable }
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Rotary {
+        let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
+        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, spec, &key.named(name), device);
+        let pairs = self.rotated(spec.d_head()) / 2;
+        Rotary {
+            query: linear("query", spec.query_width()),
+            key: linear("key", spec.key_width()),
+            query_norm: norm("query_norm"),
+            key_norm: norm("key_norm"),
+            tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
+            by_length: self.scaling.is_dynamic().then(|| ByLength { scaling: self.scaling, base: self.base, pairs, last: Arc::default() }),
+            layout: self.layout,
+            score_scale: self.score_scale,
+            cache: spec.cache(),
+            heads: spec.heads,
+            kv_heads: spec.n_kv_heads(),
+        }
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
@@ -294,7 +271,6 @@ impl Logits for Rotary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::description::AnyMechanism;
 
     fn refused(config: RotaryConfig, head_width: usize) -> String {
         let place = LayerSpec::new(Role::Decoder, 8, 2).with_head_width(Some(head_width));

@@ -1,17 +1,10 @@
 //! The decay of Mamba-2 (Dao and Gu 2024, section 7), which Gated DeltaNet takes over: elements decide step sizes, and each head has a rate.
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::softplus;
-use burn::tensor::{Device, Tensor, TensorData};
-use heedful_random::RandomKey;
 use rand::RngExt;
 
-use crate::contract::init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
 use crate::engine::recurrence::in_32_bits;
+use crate::mechanisms::prelude::*;
 
 /// First step sizes of decays lie between these, evenly on a logarithmic scale.
 const STEPS: [f64; 2] = [1e-3, 0.1];
@@ -64,7 +57,6 @@ impl SelectiveDecay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::layer_spec::Role;
 
     #[test]
     fn first_decays_are_those_of_the_paper() {

@@ -1,14 +1,10 @@
 //! Maps along a sequence, `n` positions to `k` slots: linear ones, and pooling or a convolution of windows that do not overlap.
 
-use burn::module::{Module, Param, RunningState};
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
+use burn::module::RunningState;
 
-use crate::contract::Positions;
-use crate::contract::init::Init;
-use crate::contract::visibility::{Span, hidden_logit};
+use crate::contract::visibility::hidden_logit;
 use crate::engine::columns_from;
+use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::starts;
 
 /// How positions become slots.

@@ -11,26 +11,11 @@
 //!
 #![doc = include_str!("../../pictures/shared-qk.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::{DType, Device, Tensor, TensorData};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
+use burn::tensor::DType;
 
-use super::relative::distances;
-use crate::contract::Positions;
-use crate::contract::init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism, Positioning};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
+use super::relative::factors_of_distances;
 use crate::engine::row_norm::{self, RowNorm};
-use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 
 /// By what logits are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,34 +68,23 @@ pub(super) fn scaled(shared: Tensor<4>, scale: Scale) -> Tensor<4> {
     if scale == Scale::Paper { shared * width.powf(-0.5) } else { shared }
 }
 
-impl SharedQkConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SharedQk {
+impl Mechanism for SharedQkConfig {
+    type Module = Scores<SharedQk>;
+    const NAME: &'static str = "shared-qk";
+    const CARD: Card = Card {
+        variant: "SharedQk",
+        description: "Dot-product attention with one projection for queries and normalised keys (Reformer).",
+        source: "Kitaev, Kaiser and Levskaya 2020, section 2",
+        differences: &["Two of three public implementations do not divide by `sqrt(D)` (`scale = \"code\"`)."],
+        tensors: &[("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out")],
+        // None but whether a key is the query's own, which is the same in a cache.
+        positioning: Some(Positioning::None),
+        ..Card::DEFAULT
+    };
+
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SharedQk {
         let LayerSpec { d_model, heads, .. } = *spec;
         SharedQk { query_key: init::linear(d_model, d_model, false, &key.named("query_key"), device), scale: self.scale, heads }
-    }
-}
-
-impl Mechanism for SharedQkConfig {
-    const NAME: &'static str = "shared-qk";
-
-    fn card() -> Card {
-        Card {
-            variant: "SharedQk",
-            description: "Dot-product attention with one projection for queries and normalised keys (Reformer).",
-            source: "Kitaev, Kaiser and Levskaya 2020, section 2",
-            differences: &["Two of three public implementations do not divide by `sqrt(D)` (`scale = \"code\"`)."],
-            ..Card::default()
-        }
-    }
-
-    /// None but whether a key is the query's own, which is the same in a cache.
-    fn positioning(&self) -> Positioning {
-        Positioning::None
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Kitaev, Kaiser and Levskaya 2020, section 2.
@@ -121,10 +95,6 @@ impl Mechanism for SharedQkConfig {
             let own = if query.distance(key) == 0 { 1e5 } else { 0.0 };
             dot(&q, &k) / (dot(&k, &k).sqrt() * scale) - own
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -144,15 +114,10 @@ impl Logits for SharedQk {
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         let keys = keys.expect("the logits are given the keys that they asked for");
         let queries = scaled(split_heads(linear(query, &self.query_key), self.heads), self.scale);
-        let (device, dtype) = (queries.device(), queries.dtype());
         // Keys have length 1: no score is greater than the length of the query. Squares of 16-bit numbers are summed as such of 32 bits.
         let greatest = queries.clone().detach().cast(DType::F32).square().sum_dim(3).sqrt();
-        let penalties = (greatest * 2.0 + MARGIN).cast(dtype);
-        let distances = distances(span);
-        let is_own = |distance: &i64| if *distance == 0 { -1.0f32 } else { 0.0 };
-        let is_own: Vec<f32> = (0..self.heads).flat_map(|_| distances.iter().map(is_own)).collect();
-        // A product of factors of width 1, one number for each query and each distance, so that no matrix of all pairs exists.
-        let is_own = Tensor::from_data(TensorData::new(is_own, [1, self.heads, distances.len(), 1]), (&device, dtype));
+        let penalties = (greatest * 2.0 + MARGIN).cast(queries.dtype());
+        let is_own = factors_of_distances(span, &queries, |_, distance| if distance == 0 { -1.0 } else { 0.0 });
         LogitTerms { relative: Some(Content { queries: penalties, keys: is_own }), ..LogitTerms::content(queries, keys) }
     }
 

@@ -11,25 +11,8 @@
 //!
 #![doc = include_str!("../../pictures/shaw.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::relative::by_distance;
-use crate::contract::Positions;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear_at;
-use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`Shaw`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -64,9 +47,22 @@ pub struct Shaw {
     max_relative_position: usize,
 }
 
-impl ShawConfig {
+impl Mechanism for ShawConfig {
+    type Module = Scores<Shaw>;
+    const NAME: &'static str = "shaw";
+    const CARD: Card = Card {
+        variant: "Shaw",
+        description: "Adds a trained vector per clipped distance to the key.",
+        source: "Shaw, Uszkoreit and Vaswani 2018, section 3.2",
+        letters: &[("p", "greatest distance with a vector of its own, option `max_relative_position`")],
+        differences: &["Values have no vectors of distances, since their sum needs the weights of all pairs."],
+        tensors: &[("relative_keys", "key vectors of the distances -k, .., k from query to key [distance, d_head]")],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
+
     /// Initialises the logits: projections as everywhere, and the vectors as the weights of a map from `2 k + 1` inputs.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Shaw {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Shaw {
         let linear = |name, width| init::linear(spec.d_model, width, false, &key.named(name), device);
         let (vectors, width) = (2 * self.max_relative_position + 1, spec.d_head());
         let xavier = Init::XavierUniform { fan_in: vectors, fan_out: width };
@@ -78,29 +74,6 @@ impl ShawConfig {
             kv_heads: spec.n_kv_heads(),
             max_relative_position: self.max_relative_position,
         }
-    }
-}
-
-impl Mechanism for ShawConfig {
-    const NAME: &'static str = "shaw";
-
-    fn card() -> Card {
-        Card {
-            variant: "Shaw",
-            description: "Adds a trained vector per clipped distance to the key.",
-            source: "Shaw, Uszkoreit and Vaswani 2018, section 3.2",
-            letters: &[("p", "greatest distance with a vector of its own, option `max_relative_position`")],
-            differences: &["Values have no vectors of distances, since their sum needs the weights of all pairs."],
-            ..Card::default()
-        }
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
     }
 
     /// Shaw et al. 2018, section 3.2: `q (k + a^K)`.
@@ -114,10 +87,6 @@ impl Mechanism for ShawConfig {
             k.iter_mut().zip(a).for_each(|(k, a)| *k += a);
             dot(&q, &k) / (q.len() as f64).sqrt()
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[("relative_keys", "key vectors of the distances -k, .., k from query to key [distance, d_head]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

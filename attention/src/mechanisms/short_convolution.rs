@@ -5,16 +5,11 @@
 
 use std::ops::Range;
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{DType, Device, Tensor};
-use heedful_random::RandomKey;
+use burn::tensor::DType;
 
-use crate::contract::init::Init;
-use crate::description::formula::{Query, sigmoid};
+use crate::description::formula::sigmoid;
 use crate::engine::convolution::Convolution;
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::Stretch;
 use crate::tensors::main_memory;
 
@@ -134,8 +129,6 @@ pub(super) fn projection(query: &Query, map: &str, own: Range<usize>, biased: bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::init;
-    use crate::engine::heads::merge_heads;
 
     /// `[1, N, 2]` from `start` on.
     fn numbers(start: usize, length: usize) -> Tensor<3> {

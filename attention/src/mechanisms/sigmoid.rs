@@ -10,16 +10,8 @@
 //!
 #![doc = include_str!("../../pictures/sigmoid.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::formula::{Formula, sigmoid};
-use crate::description::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
-use crate::engine::Normaliser;
+use crate::description::formula::sigmoid;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of sigmoid attention.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -37,19 +29,17 @@ pub struct SigmoidConfig {
 }
 
 impl Mechanism for SigmoidConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "sigmoid";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "Sigmoid",
-            description: "Weighs each key by the sigmoid of its score, over any logits and pattern.",
-            source: "Ramapuram et al. 2025, section 2",
-            kind: Kind::Normaliser,
-            cross: true,
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Sigmoid",
+        description: "Weighs each key by the sigmoid of its score, over any logits and pattern.",
+        source: "Ramapuram et al. 2025, section 2",
+        kind: Kind::Normaliser,
+        cross: true,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If the bias is not finite, or what is normalised has no scores of its own or is wrong itself.
@@ -60,9 +50,9 @@ impl Mechanism for SigmoidConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
         let bias = self.bias.unwrap_or_else(|| -(spec.max_length.max(1) as f64).ln()) as f32;
-        Some(self.logits.init_logits(spec, key, device)?.normalised_by(Normaliser::Sigmoid { bias }))
+        self.logits.init_scores(spec, key, device).normalised_by(Normaliser::Sigmoid { bias })
     }
 
     /// Ramapuram et al. 2025, section 2, with the bias of section 4.

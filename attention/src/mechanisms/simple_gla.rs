@@ -8,26 +8,12 @@
 //!
 #![doc = include_str!("../../pictures/simple-gla.svg")]
 
-use burn::module::Module;
-use burn::nn::Linear;
-use burn::tensor::activation::log_sigmoid;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::formula::{self, Formula};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
-use crate::engine::recurrence::{Recurrence, in_32_bits};
+use crate::engine::recurrence::Recurrence;
 use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule};
 use crate::mechanisms::gated_norm::HeadNorm;
-use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention, expanded};
+use crate::mechanisms::gla;
+use crate::mechanisms::prelude::*;
+use crate::mechanisms::recurrent_attention::{RecurrentAttention, expanded};
 
 /// Configuration of [`SimpleGatedLinear`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -80,73 +66,48 @@ pub struct SimpleGatedLinear {
 
 impl SimpleGlaConfig {
     fn heads(&self, spec: &LayerSpec) -> HeadOptions {
-        let [key_width, value_width] = [self.key_expansion, self.value_expansion].map(|expansion| expanded(spec, expansion));
-        let (norm, epsilon) = (self.norm, self.norm_epsilon.unwrap_or(gated_mixer::EPSILON));
-        HeadOptions { key_heads: spec.heads, key_width, value_width, taps: Some(self.taps), norm, epsilon, gate: self.gate }
-    }
-
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<SimpleGatedLinear>> {
-        let rate = init::linear(spec.d_model, spec.heads, true, &key.named("rate"), device);
-        let rule = SimpleGatedLinear { rate, normaliser: self.gate_normaliser };
-        self.heads(spec).around(rule, spec, key, device)
+        let widths = [self.key_expansion, self.value_expansion].map(|expansion| expanded(spec, expansion));
+        HeadOptions { taps: Some(self.taps), ..HeadOptions::new(spec.heads, widths, (self.norm, self.norm_epsilon), self.gate) }
     }
 }
 
 impl Rule for SimpleGatedLinear {
-    fn recurrence(&self, [queries, keys, values]: [Tensor<4>; 3], x: &Tensor<3>, _: usize) -> Recurrence {
-        let [_, heads, _, width] = queries.dims();
-        let rates = split_heads(linear(x.clone(), &self.rate), heads);
-        Recurrence {
-            queries: queries * (width as f64).powf(-0.5),
-            keys,
-            values,
-            log_decay: Some(log_sigmoid(in_32_bits(rates)) / self.normaliser),
-            strengths: None,
-            normalised: false,
-        }
+    fn recurrence(&self, heads: [Tensor<4>; 3], x: &Tensor<3>, _: usize) -> Recurrence {
+        let rates = split_heads(linear(x.clone(), &self.rate), heads[0].dims()[1]);
+        gla::fading(heads, rates, self.normaliser)
     }
 }
 
 impl Mechanism for SimpleGlaConfig {
+    type Module = Whole<RecurrentAttention<GatedMixer<SimpleGatedLinear>>>;
     const NAME: &'static str = "simple-gla";
-
-    fn card() -> Card {
-        Card {
-            variant: "SimpleGla",
-            description: "Recurrent state with input-dependent decay per head, in decoders.",
-            source: "Yang et al. 2024, section 4; Dao and Gu 2024, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n K v",
-            state: "K v + 2 w K + w H v",
-            letters: &[
-                ("K", "width of the keys of all heads"),
-                ("v", "width of the values of a head"),
-                ("w", "taps of short convolutions, option `taps`"),
-            ],
-            differences: &[
-                "The bias of the map to rates begins with 0; that of the released code is uniform.",
-                "Dropout drops numbers of the heads' outputs; the released code has none there.",
-            ],
-        }
-    }
-
-    fn can_see_ahead() -> bool {
-        false
-    }
+    const CARD: Card = Card {
+        variant: "SimpleGla",
+        description: "Recurrent state with input-dependent decay per head, in decoders.",
+        source: "Yang et al. 2024, section 4; Dao and Gu 2024, section 3",
+        kind: Kind::Whole,
+        time: "n K v",
+        state: "K v + 2 w K + w H v",
+        letters: &[gated_mixer::KEYS, gated_mixer::VALUES, gated_mixer::TAPS],
+        differences: &[gla::RATE_BIAS, gated_mixer::DROPOUT],
+        tensors: &[
+            gated_mixer::CONVOLUTION,
+            ("rate.weight", "map to the rates at which heads fade [d_in, heads]"),
+            ("rate.bias", "bias of that map [heads]"),
+            gated_mixer::GAIN,
+            gated_mixer::GATE,
+        ],
+        sees_ahead: false,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If a width is 0, there are no taps, or the root is not a positive number.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
-        let Self { key_expansion, value_expansion, gate_normaliser, .. } = *self;
-        for (option, value) in
-            [("key_expansion", key_expansion), ("value_expansion", value_expansion), ("gate_normaliser", gate_normaliser)]
-        {
-            check.positive(option, value)?;
-        }
+        check.positive("key_expansion", self.key_expansion)?;
+        check.positive("value_expansion", self.value_expansion)?;
+        check.positive("gate_normaliser", self.gate_normaliser)?;
         check.at_least_one("taps", self.taps)?;
         self.norm.validate(self.norm_epsilon, &check)
     }
@@ -155,35 +116,19 @@ impl Mechanism for SimpleGlaConfig {
         self.norm.without_effect(option)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<SimpleGatedLinear>> {
+        let rate = init::linear(spec.d_model, spec.heads, true, &key.named("rate"), device);
+        let rule = SimpleGatedLinear { rate, normaliser: self.gate_normaliser };
+        self.heads(spec).around(rule, spec, key, device)
     }
 
     /// Dao and Gu 2024, section 3, with the gate of Yang et al. 2024, section 4, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
-        let log_rate = |rate: f64| formula::log_sigmoid(rate) / self.gate_normaliser;
-        Some(gated_mixer::formula(
-            |spec| self.heads(spec),
-            move |query, heads| {
-                let width = heads.query.len();
-                let rate = |index| query.mapped("mixer.rate", query.attended(index))[query.head];
-                PlainRecurrence {
-                    query: heads.query.iter().map(|x| x / (width as f64).sqrt()).collect(),
-                    log_decay: (0..query.keys()).map(|index| vec![log_rate(rate(index)); width]).collect(),
-                    ..heads
-                }
-            },
-        ))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            gated_mixer::CONVOLUTION,
-            ("rate.weight", "map to the rates at which heads fade [d_in, heads]"),
-            ("rate.bias", "bias of that map [heads]"),
-            gated_mixer::GAIN,
-            gated_mixer::GATE,
-        ]
+        let rate = |query: &Query, index| query.mapped("mixer.rate", query.attended(index))[query.head];
+        let rule = move |query: &Query, heads| {
+            gla::plain_fading(query, heads, self.gate_normaliser, |index, width| vec![rate(query, index); width])
+        };
+        Some(gated_mixer::formula(|spec| self.heads(spec), rule))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

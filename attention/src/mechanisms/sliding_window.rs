@@ -7,19 +7,9 @@
 //!
 #![doc = include_str!("../../pictures/sliding-window.svg")]
 
-use std::ops::Range;
-
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::restricted::{PatternExecution, Restricted};
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::quarter;
-use crate::softmax_attention::pattern::Pattern;
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::pattern::Near;
 
 /// Configuration of sliding-window attention.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -37,48 +27,31 @@ pub struct SlidingWindowConfig {
     pub logits: AnyMechanism,
 }
 
-/// The pattern of sliding-window attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlidingWindow {
-    /// Keys that a query sees, its own position included, at least 1.
-    pub window: usize,
-}
-
 impl SlidingWindowConfig {
     /// Keys that a query sees in a model of this maximal length.
     pub fn window_at(&self, max_length: usize) -> usize {
         self.window.unwrap_or_else(|| quarter(max_length, 256))
     }
-
-    /// Initialises the logits.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
-        let pattern = SlidingWindow { window: self.window_at(spec.max_length) };
-        Restricted::over(&self.logits, pattern, self.execution, spec, key, device)
-    }
 }
 
 impl Mechanism for SlidingWindowConfig {
+    type Module = Scores<Restricted>;
     const NAME: &'static str = "sliding-window";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "SlidingWindow",
-            description: "Restricts queries to a window of the nearest positions, over any logits.",
-            source: "Beltagy, Peters and Cohan 2020, section 3.1; Jiang et al. 2023, section 2",
-            kind: Kind::Pattern,
-            time: "n W d",
-            state: "2 W d",
-            letters: &[("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`")],
-            differences: &[
-                "Longformer counts otherwise: its window of `w` has `w / 2` positions on either side, which is `W = w / 2 + 1` here.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "SlidingWindow",
+        description: "Restricts queries to a window of the nearest positions, over any logits.",
+        source: "Beltagy, Peters and Cohan 2020, section 3.1; Jiang et al. 2023, section 2",
+        kind: Kind::Pattern,
+        time: "n W d",
+        state: "2 W d",
+        letters: &[("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`")],
+        differences: &[
+            "Longformer counts otherwise: its window of `w` has `w / 2` positions on either side, which is `W = w / 2 + 1` here.",
+        ],
+        sizes: &["window"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { window: Some(8), ..self }
@@ -95,40 +68,13 @@ impl Mechanism for SlidingWindowConfig {
         self.validate_inner(spec)
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["window"]
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        let window = self.window_at(spec.max_length);
+        Restricted::over(&self.logits, Near { farthest: window - 1, block: window }, self.execution, spec, key, device)
     }
 
     /// Jiang et al. 2023: the last `W` positions.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| query.distance(key) < self.window_at(query.spec().max_length)))
-    }
-}
-
-impl Pattern for SlidingWindow {
-    fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
-        i.abs_diff(j) < self.window
-    }
-
-    fn block(&self, _head: usize, i: usize) -> usize {
-        i / self.window
-    }
-
-    fn candidates(&self, _head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
-        let first = queries.iter().min().map_or(0, |&first| first.saturating_sub(self.window - 1));
-        let end = queries.iter().max().map_or(0, |&last| last.saturating_add(self.window));
-        (first.max(keys.start)..end.min(keys.end)).collect()
-    }
-
-    fn reach(&self) -> Option<usize> {
-        Some(self.window - 1)
-    }
-
-    fn depends_on_head(&self) -> bool {
-        false
     }
 }

@@ -11,14 +11,7 @@
 //!
 #![doc = include_str!("../../pictures/soft-cap.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of a soft cap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -40,19 +33,17 @@ impl Default for SoftCapConfig {
 }
 
 impl Mechanism for SoftCapConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "soft-cap";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "SoftCap",
-            description: "Bounds scores by a scaled hyperbolic tangent, over any logits, pattern and normaliser.",
-            source: "Gemma Team 2024, Gemma 2, section 2",
-            kind: Kind::ScoreMap,
-            cross: true,
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "SoftCap",
+        description: "Bounds scores by a scaled hyperbolic tangent, over any logits, pattern and normaliser.",
+        source: "Gemma Team 2024, Gemma 2, section 2",
+        kind: Kind::ScoreMap,
+        cross: true,
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { cap: 1.0, ..self }
@@ -67,8 +58,8 @@ impl Mechanism for SoftCapConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(self.logits.init_logits(spec, key, device)?.capped(self.cap as f32))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
+        self.logits.init_scores(spec, key, device).capped(self.cap as f32)
     }
 
     /// Gemma Team 2024, section 2, "logit soft-capping".

@@ -10,14 +10,7 @@
 //!
 #![doc = include_str!("../../pictures/softmax-plus-one.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
-use crate::engine::Normaliser;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of softmax plus one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -31,26 +24,21 @@ pub struct SoftmaxPlusOneConfig {
 }
 
 impl Mechanism for SoftmaxPlusOneConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "softmax-plus-one";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |_, logits| Self { logits } });
+    const CARD: Card = Card {
+        variant: "SoftmaxPlusOne",
+        description: "Adds 1 to the denominator of the softmax, so that a query can attend to nothing, over any logits and pattern.",
+        source: "Miller 2023, Attention Is Off By One",
+        kind: Kind::Normaliser,
+        cross: true,
+        aliases: &[("softmax1", "softmax-plus-one")],
+        ..Card::DEFAULT
+    };
 
-    fn card() -> Card {
-        Card {
-            variant: "SoftmaxPlusOne",
-            description: "Adds 1 to the denominator of the softmax, so that a query can attend to nothing, over any logits and pattern.",
-            source: "Miller 2023, Attention Is Off By One",
-            kind: Kind::Normaliser,
-            cross: true,
-            ..Card::default()
-        }
-    }
-
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[("softmax1", "softmax-plus-one")]
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(self.logits.init_logits(spec, key, device)?.normalised_by(Normaliser::SoftmaxPlusOne))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
+        self.logits.init_scores(spec, key, device).normalised_by(Normaliser::SoftmaxPlusOne)
     }
 
     /// Miller 2023.

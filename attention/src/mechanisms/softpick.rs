@@ -12,15 +12,7 @@
 //!
 #![doc = include_str!("../../pictures/softpick.svg")]
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::LayerSpec;
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
-use crate::engine::Normaliser;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of softpick attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -42,22 +34,20 @@ impl Default for SoftpickConfig {
 }
 
 impl Mechanism for SoftpickConfig {
+    type Module = AnyLogits;
     const NAME: &'static str = "softpick";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "Softpick",
-            description: "Rectified softmax: keys with negative scores have no weight, and weights sum to at most 1; over any logits and pattern.",
-            source: "Zuhri, Fuadi and Aji 2025",
-            kind: Kind::Normaliser,
-            cross: true,
-            differences: &[
-                "The released code shifts scores by the largest alone, which overflows where all are far below 0; where one is positive, the shift is the same.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Softpick",
+        description: "Rectified softmax: keys with negative scores have no weight, and weights sum to at most 1; over any logits and pattern.",
+        source: "Zuhri, Fuadi and Aji 2025",
+        kind: Kind::Normaliser,
+        cross: true,
+        differences: &[
+            "The released code shifts scores by the largest alone, which overflows where all are far below 0; where one is positive, the shift is the same.",
+        ],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If `epsilon` is not a number between 0 and 1 that 32 bits can hold, or what is normalised has no scores of its own or is wrong itself.
@@ -68,9 +58,9 @@ impl Mechanism for SoftpickConfig {
         self.validate_inner(spec)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
         let normaliser = Normaliser::Softpick { epsilon: self.epsilon as f32 };
-        Some(self.logits.init_logits(spec, key, device)?.normalised_by(normaliser))
+        self.logits.init_scores(spec, key, device).normalised_by(normaliser)
     }
 
     /// Zuhri et al. 2025, the definition of softpick in its numerically safe form.

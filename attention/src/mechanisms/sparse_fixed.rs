@@ -18,18 +18,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::restricted::{PatternExecution, Restricted};
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over};
 use crate::mechanisms::default_sizes::{near_root, quarter};
+use crate::mechanisms::local_1d::LocalOneD;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::sparse_strided::factors;
-use crate::softmax_attention::pattern::{Factorised, Integration, Pattern, turn};
+use crate::softmax_attention::pattern::{Factorised, Integration, turn};
 
 /// Configuration of the fixed Sparse Transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -97,7 +90,8 @@ impl SparseFixedConfig {
             let block = stride.saturating_pow(index as u32);
             let summaries = Summaries { stride: block, summary, sub_blocks, apart };
             match index {
-                0 => Arc::new(OwnBlock { stride }),
+                // `A1`: the keys of the query's block.
+                0 => Arc::new(LocalOneD { query_block: stride, memory_block: 0 }),
                 1 if count == 2 => Arc::new(summaries),
                 last if last + 1 == count => Arc::new(SummariesWithin { summaries, within: usize::MAX, together: stride }),
                 _ => Arc::new(SummariesWithin { summaries, within: block.saturating_mul(stride), together: stride }),
@@ -106,34 +100,25 @@ impl SparseFixedConfig {
         let (factors, layer) = ((0..count).map(factor).collect::<Vec<_>>(), turn(self.ratio.as_deref(), spec.layer));
         Factorised::new(factors, self.integration, layer, spec.heads, stride)
     }
-
-    /// Initialises the logits.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(spec), self.execution, spec, key, device)
-    }
 }
 
 impl Mechanism for SparseFixedConfig {
+    type Module = Scores<Restricted>;
     const NAME: &'static str = "sparse-fixed";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "SparseFixed",
-            description: "Restricts queries to their block and to the last positions of all blocks (interleaved, merged or by heads), over any logits.",
-            source: "Child et al. 2019, section 4.3",
-            kind: Kind::Pattern,
-            time: "n (l + s n / l) d",
-            letters: &[
-                ("l", "the option `stride`, by default 128 or near the square root of `L`"),
-                ("s", "positions that summarise a block, option `summary`, by default 8, at most `l / 4`"),
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "SparseFixed",
+        description: "Restricts queries to their block and to the last positions of all blocks (interleaved, merged or by heads), over any logits.",
+        source: "Child et al. 2019, section 4.3",
+        kind: Kind::Pattern,
+        time: "n (l + s n / l) d",
+        letters: &[
+            ("l", "the option `stride`, by default 128 or near the square root of `L`"),
+            ("s", "positions that summarise a block, option `summary`, by default 8, at most `l / 4`"),
+        ],
+        sizes: &["stride", "summary"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { stride: Some(8), summary: Some(2), integration: Integration::Heads, ..self }
@@ -158,12 +143,8 @@ impl Mechanism for SparseFixedConfig {
         self.validate_inner(spec)
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["stride", "summary"]
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(spec), self.execution, spec, key, device)
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
@@ -197,36 +178,6 @@ impl Mechanism for SparseFixedConfig {
             }
             false
         }))
-    }
-}
-
-/// The first factor, `A1`: the keys of the query's block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnBlock {
-    /// Positions in a block, at least 1.
-    pub stride: usize,
-}
-
-impl Pattern for OwnBlock {
-    fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
-        i / self.stride == j / self.stride
-    }
-
-    fn block(&self, _head: usize, i: usize) -> usize {
-        i / self.stride
-    }
-
-    fn candidates(&self, _head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
-        let start = queries[0] / self.stride * self.stride;
-        (start.max(keys.start)..start.saturating_add(self.stride).min(keys.end)).collect()
-    }
-
-    fn reach(&self) -> Option<usize> {
-        Some(self.stride - 1)
-    }
-
-    fn depends_on_head(&self) -> bool {
-        false
     }
 }
 

@@ -17,17 +17,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::restricted::{PatternExecution, Restricted};
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over, Query};
 use crate::mechanisms::default_sizes::near_root;
-use crate::softmax_attention::pattern::{Factorised, Integration, Pattern, turn};
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::pattern::{Factorised, Integration, Near, turn};
 
 /// Configuration of the strided Sparse Transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -78,7 +70,8 @@ impl SparseStridedConfig {
         let factor = |index: usize| -> Arc<dyn Pattern> {
             let step = stride.saturating_pow(index as u32);
             match index {
-                0 => Arc::new(Neighbourhood { stride }),
+                // `A1`: keys at most one stride away.
+                0 => Arc::new(Near { farthest: stride, block: stride }),
                 last if last + 1 == count => Arc::new(Column { stride: step }),
                 _ => Arc::new(NearColumn { step, stride }),
             }
@@ -88,35 +81,26 @@ impl SparseStridedConfig {
         // less is computed where neighbours are executed in rows and columns in columns.
         Factorised::new(factors, self.integration, layer, spec.heads, stride.isqrt()).executed_apart()
     }
-
-    /// Initialises the logits.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
-        Restricted::over(&self.logits, self.pattern(spec), self.execution, spec, key, device)
-    }
 }
 
 impl Mechanism for SparseStridedConfig {
+    type Module = Scores<Restricted>;
     const NAME: &'static str = "sparse-strided";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "SparseStrided",
-            description: "Restricts queries to their neighbourhood and to every l-th position (interleaved, merged or by heads), over any logits.",
-            source: "Child et al. 2019, section 4.3",
-            kind: Kind::Pattern,
-            time: "n (l + n / l) d",
-            letters: &[("l", "the option `stride`, by default 128 or near the square root of `L`")],
-            differences: &[
-                "The neighbourhood has `l + 1` keys, as in the paper's formula; in the released code it has `l`.",
-                "The released mode called `strided` is the second factor alone.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "SparseStrided",
+        description: "Restricts queries to their neighbourhood and to every l-th position (interleaved, merged or by heads), over any logits.",
+        source: "Child et al. 2019, section 4.3",
+        kind: Kind::Pattern,
+        time: "n (l + n / l) d",
+        letters: &[("l", "the option `stride`, by default 128 or near the square root of `L`")],
+        differences: &[
+            "The neighbourhood has `l + 1` keys, as in the paper's formula; in the released code it has `l`.",
+            "The released mode called `strided` is the second factor alone.",
+        ],
+        sizes: &["stride"],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { stride: Some(6), integration: Integration::Heads, ..self }
@@ -139,12 +123,8 @@ impl Mechanism for SparseStridedConfig {
         self.integration.without_effect(option)
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["stride"]
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(spec), self.execution, spec, key, device)
     }
 
     /// Child et al. 2019, sections 4.2 and 4.3.
@@ -176,36 +156,6 @@ pub(super) fn factors(count: usize, integration: Integration, ratio: &Option<Vec
         }
         Integration::Heads if query.head / count < heads / count => only(query.head % count),
         Integration::Merged | Integration::Heads => vec![true; count],
-    }
-}
-
-/// The first factor, `A1`: keys at most one stride away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbourhood {
-    /// The stride `l`, at least 1.
-    pub stride: usize,
-}
-
-impl Pattern for Neighbourhood {
-    fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
-        i.abs_diff(j) <= self.stride
-    }
-
-    fn block(&self, _head: usize, i: usize) -> usize {
-        i / self.stride
-    }
-
-    fn candidates(&self, _head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
-        let (first, last) = (queries[0].saturating_sub(self.stride), queries[queries.len() - 1].saturating_add(self.stride));
-        (first.max(keys.start)..last.saturating_add(1).min(keys.end)).collect()
-    }
-
-    fn reach(&self) -> Option<usize> {
-        Some(self.stride)
-    }
-
-    fn depends_on_head(&self) -> bool {
-        false
     }
 }
 

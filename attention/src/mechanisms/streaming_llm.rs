@@ -20,18 +20,8 @@
 
 use std::ops::Range;
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::SinkCache;
-use crate::contract::error::ConfigError;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::restricted::{PatternExecution, Restricted};
-use crate::description::{AnyLogits, AnyMechanism, Card, Formula, Kind, Mechanism, Over, Positioning};
 use crate::mechanisms::default_sizes::quarter;
-use crate::softmax_attention::pattern::Pattern;
+use crate::mechanisms::prelude::*;
 
 /// Configuration of StreamingLLM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -87,43 +77,32 @@ impl StreamingLlmConfig {
     pub fn window_at(&self, max_length: usize) -> usize {
         self.window.unwrap_or_else(|| quarter(max_length, 256))
     }
-
-    /// Initialises the logits.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
-        let (sinks, window) = (self.sinks, self.window_at(spec.max_length));
-        let is_cached = self.logits.positioning() == Positioning::None || self.positions == StreamingPositions::Cache;
-        let cache = is_cached.then_some(SinkCache { sinks, window });
-        let pattern = SinksAndWindow { sinks, window };
-        Restricted::over(&self.logits, pattern, self.execution, &spec.in_cache(cache), key, device).keeping(cache)
-    }
 }
 
 impl Mechanism for StreamingLlmConfig {
+    type Module = Scores<Restricted>;
     const NAME: &'static str = "streaming-llm";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "StreamingLlm",
-            description: "Restricts queries to attention sinks and the last positions, counted inside the cache, over logits that allow it.",
-            source: "Xiao, Tian, Chen, Han and Lewis 2023, section 3.2",
-            kind: Kind::Pattern,
-            time: "n (f + W) d",
-            state: "2 (f + W) d",
-            letters: &[
-                ("f", "first keys that a query sees, option `sinks`"),
-                ("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`"),
-            ],
-            differences: &[
-                "The released code counts the keys that it keeps between steps: its `recent_size` is `window - 1` here.",
-                "The released code forgets keys between steps, before a prompt as many as prompt and answer may need, so that positions of a long step see caches of different lengths; here each sees its own full cache, as if it came alone.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "StreamingLlm",
+        description: "Restricts queries to attention sinks and the last positions, counted inside the cache, over logits that allow it.",
+        source: "Xiao, Tian, Chen, Han and Lewis 2023, section 3.2",
+        kind: Kind::Pattern,
+        time: "n (f + W) d",
+        state: "2 (f + W) d",
+        letters: &[
+            ("f", "first keys that a query sees, option `sinks`"),
+            ("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`"),
+        ],
+        differences: &[
+            "The released code counts the keys that it keeps between steps: its `recent_size` is `window - 1` here.",
+            "The released code forgets keys between steps, before a prompt as many as prompt and answer may need, so that positions of a long step see caches of different lengths; here each sees its own full cache, as if it came alone.",
+        ],
+        sizes: &["window", "sinks"],
+        // It stands in no other cache than its own.
+        positioning: Some(Positioning::Sequence),
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { sinks: 2, window: Some(8), ..self }
@@ -131,11 +110,6 @@ impl Mechanism for StreamingLlmConfig {
 
     fn resolved(self, max_length: usize) -> Self {
         Self { window: Some(self.window_at(max_length)), logits: self.logits.resolved(max_length), ..self }
-    }
-
-    /// Those in the sequence: it stands in no other cache than its own.
-    fn positioning(&self) -> Positioning {
-        Positioning::Sequence
     }
 
     /// # Errors
@@ -167,12 +141,12 @@ impl Mechanism for StreamingLlmConfig {
         is_idle.then_some("positions is for logits that have positions, such as rotary@streaming-llm")
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["window", "sinks"]
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {
+        let (sinks, window) = (self.sinks, self.window_at(spec.max_length));
+        let is_cached = self.logits.positioning() == Positioning::None || self.positions == StreamingPositions::Cache;
+        let cache = is_cached.then_some(SinkCache { sinks, window });
+        let pattern = SinksAndWindow { sinks, window };
+        Restricted::over(&self.logits, pattern, self.execution, &spec.in_cache(cache), key, device).keeping(cache)
     }
 
     /// Xiao et al. 2023, section 3.2: the first and the last keys, with positions inside the cache.

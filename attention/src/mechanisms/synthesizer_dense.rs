@@ -7,26 +7,11 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-dense.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::LogitTerms;
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
-use crate::softmax_attention::logits::{LogitAbilities, Logits, rows_at};
+use crate::softmax_attention::logits::rows_at;
 
 /// Configuration of [`SynthesizerDense`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -57,9 +42,26 @@ pub struct SynthesizerDense {
     max_length: usize,
 }
 
-impl SynthesizerDenseConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerDense {
+impl Mechanism for SynthesizerDenseConfig {
+    type Module = Scores<SynthesizerDense>;
+    const NAME: &'static str = "synthesizer-dense";
+    const CARD: Card = Card {
+        variant: "SynthesizerDense",
+        description: "Predicts the logits of each query from its own token alone.",
+        source: "Tay et al. 2021, section 3.1",
+        state: "n d",
+        differences: &["The released code (`dense_minus`) shares `W2` between the heads and uses the query projection as `W1`."],
+        aliases: &[("dense", "synthesizer-dense")],
+        tensors: &[
+            ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
+            ("position", "second layer of the dense synthesizer, transposed: [heads (1 if shared), key position, d_head]"),
+        ],
+        without_decay: &[TABLES_WITHOUT_DECAY],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
+
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerDense {
         let LayerSpec { d_model, heads, max_length, .. } = *spec;
         let position = Init::XavierUniform { fan_in: spec.d_head(), fan_out: max_length };
         let outputs = if self.per_head_output { heads } else { 1 };
@@ -70,33 +72,6 @@ impl SynthesizerDenseConfig {
             max_length,
         }
     }
-}
-
-impl Mechanism for SynthesizerDenseConfig {
-    const NAME: &'static str = "synthesizer-dense";
-
-    fn card() -> Card {
-        Card {
-            variant: "SynthesizerDense",
-            description: "Predicts the logits of each query from its own token alone.",
-            source: "Tay et al. 2021, section 3.1",
-            state: "n d",
-            differences: &["The released code (`dense_minus`) shares `W2` between the heads and uses the query projection as `W1`."],
-            ..Card::default()
-        }
-    }
-
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[("dense", "synthesizer-dense")]
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
-    }
 
     /// Tay et al. 2021, section 3.1: element `j` of what the query's layers give.
     fn formula(&self) -> Option<Formula<'_>> {
@@ -105,17 +80,6 @@ impl Mechanism for SynthesizerDenseConfig {
             let head = if self.per_head_output { query.head } else { 0 };
             dot(&hidden, query.parameter("position").row(&[head, query.position_of(key)]))
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
-            ("position", "second layer of the dense synthesizer, transposed: [heads (1 if shared), key position, d_head]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[TABLES_WITHOUT_DECAY]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

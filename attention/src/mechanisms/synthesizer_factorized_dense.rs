@@ -8,26 +8,11 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-factorized-dense.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear;
-use crate::engine::{Kronecker, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits, starts};
+use crate::engine::Kronecker;
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::starts;
 
 /// Configuration of [`SynthesizerFactorizedDense`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
@@ -66,9 +51,47 @@ impl SynthesizerFactorizedDenseConfig {
             [a, max_length.div_ceil(a)]
         })
     }
+}
 
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerFactorizedDense {
+impl Mechanism for SynthesizerFactorizedDenseConfig {
+    type Module = Scores<SynthesizerFactorizedDense>;
+    const NAME: &'static str = "synthesizer-factorized-dense";
+    const CARD: Card = Card {
+        variant: "SynthesizerFactorizedDense",
+        description: "Predicts the logits of positions as products of two short vectors.",
+        source: "Tay et al. 2021, section 3.1.1",
+        state: "n d",
+        letters: &[("a", "first of the option `factors`"), ("b", "second of the option `factors`")],
+        aliases: &[("factorized-dense", "synthesizer-factorized-dense")],
+        tensors: &[
+            ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
+            (
+                "tile_hidden.weight",
+                "first layer of the tiled factor [d_in, d_out], if it has one of its own; heads lie side by side in d_out",
+            ),
+            ("block", "second layer of the block-repeated factor [heads, d_head, a]"),
+            ("tile", "second layer of the tiled factor [heads, d_head, b]"),
+        ],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
+
+    fn resolved(self, max_length: usize) -> Self {
+        Self { factors: Some(self.widths(max_length)), ..self }
+    }
+
+    /// # Errors
+    /// If the factors' product is less than the maximal length.
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let [a, b] = self.widths(spec.max_length);
+        if a * b >= spec.max_length {
+            return Ok(());
+        }
+        let remedy = format!("their product must be at least the maximal length {}", spec.max_length);
+        Err(spec.check(Self::NAME).refuse("factors", format!("[{a}, {b}]"), remedy))
+    }
+
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerFactorizedDense {
         let LayerSpec { d_model, heads, max_length, .. } = *spec;
         let d_head = spec.d_head();
         let second = |name, width| {
@@ -86,48 +109,6 @@ impl SynthesizerFactorizedDenseConfig {
             max_length,
         }
     }
-}
-
-impl Mechanism for SynthesizerFactorizedDenseConfig {
-    const NAME: &'static str = "synthesizer-factorized-dense";
-
-    fn card() -> Card {
-        Card {
-            variant: "SynthesizerFactorizedDense",
-            description: "Predicts the logits of positions as products of two short vectors.",
-            source: "Tay et al. 2021, section 3.1.1",
-            state: "n d",
-            letters: &[("a", "first of the option `factors`"), ("b", "second of the option `factors`")],
-            ..Card::default()
-        }
-    }
-
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[("factorized-dense", "synthesizer-factorized-dense")]
-    }
-
-    fn resolved(self, max_length: usize) -> Self {
-        Self { factors: Some(self.widths(max_length)), ..self }
-    }
-
-    /// # Errors
-    /// If the factors' product is less than the maximal length.
-    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        let [a, b] = self.widths(spec.max_length);
-        if a * b >= spec.max_length {
-            return Ok(());
-        }
-        let remedy = format!("their product must be at least the maximal length {}", spec.max_length);
-        Err(spec.check(Self::NAME).refuse("factors", format!("[{a}, {b}]"), remedy))
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
-    }
 
     /// Tay et al. 2021, section 3.1.1: each of `a` outputs repeated `b` times, times `b` outputs repeated `a` times.
     fn formula(&self) -> Option<Formula<'_>> {
@@ -141,18 +122,6 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
             let (j, b) = (query.position_of(key), query.parameter("tile").shape[2]);
             output("hidden", "block", j / b) * output(tile_hidden, "tile", j % b)
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
-            (
-                "tile_hidden.weight",
-                "first layer of the tiled factor [d_in, d_out], if it has one of its own; heads lie side by side in d_out",
-            ),
-            ("block", "second layer of the block-repeated factor [heads, d_head, a]"),
-            ("tile", "second layer of the tiled factor [heads, d_head, b]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

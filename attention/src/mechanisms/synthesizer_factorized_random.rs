@@ -6,24 +6,10 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-factorized-random.svg")]
 
-use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Idle, Mechanism};
-use crate::engine::LogitTerms;
 use crate::mechanisms::default_sizes::quarter;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
-use crate::softmax_attention::logits::{LogitAbilities, Logits, rows_at};
+use crate::softmax_attention::logits::rows_at;
 
 /// Configuration of [`SynthesizerFactorizedRandom`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -61,40 +47,28 @@ impl SynthesizerFactorizedRandomConfig {
     pub fn rank_at(&self, max_length: usize) -> usize {
         self.rank.unwrap_or_else(|| quarter(max_length, 8))
     }
-
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerFactorizedRandom {
-        let max_length = spec.max_length;
-        let rank = self.rank_at(max_length);
-        let shape = [spec.heads, max_length, rank];
-        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
-        let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
-        SynthesizerFactorizedRandom {
-            query_factor: factor.parameter(shape, &key.named("query_factor"), device),
-            key_factor: factor.parameter(shape, &key.named("key_factor"), device),
-            max_length,
-        }
-    }
 }
 
 impl Mechanism for SynthesizerFactorizedRandomConfig {
+    type Module = Scores<SynthesizerFactorizedRandom>;
     const NAME: &'static str = "synthesizer-factorized-random";
-
-    fn card() -> Card {
-        Card {
-            variant: "SynthesizerFactorizedRandom",
-            description: "Uses a trained low-rank matrix of logits per head, for every input.",
-            source: "Tay et al. 2021, section 3.2.1",
-            time: "n^2 (d + H k)",
-            state: "n d",
-            letters: &[("k", "the option `rank`, by default at most `L / 4`")],
-            ..Card::default()
-        }
-    }
-
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[("factorized-random", "synthesizer-factorized-random")]
-    }
+    const CARD: Card = Card {
+        variant: "SynthesizerFactorizedRandom",
+        description: "Uses a trained low-rank matrix of logits per head, for every input.",
+        source: "Tay et al. 2021, section 3.2.1",
+        time: "n^2 (d + H k)",
+        state: "n d",
+        letters: &[("k", "the option `rank`, by default at most `L / 4`")],
+        aliases: &[("factorized-random", "synthesizer-factorized-random")],
+        sizes: &["rank"],
+        tensors: &[
+            ("query_factor", "factor of the logits [heads, query position, rank]"),
+            ("key_factor", "factor of the logits [heads, key position, rank]"),
+        ],
+        without_decay: &[TABLES_WITHOUT_DECAY],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
 
     fn resolved(self, max_length: usize) -> Self {
         Self { rank: Some(self.rank_at(max_length)), ..self }
@@ -108,21 +82,22 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         check.non_negative("init_std", self.init_std)
     }
 
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
-    fn sizes() -> &'static [&'static str] {
-        &["rank"]
-    }
-
     fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
-        let idle = Idle { what: "has factors of full rank", sizes: Self::sizes(), options: &[] };
+        let idle = Idle { what: "has factors of full rank", sizes: Self::CARD.sizes, options: &[] };
         (self.rank_at(spec.max_length) >= length).then_some(idle)
     }
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerFactorizedRandom {
+        let max_length = spec.max_length;
+        let rank = self.rank_at(max_length);
+        let shape = [spec.heads, max_length, rank];
+        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
+        let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
+        SynthesizerFactorizedRandom {
+            query_factor: factor.parameter(shape, &key.named("query_factor"), device),
+            key_factor: factor.parameter(shape, &key.named("key_factor"), device),
+            max_length,
+        }
     }
 
     /// Tay et al. 2021, section 3.2.1: an element of `R1 R2^T`.
@@ -131,17 +106,6 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
             let row = |factor, position| query.parameter(factor).row(&[query.head, position]);
             dot(row("query_factor", query.position()), row("key_factor", query.position_of(key)))
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("query_factor", "factor of the logits [heads, query position, rank]"),
-            ("key_factor", "factor of the logits [heads, key position, rank]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[TABLES_WITHOUT_DECAY]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

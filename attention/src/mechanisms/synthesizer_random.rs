@@ -9,21 +9,11 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-random.svg")]
 
-use burn::module::{Module, Param, RunningState};
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
+use burn::module::RunningState;
 
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Formula, Mechanism};
-use crate::engine::{LogitTerms, columns_from};
-use crate::softmax_attention::logits::{LogitAbilities, Logits, rows_at, starts};
+use crate::engine::columns_from;
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::{rows_at, starts};
 
 /// Name of the random synthesizer that is not trained.
 const FIXED: &str = "synthesizer-random-fixed";
@@ -62,30 +52,23 @@ pub struct SynthesizerRandom {
     max_length: usize,
 }
 
-impl SynthesizerRandomConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerRandom {
-        let max_length = spec.max_length;
-        let shape = [spec.heads, max_length, max_length];
-        let table = Init::Normal(self.init_std as f32).tensor(shape, &key.named("table"), device);
-        let (table, frozen_table) =
-            if self.trainable { (Some(Param::from_tensor(table)), None) } else { (None, Some(RunningState::new(table))) };
-        SynthesizerRandom { table, frozen_table, max_length }
-    }
-}
-
 impl Mechanism for SynthesizerRandomConfig {
+    type Module = Scores<SynthesizerRandom>;
     const NAME: &'static str = "synthesizer-random";
-
-    fn card() -> Card {
-        Card {
-            variant: "SynthesizerRandom",
-            description: "Uses one matrix of logits per head, trained or fixed, for every input.",
-            source: "Tay et al. 2021, section 3.2",
-            state: "n d",
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "SynthesizerRandom",
+        description: "Uses one matrix of logits per head, trained or fixed, for every input.",
+        source: "Tay et al. 2021, section 3.2",
+        state: "n d",
+        aliases: &[("random", "synthesizer-random"), ("random-fixed", "synthesizer-random-fixed")],
+        tensors: &[
+            ("table", "logits [heads, query position, key position]"),
+            ("frozen_table", "logits as they were drawn [heads, query position, key position]"),
+        ],
+        without_decay: &[TABLES_WITHOUT_DECAY],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
 
     fn named() -> Vec<(&'static str, Self)> {
         vec![(Self::NAME, Self::default()), (FIXED, Self { trainable: false, ..Self::default() })]
@@ -102,39 +85,25 @@ impl Mechanism for SynthesizerRandomConfig {
         if self.trainable { Self::NAME } else { FIXED }.to_owned()
     }
 
-    fn aliases() -> &'static [(&'static str, &'static str)] {
-        &[("random", "synthesizer-random"), ("random-fixed", "synthesizer-random-fixed")]
-    }
-
     /// # Errors
     /// If `init_std` is negative or not finite.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         spec.check(Self::NAME).non_negative("init_std", self.init_std)
     }
 
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> SynthesizerRandom {
+        let max_length = spec.max_length;
+        let shape = [spec.heads, max_length, max_length];
+        let table = Init::Normal(self.init_std as f32).tensor(shape, &key.named("table"), device);
+        let (table, frozen_table) =
+            if self.trainable { (Some(Param::from_tensor(table)), None) } else { (None, Some(RunningState::new(table))) };
+        SynthesizerRandom { table, frozen_table, max_length }
     }
 
     /// Tay et al. 2021, section 3.2: an element of `R`.
     fn formula(&self) -> Option<Formula<'_>> {
         let name = if self.trainable { "table" } else { "frozen_table" };
         Some(Formula::default().logit(move |query, key| query.parameter(name).at(&[query.head, query.position(), query.position_of(key)])))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("table", "logits [heads, query position, key position]"),
-            ("frozen_table", "logits as they were drawn [heads, query position, key position]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[TABLES_WITHOUT_DECAY]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -12,26 +12,8 @@
 //!
 #![doc = include_str!("../../pictures/t5-bias.svg")]
 
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::relative::by_distance;
-use crate::contract::Positions;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::contract::visibility::Span;
-use crate::description::formula::{Formula, dot};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Mechanism};
-use crate::engine::heads::split_heads;
-use crate::engine::linear::linear_at;
-use crate::engine::{Content, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`T5Bias`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -105,24 +87,6 @@ impl Buckets {
 }
 
 impl T5BiasConfig {
-    /// Initialises the logits as in the released code: weights of queries normal with standard deviation `(C D)^-0.5`, those of keys and biases with `C^-0.5`.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> T5Bias {
-        let LayerSpec { d_model, heads, .. } = *spec;
-        let normal = |inverse: usize| Init::Normal((inverse as f32).powf(-0.5));
-        let linear = |name, width, inverse| Linear {
-            weight: normal(inverse).parameter([d_model, width], &key.named(name).named("weight"), device),
-            bias: None,
-        };
-        T5Bias {
-            query: linear("query", spec.query_width(), d_model * spec.d_head()),
-            key: linear("key", spec.key_width(), d_model),
-            relative_attention_bias: normal(d_model).parameter([self.buckets, heads], &key.named("relative_attention_bias"), device),
-            buckets: self.buckets_of(spec.role),
-            heads,
-            kv_heads: spec.n_kv_heads(),
-        }
-    }
-
     fn buckets_of(&self, role: Role) -> Buckets {
         let ahead = role != Role::Decoder;
         Buckets { of_side: if ahead { self.buckets / 2 } else { self.buckets }, max_distance: self.max_distance, ahead }
@@ -130,22 +94,25 @@ impl T5BiasConfig {
 }
 
 impl Mechanism for T5BiasConfig {
+    type Module = Scores<T5Bias>;
     const NAME: &'static str = "t5-bias";
-
-    fn card() -> Card {
-        Card {
-            variant: "T5Bias",
-            description: "Adds a trained bias for each bucket of distances to unscaled dot products (T5).",
-            source: "Raffel et al. 2020, section 2.1",
-            letters: &[("B", "buckets of distances, option `buckets`")],
-            differences: &[
-                "Each layer has biases of its own; there all layers of a stack share those of the first.",
-                "As there, scores are not divided by `sqrt(D)`, and the initial weights of queries are smaller by this factor; a model's own initialisation has to do the same.",
-                "Where a bucket begins exactly at a whole distance, it holds that distance; there the rounding of a logarithm in single precision decides. With the default buckets nothing differs.",
-            ],
-            ..Card::default()
-        }
-    }
+    const CARD: Card = Card {
+        variant: "T5Bias",
+        description: "Adds a trained bias for each bucket of distances to unscaled dot products (T5).",
+        source: "Raffel et al. 2020, section 2.1",
+        letters: &[("B", "buckets of distances, option `buckets`")],
+        differences: &[
+            "Each layer has biases of its own; there all layers of a stack share those of the first.",
+            "As there, scores are not divided by `sqrt(D)`, and the initial weights of queries are smaller by this factor; a model's own initialisation has to do the same.",
+            "Where a bucket begins exactly at a whole distance, it holds that distance; there the rounding of a logarithm in single precision decides. With the default buckets nothing differs.",
+        ],
+        tensors: &[(
+            "relative_attention_bias",
+            "biases of the buckets of distances [bucket, heads]; in encoders keys ahead of the query have the second half",
+        )],
+        free_heads: true,
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If there are too few buckets, an odd number of them in an encoder, or if they end before the distances that have buckets of their own.
@@ -170,12 +137,22 @@ impl Mechanism for T5BiasConfig {
         Err(check.refuse("max_distance", self.max_distance, remedy))
     }
 
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    /// Initialises the logits as in the released code: weights of queries normal with standard deviation `(C D)^-0.5`, those of keys and biases with `C^-0.5`.
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> T5Bias {
+        let LayerSpec { d_model, heads, .. } = *spec;
+        let normal = |inverse: usize| Init::Normal((inverse as f32).powf(-0.5));
+        let linear = |name, width, inverse| Linear {
+            weight: normal(inverse).parameter([d_model, width], &key.named(name).named("weight"), device),
+            bias: None,
+        };
+        T5Bias {
+            query: linear("query", spec.query_width(), d_model * spec.d_head()),
+            key: linear("key", spec.key_width(), d_model),
+            relative_attention_bias: normal(d_model).parameter([self.buckets, heads], &key.named("relative_attention_bias"), device),
+            buckets: self.buckets_of(spec.role),
+            heads,
+            kv_heads: spec.n_kv_heads(),
+        }
     }
 
     /// Raffel et al. 2020, section 2.1, with the buckets of the released code: of `n` to a side, `n / 2` hold one distance each, and the others begin at
@@ -199,13 +176,6 @@ impl Mechanism for T5BiasConfig {
             };
             dot(&q, &k) + query.parameter("relative_attention_bias").at(&[first + bucket, query.head])
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[(
-            "relative_attention_bias",
-            "biases of the buckets of distances [bucket, heads]; in encoders keys ahead of the query have the second half",
-        )]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -245,7 +215,6 @@ impl Logits for T5Bias {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::description::AnyMechanism;
 
     /// The first distance of each bucket.
     fn begins(buckets: Buckets, sign: i64) -> Vec<usize> {

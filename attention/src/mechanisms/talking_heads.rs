@@ -14,25 +14,13 @@
 //!
 #![doc = include_str!("../../pictures/talking-heads.svg")]
 
-use burn::module::{Module, Param};
 use burn::tensor::activation::softmax;
-use burn::tensor::{Device, Tensor};
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
-use crate::contract::QueryKeyPairs;
-use crate::contract::error::ConfigError;
-use crate::contract::init::Init;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::probe::{Observation, Probe};
 use crate::description::array::Array;
-use crate::description::formula::{self, Formula};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism, Over};
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
-use crate::softmax_attention::logits::{Logits, LogitsRef};
-use crate::softmax_attention::{HeadCall, Heads, SoftmaxAttention};
+use crate::mechanisms::prelude::*;
+use crate::softmax_attention::logits::LogitsRef;
+use crate::softmax_attention::{HeadCall, Heads};
 
 /// How the numbers begin by which heads mix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,12 +69,43 @@ pub struct TalkingHeads {
     pub weight_mixing: Option<Param<Tensor<2>>>,
 }
 
-impl TalkingHeadsConfig {
-    /// Initialises the heads.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> TalkingHeads {
+impl Mechanism for TalkingHeadsConfig {
+    type Module = HeadsOf<TalkingHeads>;
+    const NAME: &'static str = "talking-heads";
+    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
+    const CARD: Card = Card {
+        variant: "TalkingHeads",
+        description: "Mixes logits across heads before the softmax and weights after it, over any logits and pattern.",
+        source: "Shazeer et al. 2020, section 4",
+        kind: Kind::Heads,
+        cross: true,
+        time: "n^2 (d + H^2)",
+        differences: &[
+            "The paper has a number of heads of its own for queries and keys, for the softmax and for values; here there is one.",
+            "The released code adds its biases of positions after the first mixing; here all that the logits score is mixed, and masks of numbers are added after it.",
+            "Projections that depend on the input are not in it.",
+        ],
+        tensors: &[
+            ("logit_mixing", "how much the logits of a head count in another [from head, to head]"),
+            ("weight_mixing", "how much the weights of a head count in another [from head, to head]"),
+        ],
+        without_decay: &[r"\.(logit|weight)_mixing$"],
+        // Both engines compute it alike: with all logits of all heads at once.
+        has_engines: false,
+        ..Card::DEFAULT
+    };
+
+    /// # Errors
+    /// If nothing is mixed, or the logits are wrong or have no scores of their own.
+    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        if !self.mix_logits && !self.mix_weights {
+            let remedy = format!("mix logits or weights, or use {} itself", self.logits);
+            return Err(spec.check(Self::NAME).refuse("mix_weights", false, remedy));
+        }
+        self.validate_inner(spec)
+    }
+
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> TalkingHeads {
         let heads = spec.heads;
         let mixing = |name| match self.init {
             // Of a square matrix this has the variance 1 / H.
@@ -99,48 +118,6 @@ impl TalkingHeadsConfig {
             logit_mixing: self.mix_logits.then(|| mixing("logit_mixing")),
             weight_mixing: self.mix_weights.then(|| mixing("weight_mixing")),
         }
-    }
-}
-
-impl Mechanism for TalkingHeadsConfig {
-    const NAME: &'static str = "talking-heads";
-    const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
-
-    fn card() -> Card {
-        Card {
-            variant: "TalkingHeads",
-            description: "Mixes logits across heads before the softmax and weights after it, over any logits and pattern.",
-            source: "Shazeer et al. 2020, section 4",
-            kind: Kind::Heads,
-            cross: true,
-            time: "n^2 (d + H^2)",
-            differences: &[
-                "The paper has a number of heads of its own for queries and keys, for the softmax and for values; here there is one.",
-                "The released code adds its biases of positions after the first mixing; here all that the logits score is mixed, and masks of numbers are added after it.",
-                "Projections that depend on the input are not in it.",
-            ],
-            ..Card::default()
-        }
-    }
-
-    /// # Errors
-    /// If nothing is mixed, or the logits are wrong or have no scores of their own.
-    fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        if !self.mix_logits && !self.mix_weights {
-            let remedy = format!("mix logits or weights, or use {} itself", self.logits);
-            return Err(spec.check(Self::NAME).refuse("mix_weights", false, remedy));
-        }
-        self.validate_inner(spec)
-    }
-
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        let heads = self.init(spec, &key.named("logits"), device);
-        AnyAttention::new(SoftmaxAttention::new(heads, spec, key, device))
-    }
-
-    /// Both engines compute it alike: with all logits of all heads at once.
-    fn has_engines(&self) -> bool {
-        false
     }
 
     /// Shazeer et al. 2020, section 4.
@@ -169,17 +146,6 @@ impl Mechanism for TalkingHeadsConfig {
             }
             head
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("logit_mixing", "how much the logits of a head count in another [from head, to head]"),
-            ("weight_mixing", "how much the weights of a head count in another [from head, to head]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"\.(logit|weight)_mixing$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -249,7 +215,6 @@ impl Heads for TalkingHeads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::layer_spec::Role;
 
     #[test]
     fn what_mixes_nothing_or_is_no_single_softmax_is_refused() {

@@ -7,18 +7,7 @@
 //!
 #![doc = include_str!("../../pictures/uniform.svg")]
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor};
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::Positions;
-use crate::contract::layer_spec::LayerSpec;
-use crate::contract::visibility::Span;
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyLogits, Card, Formula, Mechanism, Positioning};
-use crate::engine::LogitTerms;
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::mechanisms::prelude::*;
 
 /// Configuration of [`Uniform`]. There is nothing to choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,37 +23,22 @@ pub struct Uniform {
     heads: usize,
 }
 
-impl UniformConfig {
-    /// Initialises the logits.
-    pub fn init(&self, spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Uniform {
-        Uniform { heads: spec.heads }
-    }
-}
-
 impl Mechanism for UniformConfig {
+    type Module = Scores<Uniform>;
     const NAME: &'static str = "uniform";
+    const CARD: Card = Card {
+        variant: "Uniform",
+        description: "Gives every visible key the same weight: the null hypothesis for all others.",
+        source: "the null twin of softmax attention",
+        cross: true,
+        state: "n d",
+        free_heads: true,
+        positioning: Some(Positioning::None),
+        ..Card::DEFAULT
+    };
 
-    fn card() -> Card {
-        Card {
-            variant: "Uniform",
-            description: "Gives every visible key the same weight: the null hypothesis for all others.",
-            source: "the null twin of softmax attention",
-            cross: true,
-            state: "n d",
-            ..Card::default()
-        }
-    }
-
-    fn has_free_heads(&self) -> bool {
-        true
-    }
-
-    fn positioning(&self) -> Positioning {
-        Positioning::None
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Some(AnyLogits::new(self.init(spec, key, device)))
+    fn init(&self, spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Uniform {
+        Uniform { heads: spec.heads }
     }
 
     /// Equal weights.

@@ -9,7 +9,7 @@ use burn::tensor::Tensor;
 use crate::registry;
 
 /// The module with every constrained parameter, wherever in it, moved to the nearest value that is allowed: what mechanisms name in
-/// [`Mechanism::fractions`](crate::description::Mechanism::fractions) is cut to `[0, 1]`, such as the spans of Sukhbaatar et al. 2019 (section 2.2).
+/// [`Card::fractions`](crate::description::Card::fractions) is cut to `[0, 1]`, such as the spans of Sukhbaatar et al. 2019 (section 2.2).
 /// Parameters keep their identities. To be called after every optimiser step.
 pub fn apply<M: Module>(module: M) -> M {
     module.map(&mut Constraints { fractions: registry::fractions(), place: Vec::new() })

@@ -20,7 +20,7 @@ impl AnyMechanism {
 
     /// One configuration of every name, with default options, and a mixture.
     pub fn all() -> Vec<Self> {
-        let (mixtures, others): (Vec<_>, Vec<_>) = entries().into_iter().partition(|entry| (entry.card)().kind == Kind::Mixture);
+        let (mixtures, others): (Vec<_>, Vec<_>) = entries().into_iter().partition(|entry| entry.card.kind == Kind::Mixture);
         others.into_iter().chain(mixtures).flat_map(|entry| (entry.examples)()).collect()
     }
 
@@ -61,7 +61,7 @@ impl FromStr for AnyMechanism {
             return Ok(entries().iter().find_map(|entry| (entry.joining)(&members)).expect("one of the built-in mechanisms joins others"));
         }
         let entries = entries();
-        let full = entries.iter().find_map(|entry| (entry.aliases)().iter().find(|alias| alias.0 == name)).map_or(name, |alias| alias.1);
+        let full = entries.iter().find_map(|entry| entry.card.aliases.iter().find(|alias| alias.0 == name)).map_or(name, |alias| alias.1);
         let known = entries.iter().flat_map(|entry| (entry.named)()).find(|(known, _)| *known == full);
         let unknown = || ConfigError::UnknownAttention { name: name.to_owned(), known: Self::names().join(", ") };
         known.map(|(_, config)| config).ok_or_else(unknown)

@@ -123,6 +123,38 @@ pub(crate) fn turn(ratio: Option<&[usize]>, layer: usize) -> usize {
     ends.take_while(|&end| end <= place).count()
 }
 
+/// Keys that are near their query, on either side of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Near {
+    /// The greatest distance of a key.
+    pub farthest: usize,
+    /// Successive queries that are executed together, at least 1.
+    pub block: usize,
+}
+
+impl Pattern for Near {
+    fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
+        i.abs_diff(j) <= self.farthest
+    }
+
+    fn block(&self, _head: usize, i: usize) -> usize {
+        i / self.block
+    }
+
+    fn candidates(&self, _head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        let (first, last) = (queries[0].saturating_sub(self.farthest), queries[queries.len() - 1].saturating_add(self.farthest));
+        (first.max(keys.start)..last.saturating_add(1).min(keys.end)).collect()
+    }
+
+    fn reach(&self) -> Option<usize> {
+        Some(self.farthest)
+    }
+
+    fn depends_on_head(&self) -> bool {
+        false
+    }
+}
+
 /// What a head has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {

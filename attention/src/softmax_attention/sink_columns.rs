@@ -89,6 +89,22 @@ impl SinkColumns {
         keys * is_other
     }
 
+    /// Logits of the sinks alone that depend on head and distance inside the cache, for queries `[B, H, Q, R]`. Where the distance in the sequence is that of a key
+    /// of the window, as of all other keys, they are 0.
+    pub(crate) fn biased(&self, queries: &Tensor<4>, bias: impl Fn(usize, usize) -> f32) -> LogitTerms {
+        let ([_, heads, length, _], SinkCache { sinks, window }) = (queries.dims(), self.cache);
+        let mut biases = Vec::new();
+        for (row, head) in (0..self.rows()).flat_map(|row| (0..heads).map(move |head| (row, head))) {
+            for position in self.positions(row) {
+                let index = self.cache.index(position);
+                let of_sink = |sink: usize| if position.abs_diff(sink) < window { 0.0 } else { bias(head, index.abs_diff(sink)) };
+                biases.extend((0..sinks).map(of_sink));
+            }
+        }
+        let shape = [self.rows(), heads, length, sinks];
+        self.scored(Tensor::from_data(TensorData::new(biases, shape), (&queries.device(), queries.dtype())))
+    }
+
     /// Logits of the sinks alone, `[B|1, H, Q, S]`; those of all other keys are 0.
     pub(crate) fn scored(&self, scores: Tensor<4>) -> LogitTerms {
         let choice = self.choice(&scores.device(), scores.dtype());

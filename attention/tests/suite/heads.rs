@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
+use heedful_attention::description::Mechanism;
 use heedful_attention::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use heedful_attention::mechanisms::uniform::{Uniform, UniformConfig};
 use heedful_attention::softmax_attention::logits::LogitsRef;

@@ -6,6 +6,7 @@ use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::Positions;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::Span;
+use heedful_attention::description::Mechanism;
 use heedful_attention::engine::LogitTerms;
 use heedful_attention::mechanisms::rotary::{Rotary, RotaryConfig};
 use heedful_attention::softmax_attention::SoftmaxAttention;

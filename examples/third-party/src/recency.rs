@@ -27,21 +27,18 @@ pub struct Recency {
 }
 
 impl Mechanism for RecencyConfig {
+    type Module = Scores<Recency>;
     const NAME: &'static str = "recency";
-
-    fn card() -> Card {
-        Card {
+    const CARD: Card = Card {
             variant: "Recency",
             description: "Attends to what is near, at a trained rate for each head.",
             source: "this example",
             state: "n d",
-            ..Card::default()
-        }
-    }
+            ..Card::DEFAULT
+    };
 
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        let slope = Init::Normal(self.init_std).parameter([spec.heads], &key.named("slope"), device);
-        Some(AnyLogits::new(Recency { slope }))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Recency {
+        Recency { slope: Init::Normal(self.init_std).parameter([spec.heads], &key.named("slope"), device) }
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

@@ -43,7 +43,7 @@ pub enum OptimiserKind {
 
 /// Parameters exempt from weight decay unless the configuration says otherwise, as regular expressions over parameter paths:
 /// biases (`bias`, `content_bias`, `bias_u`); gain and shift of layer and root-mean-square normalisation (`gamma`, `beta`); and what mechanisms name
-/// ([`Mechanism::without_decay`](heedful_attention::description::Mechanism::without_decay)).
+/// ([`Card::without_decay`](heedful_attention::description::Card::without_decay)).
 pub fn without_decay() -> Vec<String> {
     let of_models = [r"(^|[._])bias(_[a-z]+)?$", r"(^|\.)(gamma|beta)$"];
     of_models.into_iter().chain(registry::without_decay()).map(str::to_owned).collect()

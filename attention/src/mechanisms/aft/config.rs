@@ -1,18 +1,9 @@
 //! Configuration, and what is known of the mechanism.
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::Aft;
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::formula::{self, Formula, Query, dot, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Idle, Kind, Mechanism};
+use crate::description::formula::softmax;
 use crate::mechanisms::default_sizes::quarter;
+use crate::mechanisms::prelude::*;
 
 /// Names of the forms that are not the default.
 const LOCAL: &str = "aft-local";
@@ -76,31 +67,6 @@ impl AftConfig {
         self.factorised && self.form != AftForm::Simple
     }
 
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Aft {
-        let LayerSpec { d_model, heads, max_length, .. } = *spec;
-        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
-        let rank = self.rank_at(max_length);
-        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
-        let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
-        let factor = |name| self.has_factors().then(|| factor.parameter([max_length, rank], &key.named(name), device));
-        let table = || Init::Normal(self.init_std as f32).parameter([max_length, max_length], &key.named("position_table"), device);
-        Aft {
-            query: linear("query"),
-            key: linear("key"),
-            value: linear("value"),
-            output: linear("output"),
-            query_position: factor("query_position"),
-            key_position: factor("key_position"),
-            position_table: (self.form == AftForm::Full && !self.factorised).then(table),
-            window: self.window_at(max_length),
-            max_length: (self.form != AftForm::Simple).then_some(max_length),
-            heads,
-            dropout: spec.dropout,
-            limit: spec.limit(),
-        }
-    }
-
     /// The bias of a pair, in the formula.
     fn bias(&self, query: &Query, key: usize) -> f64 {
         let (i, j) = (query.position(), query.position_of(key));
@@ -114,28 +80,32 @@ impl AftConfig {
 }
 
 impl Mechanism for AftConfig {
+    type Module = Whole<Aft>;
     const NAME: &'static str = "aft";
-
-    fn card() -> Card {
-        Card {
-            variant: "Aft",
-            description: "Averages values per channel with weights of keys and pairs of positions, and gates the mean by the query.",
-            source: "Zhai et al. 2021, section 3",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n^2 d",
-            state: "2 n d",
-            letters: &[("k", "the option `rank`, by default at most `L / 4`")],
-            differences: &[
-                "The paper's formula ends with the gate; an output projection follows here, as in other attentions and in code by others (aft-pytorch).",
-                "Exponentials are taken of scores less the greatest of them; in aft-pytorch they overflow where keys are large.",
-                "`local` has the parameters of the paper's form and the time of `full`; the paper saves time by sums over all positions and corrections near the query.",
-                "The paper's `conv` form, with one key for a head, is not in it.",
-                "Dropout drops numbers before the output projection, since weights are not formed.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Aft",
+        description: "Averages values per channel with weights of keys and pairs of positions, and gates the mean by the query.",
+        source: "Zhai et al. 2021, section 3",
+        kind: Kind::Whole,
+        time: "n^2 d",
+        state: "2 n d",
+        letters: &[("k", "the option `rank`, by default at most `L / 4`")],
+        differences: &[
+            "The paper's formula ends with the gate; an output projection follows here, as in other attentions and in code by others (aft-pytorch).",
+            "Exponentials are taken of scores less the greatest of them; in aft-pytorch they overflow where keys are large.",
+            "`local` has the parameters of the paper's form and the time of `full`; the paper saves time by sums over all positions and corrections near the query.",
+            "The paper's `conv` form, with one key for a head, is not in it.",
+            "Dropout drops numbers before the output projection, since weights are not formed.",
+        ],
+        sizes: &["window", "rank"],
+        tensors: &[
+            ("query_position", "factor u of the biases [query position, rank]"),
+            ("key_position", "factor v of the biases [key position, rank]"),
+            ("position_table", "biases [query position, key position]"),
+        ],
+        without_decay: &[r"Aft\.(query_position|key_position|position_table)$"],
+        ..Card::DEFAULT
+    };
 
     fn named() -> Vec<(&'static str, Self)> {
         let of = |form| Self { form, ..Self::default() };
@@ -150,7 +120,7 @@ impl Mechanism for AftConfig {
 
     fn description(&self) -> &'static str {
         match self.form {
-            AftForm::Full => Self::card().description,
+            AftForm::Full => Self::CARD.description,
             AftForm::Local => "As `aft`, with position biases within a window alone.",
             AftForm::Simple => "As `aft`, without position biases.",
         }
@@ -189,10 +159,6 @@ impl Mechanism for AftConfig {
         }
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["window", "rank"]
-    }
-
     fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
         if self.window_at(spec.max_length).is_some_and(|window| window >= length) {
             return Some(Idle { what: "has a window that covers all", sizes: &["window"], options: &["window"] });
@@ -204,8 +170,28 @@ impl Mechanism for AftConfig {
         })
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Aft {
+        let LayerSpec { d_model, heads, max_length, .. } = *spec;
+        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        let rank = self.rank_at(max_length);
+        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
+        let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
+        let factor = |name| self.has_factors().then(|| factor.parameter([max_length, rank], &key.named(name), device));
+        let table = || Init::Normal(self.init_std as f32).parameter([max_length, max_length], &key.named("position_table"), device);
+        Aft {
+            query: linear("query"),
+            key: linear("key"),
+            value: linear("value"),
+            output: linear("output"),
+            query_position: factor("query_position"),
+            key_position: factor("key_position"),
+            position_table: (self.form == AftForm::Full && !self.factorised).then(table),
+            window: self.window_at(max_length),
+            max_length: (self.form != AftForm::Simple).then_some(max_length),
+            heads,
+            dropout: spec.dropout,
+            limit: spec.limit(),
+        }
     }
 
     /// Zhai et al. 2021, equations 2 to 4, channel by channel.
@@ -225,18 +211,6 @@ impl Mechanism for AftConfig {
             };
             gates.iter().enumerate().map(channel).collect()
         }))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("query_position", "factor u of the biases [query position, rank]"),
-            ("key_position", "factor v of the biases [key position, rank]"),
-            ("position_table", "biases [query position, key position]"),
-        ]
-    }
-
-    fn without_decay() -> &'static [&'static str] {
-        &[r"Aft\.(query_position|key_position|position_table)$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

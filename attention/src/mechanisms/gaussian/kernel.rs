@@ -1,13 +1,8 @@
 //! Gaussian weights and logits in closed form.
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
-
 use super::{GaussianExecution, Normalisation};
-use crate::contract::Positions;
-use crate::contract::visibility::Span;
-use crate::engine::{GaussianShape, GaussianWeights, LogitTerms};
-use crate::softmax_attention::logits::{LogitAbilities, Logits};
+use crate::engine::{GaussianShape, GaussianWeights};
+use crate::mechanisms::prelude::*;
 
 /// The closed form of the weights.
 #[derive(Clone, Debug)]

@@ -3,12 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
-use crate::contract::Positions;
-use crate::contract::init::Init;
+use crate::mechanisms::prelude::*;
 use crate::tensors::read::read;
 
 /// What decides the bucket of a position.

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use burn::tensor::DType;
 use burn::tensor::activation::softmax;
-use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::buckets::Buckets;
-use crate::contract::probe::{Observation, Probe};
-use crate::contract::visibility::{Span, TILE, TileLevels, TileMapBuilder, Visibility, hidden_logit};
+use crate::contract::visibility::{TILE, TileLevels, TileMapBuilder, hidden_logit};
 use crate::engine::Dropout;
 use crate::engine::dropout::dropout;
 use crate::engine::fused::{Order, Part};
+use crate::mechanisms::prelude::*;
 use crate::tensors::read::read;
 
 /// Most meetings of a pair that can be told by a byte.

@@ -1,20 +1,12 @@
 //! Options, and what they are checked for.
 
 use burn::module::RunningState;
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
 
 use super::buckets::{Directions, Hash, Hashing};
 use super::chunks::Chunking;
 use super::{Lsh, formula};
-use crate::contract::error::ConfigError;
-use crate::contract::init::{self, Init};
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Formula, Idle, Kind, Mechanism};
 use crate::mechanisms::default_sizes::quarter;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::shared_qk::Scale;
 
 /// Number of buckets of a round.
@@ -166,67 +158,36 @@ impl LshConfig {
             Some(BucketCount::Factorised(counts)) => counts.to_vec(),
         }
     }
-
-    /// Initialises the attention.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Lsh {
-        let LayerSpec { role, d_model, heads, max_length, dropout, .. } = *spec;
-        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
-        let factors = self.factors(max_length);
-        let shape = [self.rounds, heads, spec.d_head(), factors.iter().sum::<usize>() / 2];
-        Lsh {
-            query_key: linear("query_key"),
-            value: linear("value"),
-            output: linear("output"),
-            rotations: RunningState::new(Init::Normal(1.0).tensor(shape, &key.named("rotations"), device)),
-            hash: Hash { factors, hashing: self.hashing, directions: Directions::default() },
-            chunking: Chunking {
-                size: self.chunk_at(max_length),
-                before: self.before,
-                after: self.chunks_after(role),
-                wrap: self.wrap,
-                across_rounds: self.across_rounds,
-                bucket_mask: self.bucket_mask,
-                duplicate_correction: self.duplicate_correction,
-            },
-            scale: self.scale,
-            limit: spec.limit(),
-            full_attention_below: self.longest_full_attention(max_length),
-            draws_per_call: self.rotations == Rotations::PerCall,
-            heads,
-            dropout,
-        }
-    }
 }
 
 impl Mechanism for LshConfig {
+    type Module = Whole<Lsh>;
     const NAME: &'static str = "lsh";
-
-    fn card() -> Card {
-        Card {
-            variant: "Lsh",
-            description: "Restricts queries to the keys of their hash bucket (Reformer), or of a random bucket.",
-            source: "Kitaev, Kaiser and Levskaya 2020, section 2",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "r n (c + 2 m) d",
-            state: "2 n d + r n H",
-            letters: &[
-                ("r", "rounds of hashing, option `rounds`"),
-                ("c", "half the buckets of a round"),
-                ("m", "positions of a chunk, option `chunk`, by default 64, at most `L / 4`"),
-            ],
-            differences: &[
-                "Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false`).",
-                "Its first chunk looks at the last of all rounds (`wrap = true` and `across_rounds = true`).",
-                "It does not correct for duplicates (`duplicate_correction = false`).",
-                "In two of three cases it does not divide by `sqrt(D)` (`scale = \"code\"`).",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Lsh",
+        description: "Restricts queries to the keys of their hash bucket (Reformer), or of a random bucket.",
+        source: "Kitaev, Kaiser and Levskaya 2020, section 2",
+        kind: Kind::Whole,
+        time: "r n (c + 2 m) d",
+        state: "2 n d + r n H",
+        letters: &[
+            ("r", "rounds of hashing, option `rounds`"),
+            ("c", "half the buckets of a round"),
+            ("m", "positions of a chunk, option `chunk`, by default 64, at most `L / 4`"),
+        ],
+        differences: &[
+            "Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false`).",
+            "Its first chunk looks at the last of all rounds (`wrap = true` and `across_rounds = true`).",
+            "It does not correct for duplicates (`duplicate_correction = false`).",
+            "In two of three cases it does not divide by `sqrt(D)` (`scale = \"code\"`).",
+        ],
+        sizes: &["chunk", "full_attention_below"],
+        tensors: &[
+            ("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out"),
+            ("rotations", "random rotations of the hash [rounds, heads, d_head, half the buckets]; those of two factors side by side"),
+        ],
+        ..Card::DEFAULT
+    };
 
     fn drawn(self) -> Self {
         Self { chunk: Some(8), buckets: Some(BucketCount::One(8)), rounds: 2, full_attention_below: Some(0), ..self }
@@ -280,13 +241,9 @@ impl Mechanism for LshConfig {
         is_idle.then_some("across_rounds is for wrap = true, bucket_mask = false and at least two rounds")
     }
 
-    fn sizes() -> &'static [&'static str] {
-        &["chunk", "full_attention_below"]
-    }
-
     fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
         let max_length = spec.max_length;
-        let idle = |what| Some(Idle { what, sizes: Self::sizes(), options: OF_HASHING });
+        let idle = |what| Some(Idle { what, sizes: Self::CARD.sizes, options: OF_HASHING });
         if length <= self.longest_full_attention(max_length) {
             return idle("hashes nothing and hides nothing");
         }
@@ -294,19 +251,37 @@ impl Mechanism for LshConfig {
         if is_one_chunk { idle("hides nothing, since one chunk holds all positions,") } else { None }
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Lsh {
+        let LayerSpec { role, d_model, heads, max_length, dropout, .. } = *spec;
+        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        let factors = self.factors(max_length);
+        let shape = [self.rounds, heads, spec.d_head(), factors.iter().sum::<usize>() / 2];
+        Lsh {
+            query_key: linear("query_key"),
+            value: linear("value"),
+            output: linear("output"),
+            rotations: RunningState::new(Init::Normal(1.0).tensor(shape, &key.named("rotations"), device)),
+            hash: Hash { factors, hashing: self.hashing, directions: Directions::default() },
+            chunking: Chunking {
+                size: self.chunk_at(max_length),
+                before: self.before,
+                after: self.chunks_after(role),
+                wrap: self.wrap,
+                across_rounds: self.across_rounds,
+                bucket_mask: self.bucket_mask,
+                duplicate_correction: self.duplicate_correction,
+            },
+            scale: self.scale,
+            limit: spec.limit(),
+            full_attention_below: self.longest_full_attention(max_length),
+            draws_per_call: self.rotations == Rotations::PerCall,
+            heads,
+            dropout,
+        }
     }
 
     fn formula(&self) -> Option<Formula<'_>> {
         Some(formula::of(self))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out"),
-            ("rotations", "random rotations of the hash [rounds, heads, d_head, half the buckets]; those of two factors side by side"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

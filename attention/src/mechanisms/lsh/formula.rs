@@ -1,12 +1,9 @@
 //! Kitaev, Kaiser and Levskaya 2020, section 2, in double precision: the set of candidates of each query in each round, and one softmax over their union.
 
-use heedful_random::RandomKey;
-
 use super::buckets::Hashing;
 use super::config::{BucketCount, LshConfig};
-use crate::contract::init::Init;
-use crate::contract::layer_spec::Role;
-use crate::description::formula::{Formula, Query, distribution, dot};
+use crate::description::formula::distribution;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::shared_qk::Scale;
 
 pub(super) fn of(config: &LshConfig) -> Formula<'_> {

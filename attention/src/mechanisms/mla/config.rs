@@ -1,17 +1,8 @@
 //! Options, and what is known of the mechanism.
 
-use burn::tensor::Device;
-use derive_setters::Setters;
-use heedful_random::RandomKey;
-use serde::{Deserialize, Serialize};
-
 use super::Mla;
-use crate::contract::error::ConfigError;
-use crate::contract::init;
-use crate::contract::layer_spec::{LayerSpec, Role};
-use crate::description::formula::{Formula, Query, dot, softmax};
-use crate::description::parameter_formula::ParameterFormula;
-use crate::description::{AnyAttention, Card, Kind, Mechanism};
+use crate::description::formula::softmax;
+use crate::mechanisms::prelude::*;
 use crate::mechanisms::qk_norm::QkNorm;
 use crate::mechanisms::rotary::tables::Tables;
 use crate::mechanisms::rotary::{RotaryScaling, formula};
@@ -65,30 +56,6 @@ impl MlaConfig {
         if self.latent_norm { QkNorm::Rms } else { QkNorm::None }
     }
 
-    /// Initialises the attention.
-    pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Mla {
-        let LayerSpec { d_model, heads, dropout, .. } = *spec;
-        let (latent, rotary) = (self.latent_at(spec), self.rotary_at(spec));
-        let linear = |name, inputs, outputs| init::linear(inputs, outputs, false, &key.named(name), device);
-        let norm = |width| self.norm().init(Some(EPSILON), &spec.with_head_width(Some(width)), key, device);
-        Mla {
-            query_latent: self.query_latent.map(|width| linear("query_latent", d_model, width)),
-            query_latent_norm: self.query_latent.and_then(norm),
-            query: linear("query", self.query_latent.unwrap_or(d_model), d_model + heads * rotary),
-            latent: linear("latent", d_model, latent),
-            latent_norm: norm(latent),
-            rotary_key: (rotary > 0).then(|| linear("rotary_key", d_model, rotary)),
-            key: linear("key", latent, d_model),
-            value: linear("value", latent, d_model),
-            output: linear("output", d_model, d_model),
-            tables: Tables::shared(self.scaling.frequencies(self.base, rotary / 2), self.scaling.magnitude()),
-            score_factor: self.scaling.score_factor(),
-            heads,
-            dropout,
-            limit: spec.limit(),
-        }
-    }
-
     /// `x` turned by its position, pairs of neighbours.
     fn turned(&self, mut x: Vec<f64>, position: usize) -> Vec<f64> {
         let (pairs, length) = (x.len() / 2, formula::magnitude(&self.scaling));
@@ -103,28 +70,32 @@ impl MlaConfig {
 }
 
 impl Mechanism for MlaConfig {
+    type Module = Whole<Mla>;
     const NAME: &'static str = "mla";
-
-    fn card() -> Card {
-        Card {
-            variant: "Mla",
-            description: "Compresses keys and values of all heads into one latent vector per token, which decoding caches in their place.",
-            source: "DeepSeek-AI 2024, section 2.1",
-            kind: Kind::Whole,
-            cross: false,
-            causal: true,
-            time: "n^2 (d + H d_r)",
-            state: "n (d_c + d_r)",
-            letters: &[
-                ("d_c", "width of the latent of keys and values, option `latent`"),
-                ("d_r", "rotated channels of a head, option `rotary_width`"),
-            ],
-            differences: &[
-                "In released code one matrix makes the latent and the rotated key, and one the keys and values of each head in turn; here each has its own.",
-                "Released models have a latent of queries, except the smallest; here queries are made of elements unless `query_latent` is given.",
-            ],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Mla",
+        description: "Compresses keys and values of all heads into one latent vector per token, which decoding caches in their place.",
+        source: "DeepSeek-AI 2024, section 2.1",
+        kind: Kind::Whole,
+        time: "n^2 (d + H d_r)",
+        state: "n (d_c + d_r)",
+        letters: &[
+            ("d_c", "width of the latent of keys and values, option `latent`"),
+            ("d_r", "rotated channels of a head, option `rotary_width`"),
+        ],
+        differences: &[
+            "In released code one matrix makes the latent and the rotated key, and one the keys and values of each head in turn; here each has its own.",
+            "Released models have a latent of queries, except the smallest; here queries are made of elements unless `query_latent` is given.",
+        ],
+        tensors: &[
+            ("query_latent.weight", "projection to the latent of queries [d_in, d_out]"),
+            ("query_latent_norm.gamma", "gain of the norm of the latent of queries"),
+            ("latent.weight", "projection to the latent of keys and values [d_in, d_out]"),
+            ("latent_norm.gamma", "gain of the norm of the latent of keys and values"),
+            ("rotary_key.weight", "projection to the rotated key that all heads share [d_in, d_out]"),
+        ],
+        ..Card::DEFAULT
+    };
 
     /// # Errors
     /// If a width is 0 or not even where it has to be, or the base is not greater than 1 or has no effect.
@@ -147,8 +118,27 @@ impl Mechanism for MlaConfig {
         self.scaling.validate(&check, self.rotary_at(spec), true)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        AnyAttention::new(self.init(spec, key, device))
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Mla {
+        let LayerSpec { d_model, heads, dropout, .. } = *spec;
+        let (latent, rotary) = (self.latent_at(spec), self.rotary_at(spec));
+        let linear = |name, inputs, outputs| init::linear(inputs, outputs, false, &key.named(name), device);
+        let norm = |width| self.norm().init(Some(EPSILON), &spec.with_head_width(Some(width)), key, device);
+        Mla {
+            query_latent: self.query_latent.map(|width| linear("query_latent", d_model, width)),
+            query_latent_norm: self.query_latent.and_then(norm),
+            query: linear("query", self.query_latent.unwrap_or(d_model), d_model + heads * rotary),
+            latent: linear("latent", d_model, latent),
+            latent_norm: norm(latent),
+            rotary_key: (rotary > 0).then(|| linear("rotary_key", d_model, rotary)),
+            key: linear("key", latent, d_model),
+            value: linear("value", latent, d_model),
+            output: linear("output", d_model, d_model),
+            tables: Tables::shared(self.scaling.frequencies(self.base, rotary / 2), self.scaling.magnitude()),
+            score_factor: self.scaling.score_factor(),
+            heads,
+            dropout,
+            limit: spec.limit(),
+        }
     }
 
     /// DeepSeek-AI 2024, equations 9 to 19.
@@ -183,16 +173,6 @@ impl Mechanism for MlaConfig {
             softmax(&(0..query.keys()).map(|key| query.sees(key).then(|| score(key))).collect::<Vec<_>>())
         };
         Some(Formula::default().weights(weights).value(move |query, key| query.projected("value", &latent(query, key))))
-    }
-
-    fn tensors() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("query_latent.weight", "projection to the latent of queries [d_in, d_out]"),
-            ("query_latent_norm.gamma", "gain of the norm of the latent of queries"),
-            ("latent.weight", "projection to the latent of keys and values [d_in, d_out]"),
-            ("latent_norm.gamma", "gain of the norm of the latent of keys and values"),
-            ("rotary_key.weight", "projection to the rotated key that all heads share [d_in, d_out]"),
-        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

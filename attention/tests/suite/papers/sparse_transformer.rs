@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::AnyMechanism;
-use heedful_attention::mechanisms::sparse_fixed::{OwnBlock, SparseFixedConfig, Summaries, SummariesWithin};
-use heedful_attention::mechanisms::sparse_strided::{Column, NearColumn, Neighbourhood, SparseStridedConfig};
-use heedful_attention::softmax_attention::pattern::{Factorised, Integration, Pattern};
+use heedful_attention::mechanisms::local_1d::LocalOneD;
+use heedful_attention::mechanisms::sparse_fixed::{SparseFixedConfig, Summaries, SummariesWithin};
+use heedful_attention::mechanisms::sparse_strided::{Column, NearColumn, SparseStridedConfig};
+use heedful_attention::softmax_attention::pattern::{Factorised, Integration, Near, Pattern};
 
 use super::image_transformer::{check_hints, equal};
 use super::{assert_same, context, init, self_attention};
@@ -26,6 +27,14 @@ fn fixed(stride: usize, summary: usize, integration: Integration) -> SparseFixed
     SparseFixedConfig::default().with_stride(stride).with_summary(summary).with_integration(integration)
 }
 
+fn neighbourhood(stride: usize) -> Near {
+    Near { farthest: stride, block: stride }
+}
+
+fn own_block(stride: usize) -> LocalOneD {
+    LocalOneD { query_block: stride, memory_block: 0 }
+}
+
 /// Keys that each query sees together with the causal mask.
 fn sets(pattern: &dyn Pattern, head: usize, length: usize) -> Vec<Vec<usize>> {
     (0..length).map(|i| (0..=i).filter(|&j| pattern.sees(head, i, j)).collect()).collect()
@@ -39,14 +48,14 @@ fn reaches(first: &[Vec<usize>], second: &[Vec<usize>], i: usize, j: usize) -> b
 #[test]
 fn the_factors_of_the_strided_pattern_are_those_of_the_paper() {
     for stride in [1, 2, 5, 8, 40] {
-        let (near, column) = (sets(&Neighbourhood { stride }, 0, 33), sets(&Column { stride }, 0, 33));
+        let (near, column) = (sets(&neighbourhood(stride), 0, 33), sets(&Column { stride }, 0, 33));
         for i in 0..33usize {
             assert_eq!(near[i], (i.saturating_sub(stride)..=i).collect::<Vec<_>>());
             assert_eq!(near[i].len(), (stride + 1).min(i + 1));
             assert_eq!(column[i], (0..=i).filter(|j| (i - j) % stride == 0).collect::<Vec<_>>());
             assert_eq!(column[i].len(), i / stride + 1);
         }
-        check_hints(&Neighbourhood { stride }, 1, 33);
+        check_hints(&neighbourhood(stride), 1, 33);
         check_hints(&Column { stride }, 1, 33);
     }
 }
@@ -55,21 +64,21 @@ fn the_factors_of_the_strided_pattern_are_those_of_the_paper() {
 fn the_factors_of_the_fixed_pattern_are_those_of_the_paper() {
     for (stride, summary) in [(1, 1), (4, 1), (4, 2), (6, 3), (5, 5), (40, 8)] {
         let summaries = Summaries { stride, summary, sub_blocks: 1, apart: 1 };
-        let (block, columns) = (sets(&OwnBlock { stride }, 0, 33), sets(&summaries, 0, 33));
+        let (block, columns) = (sets(&own_block(stride), 0, 33), sets(&summaries, 0, 33));
         for i in 0..33 {
             assert_eq!(block[i], (i / stride * stride..=i).collect::<Vec<_>>());
             // Besides the paper's residues l - c, ..., l - 1 the own position, so that no row is empty.
             let expected: Vec<usize> = (0..=i).filter(|&j| j % stride >= stride - summary || j == i).collect();
             assert_eq!(columns[i], expected);
         }
-        check_hints(&OwnBlock { stride }, 1, 33);
+        check_hints(&own_block(stride), 1, 33);
         check_hints(&summaries, 1, 33);
     }
 }
 
 #[test]
 fn two_steps_of_the_strided_pattern_reach_everything_in_either_order() {
-    let (near, column) = (sets(&Neighbourhood { stride: 8 }, 0, 64), sets(&Column { stride: 8 }, 0, 64));
+    let (near, column) = (sets(&neighbourhood(8), 0, 64), sets(&Column { stride: 8 }, 0, 64));
     for (i, j) in (0..64).flat_map(|i| (0..=i).map(move |j| (i, j))) {
         assert!(reaches(&near, &column, i, j) && reaches(&column, &near, i, j), "{j} to {i}");
     }
@@ -101,7 +110,7 @@ fn two_merged_layers_reach_everything() {
 
 #[test]
 fn integrations_give_layers_and_heads_their_factors() {
-    let (near, column) = (sets(&Neighbourhood { stride: 4 }, 0, 20), sets(&Column { stride: 4 }, 0, 20));
+    let (near, column) = (sets(&neighbourhood(4), 0, 20), sets(&Column { stride: 4 }, 0, 20));
     let either: Vec<Vec<usize>> = (0..20).map(|i| (0..=i).filter(|j| near[i].contains(j) || column[i].contains(j)).collect()).collect();
     let found = |integration, heads, layer, head| sets(&strided(4, integration).pattern(&place(heads, layer)), head, 20);
     for head in 0..3 {
@@ -198,7 +207,7 @@ fn heads_have_three_factors_in_turn_and_those_left_over_have_all() {
 
 #[test]
 fn layers_have_factors_at_a_ratio() {
-    let (near, column) = (sets(&Neighbourhood { stride: 4 }, 0, 20), sets(&Column { stride: 4 }, 0, 20));
+    let (near, column) = (sets(&neighbourhood(4), 0, 20), sets(&Column { stride: 4 }, 0, 20));
     let layer = |ratio: Option<Vec<usize>>, layer| {
         let config = strided(4, Integration::Interleaved).with_ratio(ratio);
         sets(&config.pattern(&spec(Role::Decoder, 2).at_layer(layer, 9)), 1, 20)
@@ -303,7 +312,7 @@ fn the_pairs_of_the_published_settings_are_as_few_as_computed() {
     let dense = |length: usize| (length * (length + 1) / 2) as f64;
     // CIFAR-10: 3072 elements, stride 96, both factors together.
     let length = 3072;
-    let both = visible(&Neighbourhood { stride: 96 }, length) + visible(&Column { stride: 96 }, length);
+    let both = visible(&neighbourhood(96), length) + visible(&Column { stride: 96 }, length);
     assert!((both as f64 / dense(length) - 0.073).abs() < 0.001, "{}", both as f64 / dense(length));
     // enwik8: 12,288 characters, stride 128, 32 summaries.
     let length = 12_288;

@@ -4,8 +4,8 @@ use burn::tensor::Device;
 use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::formula::{distribution, dot, softmax};
-use heedful_attention::description::{AnyAttention, AnyLogits, AnyMechanism, Card, Formula, Mechanism, Query};
-use heedful_attention::mechanisms::dot_product::DotProductConfig;
+use heedful_attention::description::{AnyAttention, AnyMechanism, Card, Formula, Mechanism, Query, Scores};
+use heedful_attention::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use heedful_attention::mechanisms::mixture::MixtureConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_random::RandomKey;
@@ -42,14 +42,12 @@ struct Misstated {
 }
 
 impl Mechanism for Misstated {
+    type Module = Scores<DotProduct>;
     const NAME: &'static str = "misstated";
+    const CARD: Card = DotProductConfig::CARD;
 
-    fn card() -> Card {
-        DotProductConfig::card()
-    }
-
-    fn logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        DotProductConfig::default().logits(spec, key, device)
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> DotProduct {
+        DotProductConfig::default().init(spec, key, device)
     }
 
     fn formula(&self) -> Option<Formula<'_>> {

@@ -133,22 +133,18 @@ struct Unknown {
 }
 
 impl Mechanism for Unknown {
+    type Module = AnyAttention;
     const NAME: &'static str = "unknown";
-
-    fn card() -> Card {
-        Card {
-            variant: "Unknown",
-            description: "A name that no mechanism has.",
-            source: "",
-            kind: Kind::Whole,
-            cross: true,
-            causal: true,
-            time: "",
-            state: "",
-            letters: &[],
-            differences: &[],
-        }
-    }
+    const CARD: Card = Card {
+        variant: "Unknown",
+        description: "A name that no mechanism has.",
+        source: "",
+        kind: Kind::Whole,
+        cross: true,
+        time: "",
+        state: "",
+        ..Card::DEFAULT
+    };
 
     fn name(&self) -> String {
         self.mechanism.clone()
@@ -158,7 +154,7 @@ impl Mechanism for Unknown {
         self.mechanism.parse::<AnyMechanism>()?.validate(spec)
     }
 
-    fn attention(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
         match self.mechanism.parse::<AnyMechanism>() {
             Ok(mechanism) => mechanism.init(spec, key, device),
             Err(error) => panic!("{error}"),

@@ -12,6 +12,7 @@ use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::contract::mask::Mask;
 use crate::contract::visibility::{Span, Visibility, hidden_logit};
 use crate::contract::{Attention, AttentionInput};
+use crate::description::Mechanism;
 use crate::mechanisms::lsh::buckets::Buckets;
 use crate::mechanisms::lsh::{BucketCount, Lsh, LshConfig, unit};
 

@@ -1,0 +1,85 @@
+//! What a configuration initialises: logits, heads or a whole attention.
+
+use std::marker::PhantomData;
+
+use burn::tensor::Device;
+use heedful_random::RandomKey;
+
+use super::{AnyAttention, AnyLogits, AnyMechanism, Mechanism};
+use crate::contract::Attention;
+use crate::contract::layer_spec::LayerSpec;
+use crate::softmax_attention::logits::Logits;
+use crate::softmax_attention::{Heads, SoftmaxAttention};
+
+/// What a [`Mechanism`] initialises: [`Scores`] for logits, [`HeadsOf`] for heads, [`Whole`] for an attention, each of one type; [`AnyLogits`] and
+/// [`AnyAttention`] of any.
+pub trait Initialised: Sized {
+    /// The type that [`Mechanism::init`] gives.
+    type Module;
+
+    /// The logits, if it has them: [`Mechanism::logits`].
+    fn logits<M: Mechanism<Module = Self>>(_config: &M, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
+        None
+    }
+
+    /// The attention: [`Mechanism::attention`].
+    fn attention<M: Mechanism<Module = Self>>(config: &M, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        let logits = AnyMechanism::from(config.clone())
+            .init_logits(spec, &key.named("logits"), device)
+            .expect("what is no whole attention has logits");
+        AnyAttention::softmax(SoftmaxAttention::new(logits, spec, key, device))
+    }
+}
+
+/// Logits of a type, around which come the shared projections and the softmax.
+#[derive(Debug)]
+pub struct Scores<L>(PhantomData<L>);
+
+/// Heads of a type, around which come the shared projections.
+#[derive(Debug)]
+pub struct HeadsOf<H>(PhantomData<H>);
+
+/// An attention of a type.
+#[derive(Debug)]
+pub struct Whole<A>(PhantomData<A>);
+
+impl<L: Logits> Initialised for Scores<L> {
+    type Module = L;
+
+    fn logits<M: Mechanism<Module = Self>>(config: &M, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(config.init(spec, key, device)))
+    }
+}
+
+impl Initialised for AnyLogits {
+    type Module = Self;
+
+    fn logits<M: Mechanism<Module = Self>>(config: &M, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(config.init(spec, key, device))
+    }
+}
+
+impl<H: Heads> Initialised for HeadsOf<H> {
+    type Module = H;
+
+    fn attention<M: Mechanism<Module = Self>>(config: &M, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        let heads = config.init(spec, &key.named("logits"), device);
+        AnyAttention::new(SoftmaxAttention::new(heads, spec, key, device))
+    }
+}
+
+impl<A: Attention> Initialised for Whole<A> {
+    type Module = A;
+
+    fn attention<M: Mechanism<Module = Self>>(config: &M, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(config.init(spec, key, device))
+    }
+}
+
+impl Initialised for AnyAttention {
+    type Module = Self;
+
+    fn attention<M: Mechanism<Module = Self>>(config: &M, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
+        config.init(spec, key, device)
+    }
+}
