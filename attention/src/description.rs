@@ -19,6 +19,6 @@ pub use self::any::AnyMechanism;
 pub use self::case::Case;
 pub use self::erased::{AnyAttention, AnyLogits, AnyState};
 pub use self::formula::{Formula, Query};
-pub use self::initialised::{HeadsOf, Initialised, Scores, Whole};
+pub use self::initialised::{AttentionOf, HeadsOf, Initialised, LogitsOf};
 pub use self::mechanism::{Card, Idle, Kind, Mechanism, Over, Positioning};
 pub use self::plain::PlainAttention;

@@ -10,7 +10,7 @@ pub use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Po
 pub use crate::description::AnyMechanism;
 pub use crate::description::parameter_formula::ParameterFormula;
 pub use crate::description::{AnyAttention, AnyLogits};
-pub use crate::description::{Card, HeadsOf, Kind, Mechanism, Scores, Whole};
+pub use crate::description::{AttentionOf, Card, HeadsOf, Kind, LogitsOf, Mechanism};
 pub use crate::engine::{Content, LogitTerms};
 pub use crate::layer::{AttentionConfig, AttentionLayer, Cache};
 pub use crate::registry::configurations::*;

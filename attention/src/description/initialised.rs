@@ -11,7 +11,7 @@ use crate::contract::layer_spec::LayerSpec;
 use crate::softmax_attention::logits::Logits;
 use crate::softmax_attention::{Heads, SoftmaxAttention};
 
-/// What a [`Mechanism`] initialises: [`Scores`] for logits, [`HeadsOf`] for heads, [`Whole`] for an attention, each of one type; [`AnyLogits`] and
+/// What a [`Mechanism`] initialises: [`LogitsOf`] for logits, [`HeadsOf`] for heads, [`AttentionOf`] for an attention, each of one type; [`AnyLogits`] and
 /// [`AnyAttention`] of any.
 pub trait Initialised: Sized {
     /// The type that [`Mechanism::init`] gives.
@@ -33,7 +33,7 @@ pub trait Initialised: Sized {
 
 /// Logits of a type, around which come the shared projections and the softmax.
 #[derive(Debug)]
-pub struct Scores<L>(PhantomData<L>);
+pub struct LogitsOf<L>(PhantomData<L>);
 
 /// Heads of a type, around which come the shared projections.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ pub struct HeadsOf<H>(PhantomData<H>);
 
 /// An attention of a type.
 #[derive(Debug)]
-pub struct Whole<A>(PhantomData<A>);
+pub struct AttentionOf<A>(PhantomData<A>);
 
-impl<L: Logits> Initialised for Scores<L> {
+impl<L: Logits> Initialised for LogitsOf<L> {
     type Module = L;
 
     fn logits<M: Mechanism<Module = Self>>(config: &M, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
@@ -68,7 +68,7 @@ impl<H: Heads> Initialised for HeadsOf<H> {
     }
 }
 
-impl<A: Attention> Initialised for Whole<A> {
+impl<A: Attention> Initialised for AttentionOf<A> {
     type Module = A;
 
     fn attention<M: Mechanism<Module = Self>>(config: &M, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {

@@ -140,7 +140,7 @@ impl AdaptiveSpanConfig {
 }
 
 impl Mechanism for AdaptiveSpanConfig {
-    type Module = Scores<AdaptiveSpan>;
+    type Module = LogitsOf<AdaptiveSpan>;
     const NAME: &'static str = "adaptive-span";
     const CARD: Card = Card {
         variant: "AdaptiveSpan",

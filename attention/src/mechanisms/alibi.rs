@@ -50,7 +50,7 @@ pub fn slopes(heads: usize) -> Vec<f64> {
 }
 
 impl Mechanism for AlibiConfig {
-    type Module = Scores<Alibi>;
+    type Module = LogitsOf<Alibi>;
     const NAME: &'static str = "alibi";
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {

@@ -48,7 +48,7 @@ pub struct BaseConv {
 }
 
 impl Mechanism for BaseConvConfig {
-    type Module = Whole<BaseConv>;
+    type Module = AttentionOf<BaseConv>;
     const NAME: &'static str = "base-conv";
     const CARD: Card = Card {
         variant: "BaseConv",

@@ -70,7 +70,7 @@ impl Features for CosineFeatures {
 }
 
 impl Mechanism for CosformerConfig {
-    type Module = Whole<FeatureAttention<CosineFeatures>>;
+    type Module = AttentionOf<FeatureAttention<CosineFeatures>>;
     const NAME: &'static str = "cosformer";
     const CARD: Card = Card {
         variant: "Cosformer",

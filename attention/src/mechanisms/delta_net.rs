@@ -50,7 +50,7 @@ impl DeltaNetConfig {
 }
 
 impl Mechanism for DeltaNetConfig {
-    type Module = Whole<RecurrentAttention<GatedMixer<DeltaRule>>>;
+    type Module = AttentionOf<RecurrentAttention<GatedMixer<DeltaRule>>>;
     const NAME: &'static str = "delta-net";
     const CARD: Card = Card {
         variant: "DeltaNet",

@@ -47,7 +47,7 @@ pub struct DotProduct {
 }
 
 impl Mechanism for DotProductConfig {
-    type Module = Scores<DotProduct>;
+    type Module = LogitsOf<DotProduct>;
     const NAME: &'static str = "dot-product";
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {

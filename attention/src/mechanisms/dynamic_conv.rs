@@ -60,7 +60,7 @@ impl DynamicConvConfig {
 }
 
 impl Mechanism for DynamicConvConfig {
-    type Module = Whole<KernelAttention<DynamicConv>>;
+    type Module = AttentionOf<KernelAttention<DynamicConv>>;
     const NAME: &'static str = "dynamic-conv";
     const CARD: Card = Card {
         variant: "DynamicConv",

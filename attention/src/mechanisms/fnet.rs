@@ -71,7 +71,7 @@ fn places(seen: &[bool]) -> Vec<usize> {
 }
 
 impl Mechanism for FnetConfig {
-    type Module = Whole<Fnet>;
+    type Module = AttentionOf<Fnet>;
     const NAME: &'static str = "fnet";
     const CARD: Card = Card {
         variant: "Fnet",

@@ -79,7 +79,7 @@ impl ForgettingConfig {
 }
 
 impl Mechanism for ForgettingConfig {
-    type Module = Scores<Forgetting>;
+    type Module = LogitsOf<Forgetting>;
     const NAME: &'static str = "forgetting";
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {

@@ -73,7 +73,7 @@ impl GatedDeltaNetConfig {
 }
 
 impl Mechanism for GatedDeltaNetConfig {
-    type Module = Whole<RecurrentAttention<GatedMixer<DeltaRule>>>;
+    type Module = AttentionOf<RecurrentAttention<GatedMixer<DeltaRule>>>;
     const NAME: &'static str = "gated-delta-net";
     const CARD: Card = Card {
         variant: "GatedDeltaNet",

@@ -138,7 +138,7 @@ impl GaussianConfig {
 }
 
 impl Mechanism for GaussianConfig {
-    type Module = Whole<Gaussian>;
+    type Module = AttentionOf<Gaussian>;
     const NAME: &'static str = "gaussian";
     const CARD: Card = Card {
         variant: "Gaussian",

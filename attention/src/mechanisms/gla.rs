@@ -117,7 +117,7 @@ impl Rule for GatedLinear {
 }
 
 impl Mechanism for GlaConfig {
-    type Module = Whole<RecurrentAttention<GatedMixer<GatedLinear>>>;
+    type Module = AttentionOf<RecurrentAttention<GatedMixer<GatedLinear>>>;
     const NAME: &'static str = "gla";
     const CARD: Card = Card {
         variant: "Gla",

@@ -63,7 +63,7 @@ pub struct Gmlp {
 }
 
 impl Mechanism for GmlpConfig {
-    type Module = Whole<Gmlp>;
+    type Module = AttentionOf<Gmlp>;
     const NAME: &'static str = "gmlp";
     const CARD: Card = Card {
         variant: "Gmlp",

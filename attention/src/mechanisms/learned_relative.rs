@@ -42,7 +42,7 @@ pub struct LearnedRelative {
 }
 
 impl Mechanism for LearnedRelativeConfig {
-    type Module = Scores<LearnedRelative>;
+    type Module = LogitsOf<LearnedRelative>;
     const NAME: &'static str = "learned-relative";
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {

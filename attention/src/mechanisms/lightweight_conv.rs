@@ -55,7 +55,7 @@ impl LightweightConvConfig {
 }
 
 impl Mechanism for LightweightConvConfig {
-    type Module = Whole<KernelAttention<LightweightConv>>;
+    type Module = AttentionOf<KernelAttention<LightweightConv>>;
     const NAME: &'static str = "lightweight-conv";
     const CARD: Card = Card {
         variant: "LightweightConv",

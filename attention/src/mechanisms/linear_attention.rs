@@ -77,7 +77,7 @@ impl Features for ChannelFeatures {
 }
 
 impl Mechanism for LinearAttentionConfig {
-    type Module = Whole<FeatureAttention<ChannelFeatures>>;
+    type Module = AttentionOf<FeatureAttention<ChannelFeatures>>;
     const NAME: &'static str = "linear-attention";
     const CARD: Card = Card {
         variant: "LinearAttention",

@@ -102,7 +102,7 @@ impl LinformerConfig {
 }
 
 impl Mechanism for LinformerConfig {
-    type Module = Whole<Linformer>;
+    type Module = AttentionOf<Linformer>;
     const NAME: &'static str = "linformer";
     const CARD: Card = Card {
         variant: "Linformer",

@@ -50,7 +50,7 @@ impl LocalOneDConfig {
 }
 
 impl Mechanism for LocalOneDConfig {
-    type Module = Scores<Restricted>;
+    type Module = LogitsOf<Restricted>;
     const NAME: &'static str = "local-1d";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {

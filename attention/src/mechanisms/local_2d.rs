@@ -164,7 +164,7 @@ impl LocalTwoDConfig {
 }
 
 impl Mechanism for LocalTwoDConfig {
-    type Module = Scores<Restricted>;
+    type Module = LogitsOf<Restricted>;
     const NAME: &'static str = "local-2d";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {

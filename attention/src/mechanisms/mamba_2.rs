@@ -158,7 +158,7 @@ impl Mixer for StateSpace {
 }
 
 impl Mechanism for MambaTwoConfig {
-    type Module = Whole<RecurrentAttention<StateSpace>>;
+    type Module = AttentionOf<RecurrentAttention<StateSpace>>;
     const NAME: &'static str = "mamba-2";
     const CARD: Card = Card {
         variant: "Mamba-2",

@@ -55,7 +55,7 @@ pub struct Mixture {
 }
 
 impl Mechanism for MixtureConfig {
-    type Module = Scores<Mixture>;
+    type Module = LogitsOf<Mixture>;
     const NAME: &'static str = "mixture";
     const CARD: Card = Card {
         variant: "Mixture",

@@ -53,7 +53,7 @@ impl MlpMixerConfig {
 }
 
 impl Mechanism for MlpMixerConfig {
-    type Module = Whole<MlpMixer>;
+    type Module = AttentionOf<MlpMixer>;
     const NAME: &'static str = "mlp-mixer";
     const CARD: Card = Card {
         variant: "MlpMixer",

@@ -22,7 +22,7 @@ pub struct NoneConfig {}
 pub struct NoAttention {}
 
 impl Mechanism for NoneConfig {
-    type Module = Whole<NoAttention>;
+    type Module = AttentionOf<NoAttention>;
     const NAME: &'static str = "none";
     const CARD: Card = Card {
         variant: "NoAttention",

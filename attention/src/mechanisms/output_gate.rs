@@ -58,7 +58,7 @@ pub struct OutputGate {
 }
 
 impl Mechanism for OutputGateConfig {
-    type Module = Scores<OutputGate>;
+    type Module = LogitsOf<OutputGate>;
     const NAME: &'static str = "output-gate";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {

@@ -188,7 +188,7 @@ impl Features for RandomFeatures {
 }
 
 impl Mechanism for PerformerConfig {
-    type Module = Whole<FeatureAttention<RandomFeatures>>;
+    type Module = AttentionOf<FeatureAttention<RandomFeatures>>;
     const NAME: &'static str = "performer";
     const CARD: Card = Card {
         variant: "Performer",

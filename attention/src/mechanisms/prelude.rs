@@ -19,7 +19,9 @@ pub(crate) use crate::contract::{Attention, AttentionInput, AttentionOutput, Che
 pub(crate) use crate::description::formula::{self, Formula, Query, dot};
 pub(crate) use crate::description::parameter_formula::ParameterFormula;
 pub(crate) use crate::description::restricted::{PatternExecution, Restricted};
-pub(crate) use crate::description::{AnyLogits, AnyMechanism, Card, HeadsOf, Idle, Kind, Mechanism, Over, Positioning, Scores, Whole};
+pub(crate) use crate::description::{
+    AnyLogits, AnyMechanism, AttentionOf, Card, HeadsOf, Idle, Kind, LogitsOf, Mechanism, Over, Positioning,
+};
 pub(crate) use crate::engine::heads::{merge_heads, split_heads};
 pub(crate) use crate::engine::linear::{linear, linear_at};
 pub(crate) use crate::engine::{Content, LogitTerms, Normaliser};

@@ -60,7 +60,7 @@ pub struct Relative {
 }
 
 impl Mechanism for RelativeConfig {
-    type Module = Scores<Relative>;
+    type Module = LogitsOf<Relative>;
     const NAME: &'static str = "relative";
     const CARD: Card = Card {
         variant: "Relative",

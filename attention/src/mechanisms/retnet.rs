@@ -100,7 +100,7 @@ impl Rule for Retention {
 }
 
 impl Mechanism for RetnetConfig {
-    type Module = Whole<RecurrentAttention<GatedMixer<Retention>>>;
+    type Module = AttentionOf<RecurrentAttention<GatedMixer<Retention>>>;
     const NAME: &'static str = "retnet";
     const CARD: Card = Card {
         variant: "Retnet",

@@ -126,7 +126,7 @@ impl RotaryConfig {
 }
 
 impl Mechanism for RotaryConfig {
-    type Module = Scores<Rotary>;
+    type Module = LogitsOf<Rotary>;
     const NAME: &'static str = "rotary";
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {

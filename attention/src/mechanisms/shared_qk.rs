@@ -69,7 +69,7 @@ pub(super) fn scaled(shared: Tensor<4>, scale: Scale) -> Tensor<4> {
 }
 
 impl Mechanism for SharedQkConfig {
-    type Module = Scores<SharedQk>;
+    type Module = LogitsOf<SharedQk>;
     const NAME: &'static str = "shared-qk";
     const CARD: Card = Card {
         variant: "SharedQk",

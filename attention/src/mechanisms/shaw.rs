@@ -48,7 +48,7 @@ pub struct Shaw {
 }
 
 impl Mechanism for ShawConfig {
-    type Module = Scores<Shaw>;
+    type Module = LogitsOf<Shaw>;
     const NAME: &'static str = "shaw";
     const CARD: Card = Card {
         variant: "Shaw",

@@ -79,7 +79,7 @@ impl Rule for SimpleGatedLinear {
 }
 
 impl Mechanism for SimpleGlaConfig {
-    type Module = Whole<RecurrentAttention<GatedMixer<SimpleGatedLinear>>>;
+    type Module = AttentionOf<RecurrentAttention<GatedMixer<SimpleGatedLinear>>>;
     const NAME: &'static str = "simple-gla";
     const CARD: Card = Card {
         variant: "SimpleGla",

@@ -35,7 +35,7 @@ impl SlidingWindowConfig {
 }
 
 impl Mechanism for SlidingWindowConfig {
-    type Module = Scores<Restricted>;
+    type Module = LogitsOf<Restricted>;
     const NAME: &'static str = "sliding-window";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {

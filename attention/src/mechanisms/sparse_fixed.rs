@@ -103,7 +103,7 @@ impl SparseFixedConfig {
 }
 
 impl Mechanism for SparseFixedConfig {
-    type Module = Scores<Restricted>;
+    type Module = LogitsOf<Restricted>;
     const NAME: &'static str = "sparse-fixed";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {

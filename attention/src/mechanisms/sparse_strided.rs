@@ -84,7 +84,7 @@ impl SparseStridedConfig {
 }
 
 impl Mechanism for SparseStridedConfig {
-    type Module = Scores<Restricted>;
+    type Module = LogitsOf<Restricted>;
     const NAME: &'static str = "sparse-strided";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {

@@ -80,7 +80,7 @@ impl StreamingLlmConfig {
 }
 
 impl Mechanism for StreamingLlmConfig {
-    type Module = Scores<Restricted>;
+    type Module = LogitsOf<Restricted>;
     const NAME: &'static str = "streaming-llm";
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {

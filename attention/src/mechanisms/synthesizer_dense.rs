@@ -43,7 +43,7 @@ pub struct SynthesizerDense {
 }
 
 impl Mechanism for SynthesizerDenseConfig {
-    type Module = Scores<SynthesizerDense>;
+    type Module = LogitsOf<SynthesizerDense>;
     const NAME: &'static str = "synthesizer-dense";
     const CARD: Card = Card {
         variant: "SynthesizerDense",

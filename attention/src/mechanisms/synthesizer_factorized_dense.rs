@@ -54,7 +54,7 @@ impl SynthesizerFactorizedDenseConfig {
 }
 
 impl Mechanism for SynthesizerFactorizedDenseConfig {
-    type Module = Scores<SynthesizerFactorizedDense>;
+    type Module = LogitsOf<SynthesizerFactorizedDense>;
     const NAME: &'static str = "synthesizer-factorized-dense";
     const CARD: Card = Card {
         variant: "SynthesizerFactorizedDense",

@@ -50,7 +50,7 @@ impl SynthesizerFactorizedRandomConfig {
 }
 
 impl Mechanism for SynthesizerFactorizedRandomConfig {
-    type Module = Scores<SynthesizerFactorizedRandom>;
+    type Module = LogitsOf<SynthesizerFactorizedRandom>;
     const NAME: &'static str = "synthesizer-factorized-random";
     const CARD: Card = Card {
         variant: "SynthesizerFactorizedRandom",

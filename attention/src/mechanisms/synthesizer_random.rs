@@ -53,7 +53,7 @@ pub struct SynthesizerRandom {
 }
 
 impl Mechanism for SynthesizerRandomConfig {
-    type Module = Scores<SynthesizerRandom>;
+    type Module = LogitsOf<SynthesizerRandom>;
     const NAME: &'static str = "synthesizer-random";
     const CARD: Card = Card {
         variant: "SynthesizerRandom",

@@ -94,7 +94,7 @@ impl T5BiasConfig {
 }
 
 impl Mechanism for T5BiasConfig {
-    type Module = Scores<T5Bias>;
+    type Module = LogitsOf<T5Bias>;
     const NAME: &'static str = "t5-bias";
     const CARD: Card = Card {
         variant: "T5Bias",

@@ -24,7 +24,7 @@ pub struct Uniform {
 }
 
 impl Mechanism for UniformConfig {
-    type Module = Scores<Uniform>;
+    type Module = LogitsOf<Uniform>;
     const NAME: &'static str = "uniform";
     const CARD: Card = Card {
         variant: "Uniform",

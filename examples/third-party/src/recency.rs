@@ -27,7 +27,7 @@ pub struct Recency {
 }
 
 impl Mechanism for RecencyConfig {
-    type Module = Scores<Recency>;
+    type Module = LogitsOf<Recency>;
     const NAME: &'static str = "recency";
     const CARD: Card = Card {
             variant: "Recency",

@@ -80,7 +80,7 @@ impl AftConfig {
 }
 
 impl Mechanism for AftConfig {
-    type Module = Whole<Aft>;
+    type Module = AttentionOf<Aft>;
     const NAME: &'static str = "aft";
     const CARD: Card = Card {
         variant: "Aft",

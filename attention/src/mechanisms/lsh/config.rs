@@ -161,7 +161,7 @@ impl LshConfig {
 }
 
 impl Mechanism for LshConfig {
-    type Module = Whole<Lsh>;
+    type Module = AttentionOf<Lsh>;
     const NAME: &'static str = "lsh";
     const CARD: Card = Card {
         variant: "Lsh",

@@ -70,7 +70,7 @@ impl MlaConfig {
 }
 
 impl Mechanism for MlaConfig {
-    type Module = Whole<Mla>;
+    type Module = AttentionOf<Mla>;
     const NAME: &'static str = "mla";
     const CARD: Card = Card {
         variant: "Mla",

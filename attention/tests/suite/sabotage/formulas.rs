@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::formula::{distribution, dot, softmax};
-use heedful_attention::description::{AnyAttention, AnyMechanism, Card, Formula, Mechanism, Query, Scores};
+use heedful_attention::description::{AnyAttention, AnyMechanism, Card, Formula, LogitsOf, Mechanism, Query};
 use heedful_attention::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use heedful_attention::mechanisms::mixture::MixtureConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
@@ -42,7 +42,7 @@ struct Misstated {
 }
 
 impl Mechanism for Misstated {
-    type Module = Scores<DotProduct>;
+    type Module = LogitsOf<DotProduct>;
     const NAME: &'static str = "misstated";
     const CARD: Card = DotProductConfig::CARD;
 
