@@ -15,7 +15,7 @@ use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::random::RandomKey;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::Kind;
-use heedful_attention::description::arithmetic::multiplications;
+use heedful_attention::description::multiplications::multiplications;
 use heedful_attention::registry::{letters, tensors_of};
 
 #[path = "mechanism_pages/recorded.rs"]

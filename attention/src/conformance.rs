@@ -35,7 +35,7 @@ use crate::description::AnyMechanism;
 mod building;
 #[cfg(feature = "cube")]
 mod device;
-mod expected;
+mod expected_panic;
 mod gradients;
 mod plain;
 pub mod properties;

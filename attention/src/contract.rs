@@ -2,13 +2,13 @@
 
 pub mod abilities;
 mod check;
+pub mod decoding_position;
 pub mod engine;
 pub mod error;
 pub mod init;
 pub mod layer_spec;
 pub mod mask;
 pub mod probe;
-pub mod progress;
 mod query_key_pairs;
 pub mod random;
 mod sink_cache;
@@ -29,9 +29,9 @@ use burn::tensor::Tensor;
 use heedful_random::RandomKey;
 
 use crate::contract::abilities::Abilities;
+use crate::contract::decoding_position::DecodingStart;
 use crate::contract::engine::Engine;
 use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::Visibility;
 
 /// A module that mixes positions: scores keys for each query and returns the weighted values.
@@ -41,7 +41,7 @@ use crate::contract::visibility::Visibility;
 ///
 /// Dimension letters: `B` batch rows, `Q` queries, `K` keys, `C` = `d_model`.
 pub trait Attention: Module + ModuleDisplay + 'static {
-    /// What stepwise decoding carries from step to step: where it stands ([`Progress`](crate::contract::progress::Progress)) and what it remembers, bounded by the
+    /// What stepwise decoding carries from step to step: where it stands ([`Progress`](crate::contract::decoding_position::Progress)) and what it remembers, bounded by the
     /// capacity that it was made with, and free of gradients.
     type State: Clone + Debug + Send + 'static;
 

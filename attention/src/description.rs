@@ -2,7 +2,6 @@
 //! its paper in double precision.
 
 mod any;
-pub mod arithmetic;
 pub mod array;
 pub mod case;
 mod erased;
@@ -10,6 +9,7 @@ pub mod formula;
 mod initialised;
 mod mechanism;
 mod module;
+pub mod multiplications;
 pub mod parameter_formula;
 mod plain;
 pub mod restricted;

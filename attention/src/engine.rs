@@ -23,24 +23,24 @@ pub mod exponential;
 #[doc(hidden)]
 pub mod extension;
 pub mod fused;
-mod gaussians;
+mod gaussian_weights;
 pub mod gelu;
 pub(crate) mod glu;
 pub mod heads;
 pub mod linear;
 mod normaliser;
 mod per_key;
+pub(crate) mod position_kernels;
 mod program;
 pub mod recurrence;
 pub mod reference;
 pub(crate) mod rotation;
 pub(crate) mod row_norm;
-pub(crate) mod sliding;
 mod soft_cap;
 mod softpick;
 mod transposed;
 
-pub use gaussians::{GaussianShape, GaussianWeights};
+pub use gaussian_weights::{GaussianShape, GaussianWeights};
 pub use normaliser::Normaliser;
 use program::greatest_log_ratio;
 pub use program::{AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};

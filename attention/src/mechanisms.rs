@@ -1,5 +1,5 @@
-//! The mechanisms, one file each, named as their papers name them, and parts that several share: [`kernel_attention`] of the convolutions,
-//! [`sequence_projection`] of Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`], [`gated_mixer`],
+//! The mechanisms, one file each, named as their papers name them, and parts that several share: [`convolution_attention`] of the convolutions,
+//! [`sequence_projection`] of Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`], [`gated_recurrence`],
 //! [`delta_rule`], [`selective_decay`], [`short_convolution`] and [`gated_norm`] of recurrences. The configuration of each begins with the defaults and has a setter
 //! for each option: `LinformerConfig::default().with_rank(64)`. Where an option gives no size, [`default_sizes`] derives it from the maximal length of the model.
 
@@ -9,6 +9,7 @@ pub mod adaptive_span;
 pub mod aft;
 pub mod alibi;
 pub mod base_conv;
+pub mod convolution_attention;
 pub mod cosformer;
 pub mod default_sizes;
 pub mod delta_net;
@@ -21,12 +22,11 @@ pub mod feature_attention;
 pub mod fnet;
 pub mod forgetting;
 pub mod gated_delta_net;
-pub mod gated_mixer;
 pub mod gated_norm;
+pub mod gated_recurrence;
 pub mod gaussian;
 pub mod gla;
 pub mod gmlp;
-pub mod kernel_attention;
 pub mod learned_relative;
 pub mod learned_sink;
 pub mod lightweight_conv;

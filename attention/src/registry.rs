@@ -5,9 +5,9 @@
 
 mod combination;
 pub mod constraints;
+mod inline_options;
 mod naming;
 mod reading;
-mod variant;
 
 use std::sync::{PoisonError, RwLock};
 

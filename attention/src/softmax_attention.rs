@@ -6,8 +6,8 @@
 //! have any, multiply what the heads give before `W_O`.
 
 mod heads;
+pub mod kv_cache;
 pub mod logits;
-pub mod memory;
 pub mod pattern;
 pub(crate) mod sink_columns;
 
@@ -21,16 +21,16 @@ use heedful_random::RandomKey;
 pub use self::heads::{HeadCall, Heads};
 pub(crate) use self::heads::{LatestVisibility, seen_pairs, tiled_or_dense};
 use crate::contract::abilities::{Abilities, Causality};
+use crate::contract::decoding_position::DecodingStart;
 use crate::contract::init;
 use crate::contract::layer_spec::LayerSpec;
 use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::Visibility;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions, QueryKeyPairs};
 use crate::engine::heads::{merge_heads, split_heads};
 use crate::engine::linear::linear_at;
+use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::softmax_attention::logits::LogitAbilities;
-use crate::softmax_attention::memory::KeyValueState;
 
 /// Multi-head softmax attention over the logits `L`, or over what else gives heads.
 #[derive(Module, Debug)]

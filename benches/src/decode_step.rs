@@ -2,11 +2,11 @@
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::{AnyAttention, AnyState};
 use heedful_models::kernels::precision::{Precision, cast};

@@ -30,7 +30,7 @@ use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::probe::Probe;
 use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::arithmetic::Multiplications;
+use heedful_attention::description::multiplications::Multiplications;
 use heedful_host::exit::ProgramError;
 use heedful_host::machine::available_memory;
 use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};

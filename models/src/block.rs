@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use heedful_attention::description::AnyAttention;

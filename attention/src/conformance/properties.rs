@@ -7,13 +7,13 @@ use std::ops::Range;
 
 use heedful_random::RandomKey;
 
-use crate::conformance::expected::expected_panic;
+use crate::conformance::expected_panic::expected_panic;
 use crate::conformance::subject::Subject;
 use crate::contract::abilities::Causality;
+use crate::contract::decoding_position::DecodingStart;
 use crate::contract::engine::{Engine, Executed};
 use crate::contract::layer_spec::Role;
 use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::Visibility;
 use crate::contract::{Attention, AttentionInput, Positions};
 use crate::description::array::{Array, finite, same};

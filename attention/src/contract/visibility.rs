@@ -19,13 +19,13 @@ pub(crate) use self::dense::{hidden_logit, least_visible_logit};
 pub use self::tile_map::{TILE, TileMap};
 pub(crate) use self::tile_map::{Tile, TileLevels, TileMapBuilder, TileVisibility, VISIBLE};
 
-pub(crate) use self::real::RowKeys;
+pub(crate) use self::padding::RowKeys;
 pub(crate) use self::tensor_mask::selected;
 use self::tensor_mask::{Derived, TensorMask};
 use crate::tensors::read::read;
 
 mod dense;
-mod real;
+mod padding;
 mod tensor_mask;
 mod tile_map;
 

@@ -8,9 +8,9 @@ use burn::tensor::{Device, Tensor};
 
 use super::module::{ErasedModule, Slot};
 use crate::contract::abilities::Abilities;
+use crate::contract::decoding_position::DecodingStart;
 use crate::contract::init::Init;
 use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
 use crate::contract::visibility::{Span, Visibility};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions, QueryKeyPairs};
 use crate::engine::{LogitTerms, Normaliser};

@@ -6,10 +6,10 @@ use burn::tensor::Tensor;
 
 use super::AttentionLayer;
 use crate::contract::Attention;
+use crate::contract::decoding_position::DecodingStart;
 use crate::contract::layer_spec::Role;
 use crate::contract::mask::{Mask, Sizes};
 use crate::contract::probe::Probe;
-use crate::contract::progress::DecodingStart;
 use crate::description::AnyAttention;
 
 /// What a layer remembers of the sequences that it decodes step by step, and where they stand. Of one layer, or of one place in which a shared layer is used.

@@ -24,8 +24,8 @@ use crate::engine::columns_from;
 use crate::engine::dropout::dropout;
 use crate::engine::recurrence::{RecurrentState, in_32_bits};
 use crate::mechanisms::prelude::*;
+use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::softmax_attention::logits::{rows_at, starts};
-use crate::softmax_attention::memory::KeyValueState;
 
 /// Attention without products of queries and keys.
 ///

@@ -8,11 +8,11 @@
 #![doc = include_str!("../../pictures/delta-net.svg")]
 
 use crate::mechanisms::delta_rule::{DeltaOptions, DeltaRule};
-use crate::mechanisms::gated_mixer::{GatedMixer, HeadOptions};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::gated_recurrence::{GatedRecurrence, HeadOptions};
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::RecurrentAttention;
-use crate::mechanisms::{delta_rule, gated_mixer};
+use crate::mechanisms::{delta_rule, gated_recurrence};
 
 /// Configuration of DeltaNet, a [`DeltaRule`] without decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -50,7 +50,7 @@ impl DeltaNetConfig {
 }
 
 impl Mechanism for DeltaNetConfig {
-    type Module = AttentionOf<RecurrentAttention<GatedMixer<DeltaRule>>>;
+    type Module = AttentionOf<RecurrentAttention<GatedRecurrence<DeltaRule>>>;
     const NAME: &'static str = "delta-net";
     const CARD: Card = Card {
         variant: "DeltaNet",
@@ -59,9 +59,9 @@ impl Mechanism for DeltaNetConfig {
         kind: Kind::Whole,
         time: "n d D",
         state: "d D + 3 w d",
-        letters: &[gated_mixer::TAPS],
-        differences: &[gated_mixer::DROPOUT],
-        tensors: &[gated_mixer::CONVOLUTION, delta_rule::STRENGTH, gated_mixer::GAIN, gated_mixer::GATE],
+        letters: &[gated_recurrence::TAPS],
+        differences: &[gated_recurrence::DROPOUT],
+        tensors: &[gated_recurrence::CONVOLUTION, delta_rule::STRENGTH, gated_recurrence::GAIN, gated_recurrence::GATE],
         sees_ahead: false,
         ..Card::DEFAULT
     };
@@ -78,7 +78,7 @@ impl Mechanism for DeltaNetConfig {
         self.norm.without_effect(option)
     }
 
-    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedRecurrence<DeltaRule>> {
         self.options(spec).init(spec, key, device)
     }
 

@@ -10,7 +10,7 @@ use crate::description::formula::{sigmoid as plain_sigmoid, softplus as plain_so
 use crate::engine::heads::repeat_heads;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
-use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule};
+use crate::mechanisms::gated_recurrence::{self, GatedRecurrence, HeadOptions, Rule};
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention};
 use crate::mechanisms::selective_decay::SelectiveDecay;
@@ -41,7 +41,7 @@ pub struct DeltaRule {
 
 impl DeltaOptions {
     /// Puts projections without biases, convolutions, normalisation and gate around the rule.
-    pub(super) fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+    pub(super) fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedRecurrence<DeltaRule>> {
         let rule = DeltaRule {
             strength: init::linear(spec.d_model, spec.heads, false, &key.named("strength"), device),
             decay: self.decay.then(|| SelectiveDecay::new(0.0, spec, &key.named("decay"), device)),
@@ -99,5 +99,5 @@ pub(super) fn formula<'a>(options: impl Fn(&LayerSpec) -> DeltaOptions + Copy + 
             ..heads
         }
     };
-    gated_mixer::formula(move |spec| options(spec).heads, rule)
+    gated_recurrence::formula(move |spec| options(spec).heads, rule)
 }

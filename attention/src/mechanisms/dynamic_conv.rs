@@ -11,8 +11,8 @@
 //!
 #![doc = include_str!("../../pictures/dynamic-conv.svg")]
 
-use crate::mechanisms::kernel_attention::{
-    self, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
+use crate::mechanisms::convolution_attention::{
+    self, ConvolutionAttention, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelOptions, KernelSizes, projections,
 };
 use crate::mechanisms::prelude::*;
 
@@ -60,7 +60,7 @@ impl DynamicConvConfig {
 }
 
 impl Mechanism for DynamicConvConfig {
-    type Module = AttentionOf<KernelAttention<DynamicConv>>;
+    type Module = AttentionOf<ConvolutionAttention<DynamicConv>>;
     const NAME: &'static str = "dynamic-conv";
     const CARD: Card = Card {
         variant: "DynamicConv",
@@ -93,18 +93,18 @@ impl Mechanism for DynamicConvConfig {
         self.kernel_at(spec.max_length).validate(Self::NAME, spec)
     }
 
-    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<DynamicConv> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> ConvolutionAttention<DynamicConv> {
         let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
         let LayerSpec { d_model, heads, .. } = *spec;
         let predictor = init::linear(d_model, heads * taps, self.kernel_bias, &key.named("kernel"), device);
         let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
-        KernelAttention::new(DynamicConv { predictor, heads }, options, spec, key, device)
+        ConvolutionAttention::new(DynamicConv { predictor, heads }, options, spec, key, device)
     }
 
     /// Wu et al. 2019, section 4.
     fn formula(&self) -> Option<Formula<'_>> {
-        Some(kernel_attention::formula(self.glu, self.renormalise_padding, |query| {
-            let input = kernel_attention::convolved(self.glu, query, query.index);
+        Some(convolution_attention::formula(self.glu, self.renormalise_padding, |query| {
+            let input = convolution_attention::convolved(self.glu, query, query.index);
             let predicted = query.mapped("kernel.predictor", &input);
             let taps = predicted.len() / query.spec().heads;
             predicted[query.head * taps..(query.head + 1) * taps].to_vec()

@@ -10,11 +10,11 @@
 #![doc = include_str!("../../pictures/gated-delta-net.svg")]
 
 use crate::mechanisms::delta_rule::{DeltaOptions, DeltaRule};
-use crate::mechanisms::gated_mixer::{GatedMixer, HeadOptions};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::gated_recurrence::{GatedRecurrence, HeadOptions};
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{RecurrentAttention, expanded};
-use crate::mechanisms::{delta_rule, gated_mixer};
+use crate::mechanisms::{delta_rule, gated_recurrence};
 
 /// Configuration of Gated DeltaNet, a [`DeltaRule`] with decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -73,7 +73,7 @@ impl GatedDeltaNetConfig {
 }
 
 impl Mechanism for GatedDeltaNetConfig {
-    type Module = AttentionOf<RecurrentAttention<GatedMixer<DeltaRule>>>;
+    type Module = AttentionOf<RecurrentAttention<GatedRecurrence<DeltaRule>>>;
     const NAME: &'static str = "gated-delta-net";
     const CARD: Card = Card {
         variant: "GatedDeltaNet",
@@ -82,13 +82,13 @@ impl Mechanism for GatedDeltaNetConfig {
         kind: Kind::Whole,
         time: "n K v",
         state: "K v + 2 w K + w H v",
-        letters: &[gated_mixer::KEYS, gated_mixer::VALUES, gated_mixer::TAPS],
-        differences: &[gated_mixer::DROPOUT],
+        letters: &[gated_recurrence::KEYS, gated_recurrence::VALUES, gated_recurrence::TAPS],
+        differences: &[gated_recurrence::DROPOUT],
         tensors: &[
-            gated_mixer::CONVOLUTION,
+            gated_recurrence::CONVOLUTION,
             delta_rule::STRENGTH,
-            gated_mixer::GAIN,
-            gated_mixer::GATE,
+            gated_recurrence::GAIN,
+            gated_recurrence::GATE,
             ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
             ("decay.step.weight", "map to the step sizes of decays [d_in, heads]"),
             ("decay.step.bias", "bias of the step sizes of decays [heads]"),
@@ -116,7 +116,7 @@ impl Mechanism for GatedDeltaNetConfig {
         self.norm.without_effect(option)
     }
 
-    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<DeltaRule>> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedRecurrence<DeltaRule>> {
         self.options(spec).init(spec, key, device)
     }
 
@@ -125,7 +125,7 @@ impl Mechanism for GatedDeltaNetConfig {
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(gated_mixer::parameters(self.norm, self.gate, &[(2, "w K"), (1, "w H v"), (2, "d H"), (2, "H")]))
+        Some(gated_recurrence::parameters(self.norm, self.gate, &[(2, "w K"), (1, "w H v"), (2, "d H"), (2, "H")]))
     }
 
     fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {

@@ -23,7 +23,7 @@ use crate::engine::dropout::dropout;
 use crate::engine::fused::Part;
 use crate::engine::{AttentionProgram, Dropout, GaussianShape, Weighting, fused, least_sum, reference};
 use crate::mechanisms::prelude::*;
-use crate::softmax_attention::memory::KeyValueState;
+use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::tensors::main_memory;
 
 /// Whether the weights of a row are divided by their sum.

@@ -11,8 +11,8 @@
 use burn::tensor::activation::log_sigmoid;
 
 use crate::engine::recurrence::{Recurrence, in_32_bits};
-use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::gated_recurrence::{self, GatedRecurrence, HeadOptions, Rule};
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention, expanded};
 
@@ -117,7 +117,7 @@ impl Rule for GatedLinear {
 }
 
 impl Mechanism for GlaConfig {
-    type Module = AttentionOf<RecurrentAttention<GatedMixer<GatedLinear>>>;
+    type Module = AttentionOf<RecurrentAttention<GatedRecurrence<GatedLinear>>>;
     const NAME: &'static str = "gla";
     const CARD: Card = Card {
         variant: "Gla",
@@ -126,14 +126,14 @@ impl Mechanism for GlaConfig {
         kind: Kind::Whole,
         time: "n K v",
         state: "K v",
-        letters: &[gated_mixer::KEYS, gated_mixer::VALUES, ("u", "rank of the map to rates, option `gate_rank`")],
-        differences: &[RATE_BIAS, gated_mixer::DROPOUT],
+        letters: &[gated_recurrence::KEYS, gated_recurrence::VALUES, ("u", "rank of the map to rates, option `gate_rank`")],
+        differences: &[RATE_BIAS, gated_recurrence::DROPOUT],
         tensors: &[
             ("rate_in.weight", "first part of the map to the rates at which channels of keys fade [d_in, rank]"),
             ("rate_out.weight", "second part of that map [rank, d_out]; heads lie side by side in d_out"),
             ("rate_out.bias", "bias of that map [d_out]"),
-            gated_mixer::GAIN,
-            gated_mixer::GATE,
+            gated_recurrence::GAIN,
+            gated_recurrence::GATE,
         ],
         sees_ahead: false,
         ..Card::DEFAULT
@@ -154,7 +154,7 @@ impl Mechanism for GlaConfig {
         self.norm.without_effect(option)
     }
 
-    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<GatedLinear>> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedRecurrence<GatedLinear>> {
         let heads = self.heads(spec);
         let rule = GatedLinear {
             rate_in: init::linear(spec.d_model, self.gate_rank, false, &key.named("rate_in"), device),
@@ -171,11 +171,11 @@ impl Mechanism for GlaConfig {
             let own = |index, width| rates(query, index)[query.head * width..(query.head + 1) * width].to_vec();
             plain_fading(query, heads, self.gate_normaliser, own)
         };
-        Some(gated_mixer::formula(|spec| self.heads(spec), rule))
+        Some(gated_recurrence::formula(|spec| self.heads(spec), rule))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(gated_mixer::parameters(self.norm, self.gate, &[(1, "d u"), (1, "u K"), (1, "K")]))
+        Some(gated_recurrence::parameters(self.norm, self.gate, &[(1, "d u"), (1, "u K"), (1, "K")]))
     }
 
     fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {

@@ -17,8 +17,8 @@ use crate::engine::gelu::{by_error_function, plain_gelu};
 use crate::engine::{AttentionProgram, Dropout, Weighting, columns_from, reference};
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::qk_norm::{HeadNorm, QkNorm, normalised};
+use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::softmax_attention::logits::{rows_at, starts};
-use crate::softmax_attention::memory::KeyValueState;
 
 /// What is added to variances.
 const EPSILON: f64 = 1e-6;

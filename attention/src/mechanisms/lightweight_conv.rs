@@ -9,8 +9,8 @@
 //!
 #![doc = include_str!("../../pictures/lightweight-conv.svg")]
 
-use crate::mechanisms::kernel_attention::{
-    self, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelAttention, KernelOptions, KernelSizes, projections,
+use crate::mechanisms::convolution_attention::{
+    self, ConvolutionAttention, ConvolutionExecution, EVEN_KERNELS, Kernel, KernelOptions, KernelSizes, projections,
 };
 use crate::mechanisms::prelude::*;
 
@@ -55,7 +55,7 @@ impl LightweightConvConfig {
 }
 
 impl Mechanism for LightweightConvConfig {
-    type Module = AttentionOf<KernelAttention<LightweightConv>>;
+    type Module = AttentionOf<ConvolutionAttention<LightweightConv>>;
     const NAME: &'static str = "lightweight-conv";
     const CARD: Card = Card {
         variant: "LightweightConv",
@@ -88,17 +88,17 @@ impl Mechanism for LightweightConvConfig {
         self.kernel_at(spec.max_length).validate(Self::NAME, spec)
     }
 
-    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> KernelAttention<LightweightConv> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> ConvolutionAttention<LightweightConv> {
         let taps = self.kernel_at(spec.max_length).at(spec.layer).expect("validated: there is a kernel size");
         let heads = spec.heads;
         let weight = Init::XavierUniform { fan_in: taps, fan_out: heads * taps }.parameter([heads, taps], &key.named("kernel"), device);
         let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
-        KernelAttention::new(LightweightConv { weight }, options, spec, key, device)
+        ConvolutionAttention::new(LightweightConv { weight }, options, spec, key, device)
     }
 
     /// Wu et al. 2019, section 3.
     fn formula(&self) -> Option<Formula<'_>> {
-        Some(kernel_attention::formula(self.glu, self.renormalise_padding, |query| {
+        Some(convolution_attention::formula(self.glu, self.renormalise_padding, |query| {
             query.parameter("kernel.weight").row(&[query.head]).to_vec()
         }))
     }

@@ -25,7 +25,7 @@ use crate::engine::{AttentionProgram, Dropout, Weighting, fused, reference};
 use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::sequence_projection::{ProjectionInit, ProjectionKind, SequenceProjection, window_of};
-use crate::softmax_attention::memory::KeyValueState;
+use crate::softmax_attention::kv_cache::KeyValueState;
 
 /// Which projections of the sequence are one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

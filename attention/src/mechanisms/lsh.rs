@@ -39,7 +39,7 @@ use super::shared_qk::{Scale, scaled, unit};
 use crate::contract::visibility::{DenseMask, hidden_logit};
 use crate::engine::{AttentionProgram, Dropout, Weighting, fused, reference};
 use crate::mechanisms::prelude::*;
-use crate::softmax_attention::memory::KeyValueState;
+use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::softmax_attention::tiled_or_dense;
 
 /// LSH attention.

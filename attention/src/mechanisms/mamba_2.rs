@@ -16,8 +16,8 @@ use crate::description::formula::{sigmoid, softplus};
 use crate::engine::heads::repeat_heads;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::engine::row_norm::{RowNorm, Scale};
-use crate::mechanisms::gated_mixer;
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::gated_recurrence;
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::mechanisms::selective_decay::SelectiveDecay;
@@ -169,9 +169,9 @@ impl Mechanism for MambaTwoConfig {
         state: "H N v + 2 w E + w H v",
         letters: &[
             ("N", "width of keys and queries, option `state`"),
-            gated_mixer::VALUES,
+            gated_recurrence::VALUES,
             ("E", "width of the keys of all groups"),
-            gated_mixer::TAPS,
+            gated_recurrence::TAPS,
         ],
         differences: &[
             "The authors' code has heads of width 64, as many as fit; here the number of heads is that of the model.",

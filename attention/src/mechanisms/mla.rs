@@ -23,7 +23,7 @@ use crate::engine::rotation::{PairLayout, rotated};
 use crate::engine::{AttentionProgram, Dropout, Weighting};
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::qk_norm::{HeadNorm, normalised};
-use crate::softmax_attention::memory::KeyValueState;
+use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::softmax_attention::tiled_or_dense;
 
 /// Attention to keys and values that are made of a latent.

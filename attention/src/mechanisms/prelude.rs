@@ -8,12 +8,12 @@ pub(crate) use heedful_random::RandomKey;
 pub(crate) use serde::{Deserialize, Serialize};
 
 pub(crate) use crate::contract::abilities::{Abilities, Causality};
+pub(crate) use crate::contract::decoding_position::DecodingStart;
 pub(crate) use crate::contract::engine::{Engine, Executed};
 pub(crate) use crate::contract::error::ConfigError;
 pub(crate) use crate::contract::init::{self, Init};
 pub(crate) use crate::contract::layer_spec::{LayerSpec, Role};
 pub(crate) use crate::contract::probe::{Observation, Probe};
-pub(crate) use crate::contract::progress::DecodingStart;
 pub(crate) use crate::contract::visibility::{Span, Visibility};
 pub(crate) use crate::contract::{Attention, AttentionInput, AttentionOutput, Check, Losses, Positions, QueryKeyPairs, SinkCache};
 pub(crate) use crate::description::formula::{self, Formula, Query, dot};

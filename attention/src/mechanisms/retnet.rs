@@ -10,8 +10,8 @@
 
 use crate::engine::recurrence::Recurrence;
 use crate::engine::rotation::{PairLayout, rotated};
-use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule, shrunk};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::gated_recurrence::{self, GatedRecurrence, HeadOptions, Rule, shrunk};
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention};
 
@@ -100,7 +100,7 @@ impl Rule for Retention {
 }
 
 impl Mechanism for RetnetConfig {
-    type Module = AttentionOf<RecurrentAttention<GatedMixer<Retention>>>;
+    type Module = AttentionOf<RecurrentAttention<GatedRecurrence<Retention>>>;
     const NAME: &'static str = "retnet";
     const CARD: Card = Card {
         variant: "Retnet",
@@ -114,7 +114,7 @@ impl Mechanism for RetnetConfig {
             "Of a head of odd width the last channel is not rotated; the authors' code has no such heads.",
             "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
         ],
-        tensors: &[gated_mixer::GAIN, gated_mixer::GATE],
+        tensors: &[gated_recurrence::GAIN, gated_recurrence::GATE],
         sees_ahead: false,
         ..Card::DEFAULT
     };
@@ -131,7 +131,7 @@ impl Mechanism for RetnetConfig {
         self.norm.without_effect(option)
     }
 
-    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<Retention>> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedRecurrence<Retention>> {
         let heads = self.heads(spec);
         // The authors' gains: 2^-2.5 of projections into the layer, 2^-1 of that out of it.
         let output = shrunk(spec.heads * heads.value_width, spec.d_model, 4, &key.named("output"), device);
@@ -152,7 +152,7 @@ impl Mechanism for RetnetConfig {
             }
             turned
         };
-        Some(gated_mixer::formula(
+        Some(gated_recurrence::formula(
             |spec| self.heads(spec),
             move |query, heads| {
                 let width = heads.query.len();

@@ -9,8 +9,8 @@
 #![doc = include_str!("../../pictures/simple-gla.svg")]
 
 use crate::engine::recurrence::Recurrence;
-use crate::mechanisms::gated_mixer::{self, GatedMixer, HeadOptions, Rule};
 use crate::mechanisms::gated_norm::HeadNorm;
+use crate::mechanisms::gated_recurrence::{self, GatedRecurrence, HeadOptions, Rule};
 use crate::mechanisms::gla;
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{RecurrentAttention, expanded};
@@ -79,7 +79,7 @@ impl Rule for SimpleGatedLinear {
 }
 
 impl Mechanism for SimpleGlaConfig {
-    type Module = AttentionOf<RecurrentAttention<GatedMixer<SimpleGatedLinear>>>;
+    type Module = AttentionOf<RecurrentAttention<GatedRecurrence<SimpleGatedLinear>>>;
     const NAME: &'static str = "simple-gla";
     const CARD: Card = Card {
         variant: "SimpleGla",
@@ -88,14 +88,14 @@ impl Mechanism for SimpleGlaConfig {
         kind: Kind::Whole,
         time: "n K v",
         state: "K v + 2 w K + w H v",
-        letters: &[gated_mixer::KEYS, gated_mixer::VALUES, gated_mixer::TAPS],
-        differences: &[gla::RATE_BIAS, gated_mixer::DROPOUT],
+        letters: &[gated_recurrence::KEYS, gated_recurrence::VALUES, gated_recurrence::TAPS],
+        differences: &[gla::RATE_BIAS, gated_recurrence::DROPOUT],
         tensors: &[
-            gated_mixer::CONVOLUTION,
+            gated_recurrence::CONVOLUTION,
             ("rate.weight", "map to the rates at which heads fade [d_in, heads]"),
             ("rate.bias", "bias of that map [heads]"),
-            gated_mixer::GAIN,
-            gated_mixer::GATE,
+            gated_recurrence::GAIN,
+            gated_recurrence::GATE,
         ],
         sees_ahead: false,
         ..Card::DEFAULT
@@ -116,7 +116,7 @@ impl Mechanism for SimpleGlaConfig {
         self.norm.without_effect(option)
     }
 
-    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<SimpleGatedLinear>> {
+    fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedRecurrence<SimpleGatedLinear>> {
         let rate = init::linear(spec.d_model, spec.heads, true, &key.named("rate"), device);
         let rule = SimpleGatedLinear { rate, normaliser: self.gate_normaliser };
         self.heads(spec).around(rule, spec, key, device)
@@ -128,11 +128,11 @@ impl Mechanism for SimpleGlaConfig {
         let rule = move |query: &Query, heads| {
             gla::plain_fading(query, heads, self.gate_normaliser, |index, width| vec![rate(query, index); width])
         };
-        Some(gated_mixer::formula(|spec| self.heads(spec), rule))
+        Some(gated_recurrence::formula(|spec| self.heads(spec), rule))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(gated_mixer::parameters(self.norm, self.gate, &[(2, "w K"), (1, "w H v"), (1, "d H"), (1, "H")]))
+        Some(gated_recurrence::parameters(self.norm, self.gate, &[(2, "w K"), (1, "w H v"), (1, "d H"), (1, "H")]))
     }
 
     fn letters_at(&self, spec: &LayerSpec) -> Vec<(&'static str, usize)> {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::grouping::Grouping;
+pub(crate) use self::query_blocks::Grouping;
 use crate::contract::Check;
 use crate::contract::error::ConfigError;
 
-mod grouping;
+mod query_blocks;
 
 /// Which keys a query may see, as a pure function, and which queries are executed together.
 ///

@@ -2,9 +2,9 @@
 
 use heedful_attention::conformance::{Property, two_devices_agree};
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::mechanisms::lsh::LshConfig;
 

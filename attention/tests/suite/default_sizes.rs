@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Observation;
-use heedful_attention::description::arithmetic::multiplications;
+use heedful_attention::description::multiplications::multiplications;
 use heedful_attention::description::{AnyAttention, AnyMechanism, PlainAttention};
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::mechanisms::aft::AftConfig;

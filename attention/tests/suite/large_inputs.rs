@@ -3,10 +3,10 @@
 //! A logit of a thousand that is rounded to 32 bits moves weights more than one of 1. How far numbers may differ is therefore asked of the formula itself: by as
 //! much as its result moves when inputs and parameters are rounded in another way.
 
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::description::view::{View, views};

@@ -4,10 +4,10 @@
 //! finished run and renders the report. A stopped command continues with `--resume`: it reads finished runs from their `result.json` and resumes the others
 //! from their checkpoints. Several commands may share a folder: each skips the runs that another process works on.
 
-mod array;
 mod attention_name;
 mod bars;
 mod candidate;
+mod distributed;
 #[cfg(test)]
 mod every_field;
 mod identity;
@@ -16,10 +16,10 @@ mod matching;
 mod overview;
 mod plan;
 mod preparation;
-mod ranks;
 mod run_list;
 mod runs;
 mod session;
+mod slurm_array;
 mod sweep;
 mod tuning;
 
@@ -74,10 +74,10 @@ pub fn with_options<E: Experiment>(options: &CommonOptions, further: Vec<Assignm
 }
 
 fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
-    let ranks = ranks::start(options.data_parallel)?;
+    let ranks = distributed::start(options.data_parallel)?;
     // What one rank says the others need not repeat.
     let options = &CommonOptions { quiet: options.quiet || !ranks.is_first(), ..options.clone() };
-    ranks::conclude(&ranks, run_on::<E>(&ranks, options, further))
+    distributed::conclude(&ranks, run_on::<E>(&ranks, options, further))
 }
 
 fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
@@ -152,10 +152,10 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         plan.show(out)?;
         return Ok(Completion::Finished);
     }
-    ranks::agree::<E>(ranks, &config, &datasets)?;
+    distributed::agree::<E>(ranks, &config, &datasets)?;
     let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
     if !ranks.is_first() {
-        return guarded(backend, GO_ON, || ranks::follow::<E>(ranks, &datasets, &candidates, &device, &interrupt));
+        return guarded(backend, GO_ON, || distributed::follow::<E>(ranks, &datasets, &candidates, &device, &interrupt));
     }
     let session = Session::<E> {
         runs: Runs::open(options, &config, &datasets, &candidates, backend)?,

@@ -9,7 +9,7 @@ mod pretrained;
 mod spans;
 mod trivial;
 
-use heedful_attention::description::arithmetic::Multiplications;
+use heedful_attention::description::multiplications::Multiplications;
 use heedful_data::generate::{self, Sizes};
 use heedful_data::text::TextCorpus;
 use heedful_data::tokenise::{SPECIAL_TOKENS, Tokeniser};

@@ -16,12 +16,12 @@ use super::error::TrainingError;
 use super::log::{LogLine, TrainingLog};
 use super::parallel::Topic;
 use super::parameter::{assign_parameter_ids, first_non_finite_parameter};
+use super::pending_scalars::StepNumbers;
 use super::progress::{Pace, Progress};
-use super::record::{load_carried, load_model, load_optimiser, to_files};
 use super::state::{BestEvaluation, Metric, TrainingState};
+use super::state_dict::{load_carried, load_model, load_optimiser, to_files};
 use super::task::{Outcome, Split, Task, TrainedModel};
 use super::trainer::Trainer;
-use super::unread::StepNumbers;
 
 /// Steps that are timed for an estimate.
 const TIMED_STEPS: u64 = 5;

@@ -14,9 +14,9 @@ use super::loss::LossNumbers;
 use super::loss_scale::LossScale;
 use super::parallel::GradientSum;
 use super::parameter::{first_non_finite_parameter, read_scalars};
+use super::pending_scalars::StepNumbers;
 use super::run::Run;
 use super::task::{Pass, Task, first_non_finite_activation};
-use super::unread::StepNumbers;
 
 /// One forward and backward pass: which batch, and the random stream of its dropout.
 struct MicroBatch {

@@ -730,7 +730,7 @@ fn the_result_can_be_the_mean_of_the_last_checkpoints() {
     assert_eq!((result.averaged, result.step), (2, 9));
     let checkpoints = CheckpointFolder::new(folder.path(), DIGEST);
     let weights = |step| {
-        let model = super::record::load_model(Classifier::new(5), &checkpoints.load(step).unwrap()).unwrap();
+        let model = super::state_dict::load_model(Classifier::new(5), &checkpoints.load(step).unwrap()).unwrap();
         tensors_by_path(&model)
     };
     let (sixth, ninth) = (weights(6), weights(9));

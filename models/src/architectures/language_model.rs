@@ -294,9 +294,9 @@ pub(crate) mod tests {
     use super::*;
     use burn::tensor::TensorData;
     use heedful_attention::contract::abilities::{Abilities, Causality};
+    use heedful_attention::contract::decoding_position::{DecodingStart, Progress};
     use heedful_attention::contract::layer_spec::LayerSpec;
     use heedful_attention::contract::probe::Observation;
-    use heedful_attention::contract::progress::{DecodingStart, Progress};
     use heedful_attention::contract::visibility::Span;
     use heedful_attention::contract::{AttentionInput, AttentionOutput, init};
     use heedful_attention::description::AnyMechanism;

@@ -189,9 +189,9 @@ mod tests {
     use std::sync::Mutex;
 
     use burn::tensor::Device;
+    use heedful_attention::contract::decoding_position::DecodingStart;
     use heedful_attention::contract::init::Init;
     use heedful_attention::contract::layer_spec::Role;
-    use heedful_attention::contract::progress::DecodingStart;
     use heedful_attention::description::{AnyAttention, AnyMechanism};
 
     use super::*;

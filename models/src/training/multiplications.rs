@@ -1,10 +1,10 @@
-//! Multiplications of models, counted without running them: [`heedful_attention::description::arithmetic`] for their attentions, and the linear maps around those.
+//! Multiplications of models, counted without running them: [`heedful_attention::description::multiplications`] for their attentions, and the linear maps around those.
 //!
 //! A matrix that is an embedding and the output projection as well is counted where it projects. Layers that share a block are counted as often as the block
 //! is applied, all of them: positions that halt early are not foreseen. Of an adaptive softmax the probabilities of all tokens are counted, though its loss
 //! computes a tail for its own targets alone, and of adaptive input vectors the projections of all clusters.
 
-use heedful_attention::description::arithmetic::{Multiplications, multiplications, weights_of_maps};
+use heedful_attention::description::multiplications::{Multiplications, multiplications, weights_of_maps};
 
 use crate::architectures::classifier::{Classifier, ClassifierConfig};
 use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};

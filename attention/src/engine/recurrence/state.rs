@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use super::program::{Recurrence, RecurrentOutput};
 use crate::contract::AttentionInput;
-use crate::contract::progress::{DecodingStart, MemoryRows, Progress};
+use crate::contract::decoding_position::{DecodingStart, MemoryRows, Progress};
 use crate::contract::visibility::selected;
 
 /// State of stepwise decoding of the mechanisms that are recurrences: as large after any number of positions.

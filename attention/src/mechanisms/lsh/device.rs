@@ -4,11 +4,11 @@
 //! look at. Which query and key stand where, an *arrangement*, is computed by kernels and stays on the device. Logits, their normalisation and the
 //! products with values are tensor operations.
 
-mod form;
 #[cfg(feature = "cube")]
 mod gpu;
 mod main_memory;
 mod operator;
+mod sort_layout;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
 
@@ -16,9 +16,9 @@ use burn::backend::Dispatch;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Bool, DType, Int, IntDType, Tensor, TensorData};
 
-use self::form::{Form, Rows, Rules};
 use self::main_memory::Plane;
 use self::operator::ArrangementOperator;
+use self::sort_layout::{Form, Rows, Rules};
 use super::Call;
 use super::chunks::Chunking;
 use crate::contract::engine::Engine;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::description::restricted::{PatternExecution, Restricted};
@@ -16,8 +16,8 @@ use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::mixture::MixtureWeights;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandom;
 use heedful_attention::softmax_attention::SoftmaxAttention;
+use heedful_attention::softmax_attention::kv_cache::KeyValueState;
 use heedful_attention::softmax_attention::logits::Logits;
-use heedful_attention::softmax_attention::memory::KeyValueState;
 use heedful_attention::softmax_attention::pattern::Pattern;
 use heedful_random::RandomKey;
 

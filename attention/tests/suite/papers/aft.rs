@@ -1,9 +1,9 @@
 //! Attention Free Transformer: Zhai et al. 2021.
 
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::AnyAttention;
 use heedful_attention::mechanisms::aft::{Aft, AftConfig, AftForm};

@@ -3,9 +3,9 @@
 use burn::module::Param;
 use burn::tensor::Tensor;
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::description::AnyAttention;
 use heedful_attention::mechanisms::base_conv::{BaseConv, BaseConvConfig};
 

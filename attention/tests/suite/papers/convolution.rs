@@ -1,13 +1,13 @@
 //! Lightweight and dynamic convolutions: Wu et al. 2019.
 
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::description::{AnyAttention, AnyMechanism};
+use heedful_attention::mechanisms::convolution_attention::{ConvolutionAttention, ConvolutionExecution, KernelSizes};
 use heedful_attention::mechanisms::dynamic_conv::{DynamicConv, DynamicConvConfig};
-use heedful_attention::mechanisms::kernel_attention::{ConvolutionExecution, KernelAttention, KernelSizes};
 use heedful_attention::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig};
 
 use super::{assert_same, context, identity, init, linear, parameter, self_attention, weights};
@@ -26,7 +26,7 @@ fn dynamic(taps: usize) -> DynamicConvConfig {
 /// A lightweight convolution with the given logits `[H, k]` of taps and no other parameters: its projections are the identity.
 fn with_kernel(config: LightweightConvConfig, role: Role, logits: &Array) -> AnyAttention {
     let mut attention = init(&AnyMechanism::from(config), &spec(role, 2));
-    let inner = attention.get_mut::<KernelAttention<LightweightConv>>().unwrap();
+    let inner = attention.get_mut::<ConvolutionAttention<LightweightConv>>().unwrap();
     inner.kernel.weight = parameter(logits);
     (inner.input, inner.output) = (linear(&identity(6)), linear(&identity(6)));
     attention
@@ -71,7 +71,7 @@ fn renormalised_rows_are_a_softmax_over_the_visible_taps() {
 fn constant_dynamic(logits: &Array, role: Role) -> AnyAttention {
     let config = dynamic(logits.shape[1]).with_kernel_bias(true);
     let mut attention = init(&AnyMechanism::from(config), &spec(role, 2));
-    let inner = attention.get_mut::<KernelAttention<DynamicConv>>().unwrap();
+    let inner = attention.get_mut::<ConvolutionAttention<DynamicConv>>().unwrap();
     let taps = logits.values.len();
     inner.kernel.predictor.weight = parameter(&Array::from_fn([6, taps], |_| 0.0));
     inner.kernel.predictor.bias = Some(parameter(&Array { shape: vec![taps], values: logits.values.clone() }));
@@ -178,7 +178,7 @@ fn taps_reach_into_what_is_carried_over() {
 #[test]
 fn a_state_does_not_grow_beyond_the_kernel() {
     let attention = init(&AnyMechanism::from(light(4)), &spec(Role::Decoder, 2));
-    let attention = attention.get::<KernelAttention<LightweightConv>>().unwrap();
+    let attention = attention.get::<ConvolutionAttention<LightweightConv>>().unwrap();
     let mut state = attention.state(&DecodingStart::self_attention(1, 100));
     let x = Array::random("x", &[1, 1, 6]).tensor::<3>(&flex().device);
     for _ in 0..20 {

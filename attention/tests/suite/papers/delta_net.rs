@@ -2,15 +2,15 @@
 
 use burn::tensor::{Tensor, TensorData};
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::engine::recurrence::{Recurrence, RecurrentState};
 use heedful_attention::mechanisms::delta_net::DeltaNetConfig;
 use heedful_attention::mechanisms::delta_rule::DeltaRule;
 use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
-use heedful_attention::mechanisms::gated_mixer::GatedMixer;
 use heedful_attention::mechanisms::gated_norm::HeadNorm;
+use heedful_attention::mechanisms::gated_recurrence::GatedRecurrence;
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 
 use super::{assert_same, context, init, parameter, self_attention};
@@ -78,7 +78,7 @@ fn without_decay_a_gated_network_is_one_without_gates() {
     let expected = context(&plain, self_attention(&x));
     let decays = context(&gated, self_attention(&x));
     assert!(decays.values.iter().zip(&expected.values).any(|(a, b)| (a - b).abs() > 1e-4), "the decay is felt");
-    let inner = gated.get_mut::<RecurrentAttention<GatedMixer<DeltaRule>>>().unwrap();
+    let inner = gated.get_mut::<RecurrentAttention<GatedRecurrence<DeltaRule>>>().unwrap();
     inner.mixer.rule.decay.as_mut().unwrap().a_log = parameter(&Array::from_fn([2], |_| -80.0));
     assert_same("without decay", &context(&gated, self_attention(&x)).values, &expected.values, 1e-6);
 }

@@ -1,8 +1,8 @@
 //! Gated linear attention: Yang et al. 2024.
 
 use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::mechanisms::gated_mixer::GatedMixer;
 use heedful_attention::mechanisms::gated_norm::HeadNorm;
+use heedful_attention::mechanisms::gated_recurrence::GatedRecurrence;
 use heedful_attention::mechanisms::gla::{GatedLinear, GlaConfig};
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 
@@ -15,8 +15,8 @@ use crate::variants::spec;
 fn response_with(bias: f64) -> Array {
     let config = GlaConfig::default().with_key_expansion(1.0).with_norm(HeadNorm::None).with_gate(false);
     let mut attention = init(&config.into(), &spec(Role::Decoder, 2));
-    let inner = attention.get_mut::<RecurrentAttention<GatedMixer<GatedLinear>>>().unwrap();
-    let GatedMixer { maps, rule, .. } = &mut inner.mixer;
+    let inner = attention.get_mut::<RecurrentAttention<GatedRecurrence<GatedLinear>>>().unwrap();
+    let GatedRecurrence { maps, rule, .. } = &mut inner.mixer;
     [&mut maps.query, &mut maps.key, &mut maps.value, &mut inner.output].into_iter().for_each(|map| *map = linear(&identity(6)));
     rule.rate_out = linear(&Array::from_fn([16, 6], |_| 0.0));
     rule.rate_out.bias = Some(parameter(&Array::from_fn([6], |_| bias)));
@@ -44,7 +44,7 @@ fn open_gates_forget_nothing_and_closed_ones_all() {
 fn the_default_has_keys_half_as_wide_as_values() {
     let place = spec(Role::Decoder, 2).with_d_model(16);
     let attention = init(&GlaConfig::default().into(), &place);
-    let GatedMixer { maps, rule, .. } = &attention.get::<RecurrentAttention<GatedMixer<GatedLinear>>>().unwrap().mixer;
+    let GatedRecurrence { maps, rule, .. } = &attention.get::<RecurrentAttention<GatedRecurrence<GatedLinear>>>().unwrap().mixer;
     assert_eq!((maps.key.weight.dims(), maps.value.weight.dims()), ([16, 8], [16, 16]));
     assert_eq!((rule.rate_in.weight.dims(), rule.rate_out.weight.dims()), ([16, 16], [16, 8]));
 }

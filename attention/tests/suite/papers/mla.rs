@@ -1,10 +1,10 @@
 //! Multi-head latent attention: DeepSeek-AI 2024.
 
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::engine::{Engine, Executed};
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::mla::{Mla, MlaConfig};

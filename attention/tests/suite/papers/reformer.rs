@@ -3,9 +3,9 @@
 use burn::module::{Module, RunningState};
 use burn::tensor::Tensor;
 use heedful_attention::conformance::Property;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::description::{AnyAttention, AnyMechanism, PlainAttention};

@@ -3,13 +3,13 @@
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::delta_rule::DeltaRule;
 use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
-use heedful_attention::mechanisms::gated_mixer::GatedMixer;
+use heedful_attention::mechanisms::gated_recurrence::GatedRecurrence;
 use heedful_attention::mechanisms::mamba_2::{MambaTwoConfig, StateSpace};
 use heedful_attention::mechanisms::mla::{Mla, MlaConfig};
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
@@ -69,9 +69,9 @@ fn assert_gives(name: &str, attention: &AnyAttention, x: &Array) {
 fn gated_delta_net(config: GatedDeltaNetConfig) -> AnyAttention {
     let config = config.with_key_expansion(1.5).with_value_expansion(1).with_key_heads(2);
     let mut attention = init(&config.into(), &LayerSpec::new(Role::Decoder, 8, 4).with_max_length(6));
-    let layer = attention.get_mut::<RecurrentAttention<GatedMixer<DeltaRule>>>().unwrap();
+    let layer = attention.get_mut::<RecurrentAttention<GatedRecurrence<DeltaRule>>>().unwrap();
     layer.output = map(11, 12, 8);
-    let GatedMixer { maps, rule, norm } = &mut layer.mixer;
+    let GatedRecurrence { maps, rule, norm } = &mut layer.mixer;
     (maps.query, maps.key, maps.value) = (map(1, 8, 6), map(2, 8, 6), map(3, 8, 12));
     (norm.gate, rule.strength) = (Some(map(4, 8, 12)), map(5, 8, 4));
     let decay = rule.decay.as_mut().unwrap();

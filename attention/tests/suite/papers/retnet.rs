@@ -1,13 +1,13 @@
 //! Retention: Sun et al. 2023.
 
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::description::AnyAttention;
 use heedful_attention::engine::recurrence::RecurrentState;
-use heedful_attention::mechanisms::gated_mixer::GatedMixer;
 use heedful_attention::mechanisms::gated_norm::HeadNorm;
+use heedful_attention::mechanisms::gated_recurrence::GatedRecurrence;
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 use heedful_attention::mechanisms::retnet::{Retention, RetnetConfig};
 
@@ -26,7 +26,7 @@ pub(super) fn response<A: Attention>(attention: &A, length: usize, width: usize)
 
 /// Makes all maps of an attention of this width the identity.
 fn set_maps(attention: &mut AnyAttention, width: usize) {
-    let RecurrentAttention { mixer, output, .. } = attention.get_mut::<RecurrentAttention<GatedMixer<Retention>>>().unwrap();
+    let RecurrentAttention { mixer, output, .. } = attention.get_mut::<RecurrentAttention<GatedRecurrence<Retention>>>().unwrap();
     let maps = &mut mixer.maps;
     [&mut maps.query, &mut maps.key, &mut maps.value, output].into_iter().for_each(|map| *map = linear(&identity(width)));
 }

@@ -2,10 +2,10 @@
 
 use burn::tensor::Tensor;
 use heedful_attention::contract::Attention;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::restricted::{PatternExecution, Restricted};
 use heedful_attention::description::{AnyAttention, AnyMechanism};

@@ -1,9 +1,9 @@
 //! Transformer-XL: Dai et al. 2019.
 
 use burn::module::Module;
+use heedful_attention::contract::decoding_position::DecodingStart;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::progress::DecodingStart;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::description::{AnyAttention, AnyMechanism};

@@ -8,7 +8,7 @@ use burn::tensor::{DType, Device};
 use heedful_attention::contract::engine::Engine;
 use heedful_attention::contract::error::ConfigError;
 use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::arithmetic::{Multiplications, multiplications};
+use heedful_attention::description::multiplications::{Multiplications, multiplications};
 use heedful_attention::engine::linear::SUMS;
 use heedful_attention::mechanisms::recurrent_attention::Stretch;
 use heedful_attention::mechanisms::short_convolution::ShortConvolution;

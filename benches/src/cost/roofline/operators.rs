@@ -9,7 +9,7 @@ use heedful_attention::contract::init::Init;
 use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::arithmetic::multiplications;
+use heedful_attention::description::multiplications::multiplications;
 use heedful_attention::engine::fused::{GROUPS, Part, attend};
 use heedful_attention::engine::recurrence::Recurrence;
 use heedful_attention::engine::{AttentionProgram, Content, LogitTerms, Weighting};
@@ -148,7 +148,7 @@ pub(super) fn relative(sizes: Sizes, device: &Device) -> Result<[Candidate; 2], 
     }))
 }
 
-/// The chunks of a recurrence, whose heads are computed side by side; backward by the rule of [`heedful_attention::description::arithmetic`].
+/// The chunks of a recurrence, whose heads are computed side by side; backward by the rule of [`heedful_attention::description::multiplications`].
 fn chunks<const K: usize>(
     mechanism: &str,
     sizes: Sizes,

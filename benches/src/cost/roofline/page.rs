@@ -197,7 +197,7 @@ a direction: backward, operands and the gradient of the results are read, and gr
 weight. Copies and results in between are not counted.\n\n\
 Multiplications are counted as the code does them: backward, a linear map has two products; the fused operator scores again and has two products for each of \
 its two, 5 to 2 forward (relative scores: 8 to 3); a random table has two products to 1; the convolution sums again and has two gradients, 3 to 1. Of chunks of \
-recurrences and of layers the rule of `heedful_attention::description::arithmetic` is taken: 2.5 times the pairs, twice the maps. Pairs are visible ones; those that \
+recurrences and of layers the rule of `heedful_attention::description::multiplications` is taken: 2.5 times the pairs, twice the maps. Pairs are visible ones; those that \
 the code computes beside them in tiles on the diagonal, and all exponentials, count against it.";
 
 const BOUNDS: &str = "A kernel takes at least the time of its operations at the peak, and at least that of its bytes at the bandwidth: its bound is the \

@@ -218,7 +218,7 @@ mod tests {
     use burn::tensor::Device;
     use heedful_attention::contract::layer_spec::Role;
     use heedful_attention::description::AnyMechanism;
-    use heedful_attention::description::arithmetic::multiplications;
+    use heedful_attention::description::multiplications::multiplications;
     use heedful_random::RandomKey;
     use serde::Deserialize;
 

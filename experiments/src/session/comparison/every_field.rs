@@ -8,12 +8,12 @@ mod extremes;
 mod leaves;
 mod options;
 mod presets;
+mod tiny_commands;
 mod trial;
-mod variety;
 
 use heedful_attention::description::AnyMechanism;
 
-use self::variety::Variety;
+use self::tiny_commands::Variety;
 
 /// A test of each walk for each experiment.
 macro_rules! experiments {
@@ -22,7 +22,7 @@ macro_rules! experiments {
             $(
                 #[test]
                 fn $name() {
-                    super::effects::walk::<$experiment>(&super::variety::$name());
+                    super::effects::walk::<$experiment>(&super::tiny_commands::$name());
                 }
             )*
         }
@@ -31,7 +31,7 @@ macro_rules! experiments {
             $(
                 #[test]
                 fn $name() {
-                    super::extremes::walk::<$experiment>(&super::variety::$name());
+                    super::extremes::walk::<$experiment>(&super::tiny_commands::$name());
                 }
             )*
         }
@@ -73,14 +73,14 @@ experiments! {
 fn another_value_of_an_option_of_a_mechanism_has_an_effect() {
     let can_be_causal = |family: &&str| AnyMechanism::of_family(family).unwrap().can_be_causal();
     let (causal, others): (Vec<&str>, Vec<&str>) = AnyMechanism::families().iter().copied().partition(can_be_causal);
-    options::walk::<crate::tasks::language::Language>(&variety::lm(), &causal);
-    options::walk::<crate::tasks::text_classification::TextClassification>(&variety::classify(), &others);
-    options::walk::<crate::tasks::translation::Translation>(&variety::mt(), &[]);
+    options::walk::<crate::tasks::language::Language>(&tiny_commands::lm(), &causal);
+    options::walk::<crate::tasks::text_classification::TextClassification>(&tiny_commands::classify(), &others);
+    options::walk::<crate::tasks::translation::Translation>(&tiny_commands::mt(), &[]);
 }
 
 #[test]
 fn an_extreme_option_of_a_mechanism_is_refused_or_runs() {
-    extremes::mechanisms::<crate::tasks::language::Language>(&variety::lm());
+    extremes::mechanisms::<crate::tasks::language::Language>(&tiny_commands::lm());
 }
 
 #[test]

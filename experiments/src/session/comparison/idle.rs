@@ -4,7 +4,7 @@
 //! What patterns hide is counted on the lengths of the training sequences, whatever the greatest length of the model is; what else a mechanism does not do on
 //! short sequences it says itself ([`AnyMechanism::idle`]). Sizes that nobody has chosen are refused if they do nothing, and those that someone has are told.
 
-mod hidden;
+mod masked_pairs;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use heedful_attention::softmax_attention::logits::Logits;
 use heedful_random::RandomKey;
 use serde_json::{Map, Value, json};
 
-use self::hidden::Hidden;
+use self::masked_pairs::Hidden;
 use crate::session::error::ExperimentError;
 use crate::session::experiment::TrainingLengths;
 use crate::session::experiment::definition::{Candidate, Experiment, Setup};

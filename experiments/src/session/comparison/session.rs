@@ -21,10 +21,10 @@ use heedful_runs::run_folder::RunPaths;
 use heedful_runs::run_lock::{Holder, RunLock};
 use heedful_runs::settings;
 
+use super::distributed::Word;
 use super::idle::Remark;
 use super::overview::Overview;
 use super::preparation::Preparation;
-use super::ranks::Word;
 use super::runs::{Run, Runs, columns};
 use super::sweep::{Attempt, Sweep, attempts, keep};
 use super::tuning::TuningEnd;

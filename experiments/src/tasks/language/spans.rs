@@ -2,7 +2,7 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::description::arithmetic::Multiplications;
+use heedful_attention::description::multiplications::Multiplications;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::tensors::read::read;
 use heedful_metrics::{Combination, ItemScore, ItemTable, MetricColumn};

@@ -6,7 +6,7 @@ use heedful_models::parts::residual_gate::{Gate, GateConfig, GateKind};
 use super::attention::{BATCH, LENGTH};
 use super::config::ParityConfig;
 use super::inputs::Input;
-use super::meanings::meaning_in_gate;
+use super::parameter_docs::meaning_in_gate;
 use super::pass::Pass;
 use super::runnable::{Output, Runnable};
 use super::tensor_file::Size;

@@ -135,7 +135,7 @@ mod tests {
     use heedful_random::RandomKey;
 
     use super::*;
-    use crate::tools::parity::meanings::meaning;
+    use crate::tools::parity::parameter_docs::meaning;
 
     const PLACEMENT: LayerSpec = LayerSpec::new(Role::Encoder, 8, 2).with_max_length(8);
 

@@ -8,7 +8,7 @@ use heedful_attention::contract::engine::Engine;
 use heedful_random::RandomKey;
 
 use super::inputs::{Input, Inputs};
-use super::meanings::meaning;
+use super::parameter_docs::meaning;
 use super::parameters::{self, Parameter};
 use super::pass::{Pass, cotangent};
 use super::tensor_file::{self, Size, Sizes, TensorFileError};

@@ -147,7 +147,7 @@ fn a_checkpoint_keeps_what_is_shared() {
     let folder = tempfile::tempdir().unwrap();
     train(2, folder.path(), model(Sharing::Layerwise, 1));
     let checkpoint = CheckpointFolder::new(folder.path(), DIGEST).load(2).unwrap();
-    let loaded = super::super::record::load_model(model(Sharing::Layerwise, 2), &checkpoint).unwrap();
+    let loaded = super::super::state_dict::load_model(model(Sharing::Layerwise, 2), &checkpoint).unwrap();
     let layers = projections(&loaded);
     assert!(layers.iter().all(|layer| layer.id == layers[0].id && layer.val().into_data() == layers[0].val().into_data()));
     // One leaf of the graph: the gradient of any layer is that of all.
@@ -213,7 +213,7 @@ fn relative_positions_that_layers_share_are_trained_stored_and_loaded_as_one() {
         let after = shared(&trained);
         assert!(before.iter().zip(&after).all(|(before, after)| before.1 != after.1), "{name}");
         let checkpoint = CheckpointFolder::new(folder.path(), DIGEST).load(2).unwrap();
-        let loaded = super::super::record::load_model(model(2), &checkpoint).unwrap();
+        let loaded = super::super::state_dict::load_model(model(2), &checkpoint).unwrap();
         let values = |found: Vec<(burn::module::ParamId, TensorData)>| found.into_iter().map(|(_, values)| values).collect::<Vec<_>>();
         assert_eq!(values(shared(&loaded)), values(after), "{name}");
     }

@@ -13,7 +13,7 @@ use super::masks::{MASKS, Strip};
 use super::tensors::{is_positive, part};
 use crate::contract::visibility::hidden_logit;
 use crate::engine::fused::plan::Part;
-use crate::engine::gaussians::LEAST_EXPONENT;
+use crate::engine::gaussian_weights::LEAST_EXPONENT;
 use crate::engine::{GaussianWeights, Ramp};
 
 /// Deviations from a centre beyond which nothing has a weight: the square is finite, and half of it far beyond the least exponent.

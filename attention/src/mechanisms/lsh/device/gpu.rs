@@ -24,8 +24,8 @@ use cubecl::prelude::*;
 use self::layout::{NOWHERE, SizesLaunch};
 use self::rows::{return_rows, take_rows};
 use self::sorting::{GivenLaunch, bias_of_pairs, meet, sort};
-use super::form::{Form, Rows};
 use super::operator::ArrangementOperator;
+use super::sort_layout::{Form, Rows};
 use crate::contract::visibility::{hidden_logit, least_visible_logit};
 use crate::mechanisms::lsh::chunks::self_penalty;
 

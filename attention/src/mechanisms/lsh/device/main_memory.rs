@@ -4,7 +4,7 @@ use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{Shape, TensorData, try_read_sync};
 
-use super::form::{Form, Rows};
+use super::sort_layout::{Form, Rows};
 use crate::contract::visibility::{hidden_logit, least_visible_logit};
 use crate::mechanisms::lsh::chunks::self_penalty;
 

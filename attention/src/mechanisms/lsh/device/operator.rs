@@ -5,8 +5,8 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Autodiff, AutodiffBackend, Backend, backend_extension};
 
-use super::form::{Form, Rows};
 use super::main_memory;
+use super::sort_layout::{Form, Rows};
 use crate::engine::custom_gradient::passed;
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;

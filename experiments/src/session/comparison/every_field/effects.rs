@@ -2,7 +2,7 @@
 
 use super::leaves::{configuration, leaves, others};
 use super::trial::{End, Found, run};
-use super::{Variety, variety};
+use super::{Variety, tiny_commands};
 use crate::session::experiment::definition::Experiment;
 
 /// Walks over the fields of an experiment's configuration, and names all at once that break the rule.
@@ -15,7 +15,7 @@ pub(super) fn walk<E: Experiment>(variety: &Variety) {
         if variety.is_elsewhere(&path) {
             continue;
         }
-        let same = variety::is_same(&path);
+        let same = tiny_commands::is_same(&path);
         let allowed = if variety.has_context(&path) { Allowed::Unchanged } else { Allowed::Refused };
         if let Some(fault) = fault::<E>(&base, &plain, &path, others::<E>(&base, &path, &value), same, allowed) {
             faults.push(fault);
@@ -37,7 +37,7 @@ pub(super) fn walk<E: Experiment>(variety: &Variety) {
                 }
                 let values = given.clone().map_or_else(|| others::<E>(&base, path, value), |given| vec![given]);
                 faults.extend(
-                    fault::<E>(&base, &plain, path, values, variety::is_same(path), Allowed::Nothing)
+                    fault::<E>(&base, &plain, path, values, tiny_commands::is_same(path), Allowed::Nothing)
                         .map(|fault| format!("{further:?}: {fault}")),
                 );
             }

@@ -3,8 +3,8 @@
 use heedful_runs::settings::{self, Settings, UNSET};
 use toml::{Table, Value};
 
+use super::tiny_commands::given;
 use super::trial::{End, run};
-use super::variety::given;
 use crate::model::mechanisms::MechanismOptions;
 use crate::session::experiment::definition::{Config, Experiment};
 use crate::session::options::CommonOptions;

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use crate::mechanisms::lsh::device::form::Rules;
+use crate::mechanisms::lsh::device::sort_layout::Rules;
 
 /// What stands for no place.
 pub(super) const NOWHERE: i32 = -1;

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::layout::{Sizes, chunk_of_group, chunks_of, column_at, key_at, places, query_at, start_of};
-use crate::mechanisms::lsh::device::form::{Rows, Rules};
+use crate::mechanisms::lsh::device::sort_layout::{Rows, Rules};
 
 #[cube(launch, address_type = "dynamic")]
 pub(super) fn take_rows<F: Float>(

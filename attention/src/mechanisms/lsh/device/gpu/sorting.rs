@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::layout::{Sizes, chunks_of, column_at, key_at, met, places, query_at, start_of};
-use crate::mechanisms::lsh::device::form::Rules;
+use crate::mechanisms::lsh::device::sort_layout::Rules;
 
 /// Of what is given pair by pair.
 #[derive(CubeType, CubeLaunch)]

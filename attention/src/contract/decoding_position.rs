@@ -12,7 +12,7 @@ use crate::contract::{AttentionInput, Positions};
 ///
 /// # Example
 /// ```
-/// use heedful_attention::contract::progress::DecodingStart;
+/// use heedful_attention::contract::decoding_position::DecodingStart;
 ///
 /// let start = DecodingStart::self_attention(2, 64).with_left_padding([0, 3]);
 /// assert_eq!((start.batch(), start.capacity()), (2, 64));

@@ -42,7 +42,7 @@ mod tests {
             assert!(catch_unwind(|| panic!("this is not")).is_err());
             return;
         }
-        let name = "conformance::expected::tests::expected_panics_say_nothing_and_others_do";
+        let name = "conformance::expected_panic::tests::expected_panics_say_nothing_and_others_do";
         let arguments = ["--exact", name, "--nocapture", "--test-threads=1"];
         let output = Command::new(std::env::current_exe().unwrap()).args(arguments).env(CHILD, "").output().unwrap();
         let shown = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);

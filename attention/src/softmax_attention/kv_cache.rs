@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::Tensor;
 
-use crate::contract::progress::{DecodingStart, MemoryRows, Progress};
+use crate::contract::decoding_position::{DecodingStart, MemoryRows, Progress};
 use crate::contract::visibility::selected;
 use crate::contract::{AttentionInput, SinkCache};
 use crate::tensors::main_memory;

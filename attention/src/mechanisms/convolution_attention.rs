@@ -15,11 +15,11 @@ use burn::tensor::activation::softmax;
 use crate::contract::visibility::{DenseMask, Shown, hidden_logit, least_visible_logit};
 use crate::engine::dropout::dropout;
 use crate::engine::glu::glu;
-use crate::engine::sliding::Sliding;
+use crate::engine::position_kernels::Sliding;
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
 use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::prelude::*;
-use crate::softmax_attention::memory::KeyValueState;
+use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::tensors::main_memory;
 
 /// What lightweight and dynamic convolutions differ in from the released code.
@@ -85,7 +85,7 @@ pub enum ConvolutionExecution {
     Expanded,
 }
 
-/// Where the taps of a [`KernelAttention`] have their weights from.
+/// Where the taps of a [`ConvolutionAttention`] have their weights from.
 pub trait Kernel: Module + ModuleDisplay + 'static {
     /// Logits of the taps, `[B | 1, H, Q | 1, k]`, for projected queries `[B, Q, C]`.
     fn logits(&self, query: &Tensor<3>) -> Tensor<4>;
@@ -139,7 +139,7 @@ pub(super) fn formula<'a>(glu: bool, renormalise: bool, taps: impl Fn(&Query) ->
 
 /// Attention by a sliding kernel.
 #[derive(Module, Debug)]
-pub struct KernelAttention<K: Kernel> {
+pub struct ConvolutionAttention<K: Kernel> {
     /// The logits of the taps.
     pub kernel: K,
     /// Input projection `[C, 2 C]`, the second half of whose outputs are gates; `[C, C]` without gates.
@@ -155,7 +155,7 @@ pub struct KernelAttention<K: Kernel> {
     dropout: f64,
 }
 
-impl<K: Kernel> KernelAttention<K> {
+impl<K: Kernel> ConvolutionAttention<K> {
     /// Puts the projections, which have biases, around `kernel`.
     pub fn new(kernel: K, options: KernelOptions, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
         let d_model = spec.d_model;
@@ -317,7 +317,7 @@ struct Call {
     random: Option<RandomKey>,
 }
 
-impl<K: Kernel> Attention for KernelAttention<K> {
+impl<K: Kernel> Attention for ConvolutionAttention<K> {
     type State = KeyValueState;
 
     fn abilities(&self) -> Abilities {
@@ -386,12 +386,12 @@ mod tests {
 
     const LENGTH: usize = 9;
 
-    fn light(role: Role, renormalise: bool) -> KernelAttention<LightweightConv> {
+    fn light(role: Role, renormalise: bool) -> ConvolutionAttention<LightweightConv> {
         let config = LightweightConvConfig::default().with_kernel(KernelSizes::All(5)).with_renormalise_padding(renormalise);
         config.init(&LayerSpec::new(role, 6, 2), &RandomKey::from_seed(1), &Device::flex())
     }
 
-    fn seen(attention: &KernelAttention<LightweightConv>, visibility: &Visibility) -> Option<Vec<f32>> {
+    fn seen(attention: &ConvolutionAttention<LightweightConv>, visibility: &Visibility) -> Option<Vec<f32>> {
         let seen = attention.seen_taps(Span::whole(LENGTH, LENGTH), visibility, &Device::flex());
         seen.map(|seen| seen.into_data().try_to_vec().unwrap())
     }

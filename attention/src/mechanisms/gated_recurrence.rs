@@ -86,7 +86,7 @@ pub struct HeadMaps {
 
 /// A rule with projections before it, normalisation and gate behind it. In the paths of parameters those of the projections and of the rule stand side by side.
 #[derive(Clone, Debug)]
-pub struct GatedMixer<R: Rule> {
+pub struct GatedRecurrence<R: Rule> {
     /// Projections of heads.
     pub maps: HeadMaps,
     /// How the state is written, kept and read.
@@ -109,7 +109,7 @@ impl HeadOptions {
     }
 
     /// Puts projections without biases, convolutions, normalisation and gate around a rule.
-    pub fn around<R: Rule>(&self, rule: R, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedMixer<R>> {
+    pub fn around<R: Rule>(&self, rule: R, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedRecurrence<R>> {
         self.around_with_gain(1, rule, spec, key, device)
     }
 
@@ -121,7 +121,7 @@ impl HeadOptions {
         spec: &LayerSpec,
         key: &RandomKey,
         device: &Device,
-    ) -> RecurrentAttention<GatedMixer<R>> {
+    ) -> RecurrentAttention<GatedRecurrence<R>> {
         let Self { key_heads, key_width, value_width, taps, norm, epsilon, gate } = *self;
         let (heads, keys, values) = (spec.heads, key_heads * key_width, spec.heads * value_width);
         let map = |name, outputs| shrunk(spec.d_model, outputs, shrink, &key.named(name), device);
@@ -135,7 +135,7 @@ impl HeadOptions {
             key_heads,
         };
         let norm = GatedNorm::new(norm, value_width, gate.then(|| map("gate", values)), epsilon, &key.named("norm"), device);
-        RecurrentAttention::new(GatedMixer { maps, rule, norm }, spec, key, device)
+        RecurrentAttention::new(GatedRecurrence { maps, rule, norm }, spec, key, device)
     }
 
     /// Values of the letters `K`, `v` and, where there are convolutions, `w`.
@@ -183,7 +183,7 @@ pub(super) fn formula<'a>(
     })
 }
 
-impl<R: Rule> Mixer for GatedMixer<R> {
+impl<R: Rule> Mixer for GatedRecurrence<R> {
     fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
         let HeadMaps { query, key, value, convolution, heads, key_heads } = &self.maps;
         let (maps, start) = ([(query, *key_heads), (key, *key_heads), (value, *heads)], stretch.start);
@@ -206,7 +206,7 @@ impl<R: Rule> Mixer for GatedMixer<R> {
 }
 
 // By hand, since a derived module would put the names of its fields before those of the parameters of projections and rule.
-impl<R: Rule> Module for GatedMixer<R> {
+impl<R: Rule> Module for GatedRecurrence<R> {
     fn collect_devices(&self, devices: Devices) -> Devices {
         self.norm.collect_devices(self.rule.collect_devices(self.maps.collect_devices(devices)))
     }
@@ -234,24 +234,24 @@ impl<R: Rule> Module for GatedMixer<R> {
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
         self.maps.visit(visitor);
         self.rule.visit(visitor);
-        visitor.enter_module("norm", "Struct:GatedMixer");
+        visitor.enter_module("norm", "Struct:GatedRecurrence");
         self.norm.visit(visitor);
-        visitor.exit_module("norm", "Struct:GatedMixer");
+        visitor.exit_module("norm", "Struct:GatedRecurrence");
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
         let (maps, rule) = (self.maps.map(mapper), self.rule.map(mapper));
-        mapper.enter_module("norm", "Struct:GatedMixer");
+        mapper.enter_module("norm", "Struct:GatedRecurrence");
         let norm = self.norm.map(mapper);
-        mapper.exit_module("norm", "Struct:GatedMixer");
+        mapper.exit_module("norm", "Struct:GatedRecurrence");
         Self { maps, rule, norm }
     }
 }
 
-impl<R: Rule> ModuleDisplayDefault for GatedMixer<R> {
+impl<R: Rule> ModuleDisplayDefault for GatedRecurrence<R> {
     fn content(&self, content: Content) -> Option<Content> {
-        content.add("maps", &self.maps).add("rule", &self.rule).add("norm", &self.norm).set_top_level_type("GatedMixer").optional()
+        content.add("maps", &self.maps).add("rule", &self.rule).add("norm", &self.norm).set_top_level_type("GatedRecurrence").optional()
     }
 }
 
-impl<R: Rule> ModuleDisplay for GatedMixer<R> {}
+impl<R: Rule> ModuleDisplay for GatedRecurrence<R> {}
