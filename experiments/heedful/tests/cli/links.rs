@@ -139,7 +139,7 @@ fn a_link_that_leads_nowhere_is_found() {
     ] {
         assert!(problem(document, link).is_some(), "{link} passes");
     }
-    for (document, link) in [(&readme, "docs/gpu.md"), (&readme, "#start"), (&chapter, "parity.md#other-parts-of-models")] {
+    for (document, link) in [(&readme, "docs/gpu.md"), (&readme, "#quick-start"), (&chapter, "parity.md#other-parts-of-models")] {
         assert_eq!(problem(document, link), None);
     }
 }
