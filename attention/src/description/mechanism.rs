@@ -17,10 +17,10 @@ use crate::description::parameter_formula::ParameterFormula;
 ///
 /// Options are the fields of the configuration. They should have defaults and refuse unknown fields: `#[serde(default, deny_unknown_fields)]`.
 ///
-/// A mechanism that scores keys initialises [`LogitsOf`](super::Scores), and the registry puts the shared projections and the softmax around them; any other
-/// initialises a [`AttentionOf`](super::Whole) attention. A type of a user's own becomes known by [`register`](crate::registry::register).
+/// A mechanism that scores keys initialises [`LogitsOf`](super::LogitsOf), and the registry puts the shared projections and the softmax around them; any other
+/// initialises [`AttentionOf`](super::AttentionOf). A type of a user's own becomes known by [`register`](crate::registry::register).
 pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// What [`init`](Self::init) gives: [`LogitsOf`](super::Scores) of the type of its logits, or a [`AttentionOf`](super::Whole) attention of its type.
+    /// What [`init`](Self::init) gives: [`LogitsOf`](super::LogitsOf) of the type of its logits, or [`AttentionOf`](super::AttentionOf) its type.
     type Module: Initialised;
 
     /// Name in configurations, of lower-case letters, digits and `-`.
@@ -158,7 +158,7 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// If the configuration is not valid for the layer spec.
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> <Self::Module as Initialised>::Module;
 
-    /// The logits, of a mechanism that has them. Default: those of its [`Module`](Self::Module), if these are [`LogitsOf`](super::Scores).
+    /// The logits, of a mechanism that has them. Default: those of its [`Module`](Self::Module), if these are [`LogitsOf`](super::LogitsOf).
     ///
     /// # Panics
     /// If the configuration is not valid for the layer spec.
