@@ -30,11 +30,11 @@ impl Mechanism for RecencyConfig {
     type Module = LogitsOf<Recency>;
     const NAME: &'static str = "recency";
     const CARD: Card = Card {
-            variant: "Recency",
-            description: "Attends to what is near, at a trained rate for each head.",
-            source: "this example",
-            state: "n d",
-            ..Card::DEFAULT
+        variant: "Recency",
+        description: "Attends to what is near, at a trained rate for each head.",
+        source: "this example",
+        state: "n d",
+        ..Card::DEFAULT
     };
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Recency {
