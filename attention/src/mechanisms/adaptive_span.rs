@@ -185,7 +185,7 @@ impl Mechanism for AdaptiveSpanConfig {
         match self.kind {
             SpanKind::Learned => "Limits how far back each head looks by a learned span, over any logits.",
             SpanKind::Dynamic => "Limits how far back each head looks by a span that each query predicts, over any logits.",
-            SpanKind::Fixed => "Limits how far back all heads look by a fixed span, over any logits.",
+            SpanKind::Fixed => "Limits how far back all heads look by a span that is given and not learned, over any logits.",
         }
     }
 

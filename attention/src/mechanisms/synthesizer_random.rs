@@ -77,7 +77,7 @@ impl Mechanism for SynthesizerRandomConfig {
     fn description(&self) -> &'static str {
         match self.trainable {
             true => "Uses one trained matrix of logits per head, for every input.",
-            false => "Uses one fixed random matrix of logits per head, for every input.",
+            false => "Uses one random matrix of logits per head, which is not trained, for every input.",
         }
     }
 

@@ -91,9 +91,10 @@ mod tests {
     #[test]
     fn every_file_is_part_of_the_program_and_says_its_command() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/presets");
-        let mut files: Vec<String> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
-        files.sort();
-        assert_eq!(files, PRESET_FILES.iter().map(|preset| format!("{}.toml", preset.name)).collect::<Vec<_>>());
+        let name = |file: fs::DirEntry| file.path().file_stem().unwrap().to_string_lossy().into_owned();
+        let mut names: Vec<String> = fs::read_dir(folder).unwrap().map(|file| name(file.unwrap())).collect();
+        names.sort();
+        assert_eq!(names, PRESET_FILES.iter().map(|preset| preset.name).collect::<Vec<_>>());
         for preset in PRESET_FILES {
             let command: Vec<&str> = preset.command().split(' ').collect();
             let given = command.iter().position(|word| *word == "--preset").map(|at| command[at + 1]);

@@ -178,7 +178,7 @@ mod tests {
             assert_eq!((majority.name.as_str(), counted.name.as_str()), ("majority class", "TF-IDF"));
             let accuracy = |baseline: &TrivialBaseline| baseline.metric("accuracy").unwrap();
             assert!((0.2..0.8).contains(&accuracy(majority)) && accuracy(counted) >= accuracy(majority), "{task}: {baselines:?}");
-            assert_eq!(counted.description.contains("a pair has"), task == GlueTask::Mrpc);
+            assert_eq!(counted.description.contains("A pair of texts has"), task == GlueTask::Mrpc);
             assert!(counted.dev.contains_key("accuracy"));
         }
     }
