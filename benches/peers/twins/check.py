@@ -252,7 +252,8 @@ def tiny_runs() -> None:
             numbers = [[source.randrange(10) for _ in range(source.randint(2, 5))] for _ in range(count)]
             for side, letter in (("en", "a"), ("de", "b")):
                 write(root / "pairs" / "raw" / f"{part}.{side}", [" ".join(f"{letter}{number}" for number in row) for row in numbers])
-        changes = ["training.steps=250", "tokeniser.vocabulary=290", "data.batch_tokens=300", "training.learning_rate=5e-3"]
+        changes = ["training.steps=250", "tokeniser.vocabulary=290", "data.batch_tokens=300", "training.learning_rate=5e-3", "model.dropout=0.1"]
+        changes += ["training.average=1", "training.schedule={kind=\"linear\", warmup=40, end=1e-4}"]
         record = trained("mt", root / "pairs" / "raw", "multi30k", changes)
         assert record["dataset"] == "pairs/raw en-de" and record["metrics"]["BLEU"] > 60, record["metrics"]
 
