@@ -45,8 +45,8 @@ pub trait Pattern: Debug + Send + Sync {
     /// Number of the block that query `i` is executed in. The less the keys of a block's queries differ, the less is computed in vain.
     fn block(&self, head: usize, i: usize) -> usize;
 
-    /// Keys among `keys`, ascending, which hold all that the given queries of one block may see. Those that none of them sees are sorted out later; not to
-    /// name them saves time. Default: all.
+    /// Keys among `keys`, ascending, which hold all that the queries of one block may see. The queries are ascending, at least one. Keys that none sees are sorted
+    /// out later; leaving them out saves time. Default: all.
     fn candidates(&self, _head: usize, _queries: &[usize], keys: Range<usize>) -> Vec<usize> {
         keys.collect()
     }

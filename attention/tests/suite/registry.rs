@@ -14,7 +14,7 @@ use heedful_attention::registry::{letters, names_and_aliases};
 mod example;
 
 #[test]
-fn every_mechanism_has_its_page_in_the_book_and_its_line_in_the_readme() {
+fn every_mechanism_has_its_page_in_the_book_and_its_line_in_the_list() {
     let pages = example::pages().unwrap();
     for (path, text) in &pages {
         let kept = fs::read_to_string(example::root().join(path)).unwrap_or_default();

@@ -9,7 +9,7 @@ use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::layer_spec::Role;
 use heedful_attention::description::AnyAttention;
 use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::multiplications;
+use heedful_attention::description::multiplications::multiplications;
 use heedful_models::kernels::precision::Precision;
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +52,7 @@ impl Pass {
     pub fn multiplications(self, layer: Layer<'_>, attention: &AnyAttention) -> u64 {
         let sizes = layer.sizes;
         let queries = if self == Self::Decode { sizes.length - 1..sizes.length } else { 0..sizes.length };
-        let of_a_row = multiplications::multiplications(attention, &sizes.spec(layer.role()), queries, sizes.length);
+        let of_a_row = multiplications(attention, &sizes.spec(layer.role()), queries, sizes.length);
         (sizes.batch as f64 * if self == Self::Training { of_a_row.training() } else { of_a_row.forward() }) as u64
     }
 }

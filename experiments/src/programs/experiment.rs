@@ -8,7 +8,7 @@ use heedful_runs::settings::Assignment;
 
 use crate::analyse::{self, AnalyseOptions};
 use crate::session::comparison::{model_assignments, with_options};
-use crate::session::error::{Completion, ExperimentError, main_with, print_line};
+use crate::session::error::{Completion, main_with};
 use crate::session::experiment::CommandOption;
 use crate::session::experiment::definition::Experiment;
 use crate::session::options::{CommonOptions, EXIT_CODES, matches_of};
@@ -33,7 +33,7 @@ pub fn main<E: Experiment>() -> ExitCode {
         }),
         None => {
             let (common, further) = given(&matches, E::OPTIONS);
-            if common.list_presets { main_with(|| list_presets(E::NAME)) } else { with_options::<E>(&common, further) }
+            with_options::<E>(&common, further)
         }
     }
 }
@@ -62,17 +62,6 @@ pub(super) fn command<'o>(
     let command = command.mut_arg("preset", |arg| arg.value_parser(presets).hide(has_none).hide_possible_values(true));
     let command = command.mut_arg("list_presets", |arg| arg.hide(has_none));
     command.about(first).long_about(about).after_help(format!("Examples:\n{lines}\n{EXIT_CODES}"))
-}
-
-/// Shows the presets of a command.
-///
-/// # Errors
-/// If standard output cannot be written.
-pub(super) fn list_presets(name: &str) -> Result<Completion, ExperimentError> {
-    for preset in PresetFile::of(name) {
-        print_line(format!("{}: {}.\n  {}", preset.name, preset.title(), preset.command()))?;
-    }
-    Ok(Completion::Finished)
 }
 
 /// What a command line says: the common options, and the fields that these options and `--model` set.

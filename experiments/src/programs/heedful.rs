@@ -11,7 +11,7 @@ use crate::session::experiment::CommandOption;
 use crate::session::options::{CommonOptions, matches_of, print_completions};
 use crate::table::{Choice, EXPERIMENTS, Row};
 
-use super::experiment::{command, given, list_presets};
+use super::experiment::{command, given};
 use super::{analyse, claims, compare, data, measure, parity, status};
 
 const ABOUT: &str = "\
@@ -133,9 +133,6 @@ fn run_experiment(name: &str, matches: &ArgMatches) -> ExitCode {
         return main_with(|| Err(ExperimentError::usage(format!("--{}: {remedy}", option.name))));
     }
     let (common, further) = given(matches, row.options);
-    if common.list_presets {
-        return main_with(|| list_presets(name));
-    }
     (row.run)(&common, further)
 }
 

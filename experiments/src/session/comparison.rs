@@ -32,7 +32,6 @@ use heedful_backends::device_failure::guarded;
 use heedful_backends::{Backend, memory_bytes};
 use heedful_host::allocator::keep_freed_memory;
 use heedful_host::interrupt::Interrupt;
-use heedful_host::names::unknown;
 use heedful_host::progress::progress;
 use heedful_host::threads::among_workers;
 use heedful_random::RandomKey;
@@ -49,7 +48,7 @@ pub use crate::session::experiment::definition::{Candidate, NamedModel};
 use crate::session::experiment::definition::{Config, Experiment, Setup};
 use crate::session::footprint::{self, Memory};
 use crate::session::options::CommonOptions;
-use crate::session::preset_files::{PRESET_FILES, PresetFile};
+use crate::session::preset_files::PresetFile;
 use crate::session::presets::NamedPreset;
 use crate::train::{CheckpointFolder, Ranks, Task, Watcher, load_model};
 pub use heedful_runs::record::STEPS_PER_SECOND;
@@ -100,6 +99,12 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
                 heedful_runs::markup::columns(80, &["model of a paper", "attention", "source of its sizes"], rows.collect())
             ))?;
             print_line("Sizes can be set, e.g. --set model.d_model=64; NAME-tiny is the same build, small.")?;
+        }
+        return Ok(Completion::Finished);
+    }
+    if options.list_presets {
+        for preset in PresetFile::of(E::NAME) {
+            print_line(format!("{}: {}.\n  {}", preset.name, preset.title(), preset.command()))?;
         }
         return Ok(Completion::Finished);
     }
@@ -185,7 +190,7 @@ fn settled<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> 
     let mut assignments = options.assignments()?;
     assignments.extend(further);
     let mut settings: Settings<Config<E>> = match &options.preset {
-        Some(name) => preset_named(name)?.settings(assignments)?,
+        Some(name) => PresetFile::named(name)?.settings(assignments)?,
         None => Settings::read(options.config.as_deref(), assignments)?,
     };
     if let Some(base) = E::beneath(&settings.value)? {
@@ -204,11 +209,6 @@ fn settled<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> 
     let candidates = candidates::<E>(&mut settings, memory)?;
     check_effects::<E>(&settings, &candidates)?;
     Ok(Settled { settings, candidates, memory })
-}
-
-fn preset_named(name: &str) -> Result<&'static PresetFile, ExperimentError> {
-    let names: Vec<&str> = PRESET_FILES.iter().map(|preset| preset.name).collect();
-    PresetFile::named(name).ok_or_else(|| unknown("preset", name, &names, "--list-presets shows those of a command").into())
 }
 
 /// The data sets, after all that can be refused with them and before anything is written.

@@ -4,7 +4,10 @@
 
 use std::path::PathBuf;
 
+use heedful_host::names::unknown;
 use heedful_runs::settings::{Assignment, Configuration, Settings, SettingsError};
+
+use crate::session::error::ExperimentError;
 
 /// A configuration that is part of the program.
 #[derive(Debug)]
@@ -22,7 +25,7 @@ macro_rules! preset_files {
 }
 
 /// All of them, by name.
-pub(crate) const PRESET_FILES: &[PresetFile] = preset_files! {
+const PRESET_FILES: &[PresetFile] = preset_files! {
     "ag-news"
     "algorithmic"
     "babi"
@@ -58,8 +61,13 @@ impl PresetFile {
     }
 
     /// The preset of this name.
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        PRESET_FILES.iter().find(|preset| preset.name == name)
+    ///
+    /// # Errors
+    /// A usage error with the nearest name, if there is none.
+    pub(crate) fn named(name: &str) -> Result<&'static Self, ExperimentError> {
+        let names: Vec<&str> = PRESET_FILES.iter().map(|preset| preset.name).collect();
+        let found = PRESET_FILES.iter().find(|preset| preset.name == name);
+        found.ok_or_else(|| unknown("preset", name, &names, "--list-presets shows those of a command").into())
     }
 
     /// What it trains: the head of the file up to its command.
@@ -102,6 +110,7 @@ mod tests {
             assert!(preset.title().len() > 20, "{}: {}", preset.name, preset.title());
             assert!(PresetFile::of(command[1]).any(|other| other.name == preset.name));
         }
-        assert!(PresetFile::named("multi30k").is_some() && PresetFile::named("multi-30k").is_none());
+        assert!(PresetFile::named("multi30k").is_ok());
+        assert!(PresetFile::named("multi-30k").unwrap_err().to_string().contains("did you mean `multi30k`"));
     }
 }

@@ -148,7 +148,7 @@ fn the_commands_of_the_readme_and_the_book_run() {
         }
     }
     for name in COMMANDS {
-        assert!(ELSEWHERE.contains(&name) || run.contains(name), "the README has no command for {name}");
+        assert!(ELSEWHERE.contains(&name) || run.contains(name), "neither the README nor the book has a command for {name}");
     }
 }
 

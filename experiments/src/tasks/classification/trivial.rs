@@ -46,8 +46,8 @@ pub(crate) fn baselines(task: &ClassificationTask<'_>, interrupt: &Interrupt) ->
         _ => format!("all {all}"),
     };
     let description = format!(
-        "{kind} on TF-IDF of lower-case words and pairs of neighbours, of texts as long as models read them. C is 1, 10 or 100, the best on a tenth \
-         of the training examples, of which {seen} are read.{of_pairs}"
+        "{kind} on TF-IDF of lower-case words and pairs of neighbours; texts are cut to the length that models read. C is 1, 10 or 100, the best on \
+         a tenth of the training examples, of which {seen} are read.{of_pairs}"
     );
     let counted = TrivialBaseline::new("TF-IDF", description);
     baselines.push(with_scores(counted, task, |part, examples| models[part].outputs(examples))?);

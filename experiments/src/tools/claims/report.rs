@@ -118,7 +118,7 @@ impl ClaimsReport {
     pub fn documents(&self) -> Documents {
         let page = |card: &Card| (PathBuf::from(format!("claims/{}.md", card.name)), format!("# {}\n\n{}", card.name, section(card)));
         let in_book = |name: &str| format!("[{name}](claims/{name}.md)");
-        let intro = "These verdicts compare sentences that two models translate or score, not mechanisms over seeds: they stand until runs judge the claims. \
+        let intro = "Most of these verdicts compare test sentences of two trained models, not mechanisms over seeds; the claims are still to be judged by runs. \
                      The claims are published ones, tested at the size of one machine by rules that were fixed before the first run. `heedful claims report` writes \
                      this table from the records.";
         let mut pages: Vec<(PathBuf, String)> = self.cards.iter().map(page).collect();
