@@ -42,6 +42,7 @@ pub use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
 pub use config::TrainingConfig;
 pub use configuration_error::ConfigurationError;
 pub use error::TrainingError;
+pub(crate) use events::EventFile;
 pub use gradient::{clipping_factor, scale, squared_norms};
 pub use heedful_models::training::optimiser::{OptimiserConfig, OptimiserKind, without_decay};
 pub use log::{LogLine, TrainingLog};

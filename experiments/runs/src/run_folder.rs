@@ -4,6 +4,7 @@
 //! <out>/config.toml                 the complete configuration; fed back with --config it repeats the run
 //! <out>/results.json                one record per finished run, derived from the result.json of all
 //! <out>/trivial.json                what can be had without attention or without learning, see [`crate::trivial`]
+//! <out>/trivial/<baseline>/         its scores on the development set as lines for TensorBoard
 //! <out>/report.md                   the comparison table, derived from the same
 //! <out>/report.html                 the comparison as one page with pictures, derived from the same, log.jsonl and analysis/
 //! <out>/<attention>-seed<N>/        result.json, log.jsonl, events.out.tfevents.*, checkpoint/, hypotheses/<test set>.txt and .reference.txt,
@@ -165,6 +166,12 @@ impl RunFolder {
     /// The trivial baselines.
     pub fn trivial(&self) -> PathBuf {
         self.root.join("trivial.json")
+    }
+
+    /// The folder with the event file of a trivial baseline, of one of several data sets if `dataset` names it.
+    pub fn trivial_events(&self, dataset: Option<&str>, baseline: &str) -> PathBuf {
+        let root = dataset.map_or_else(|| self.root.clone(), |dataset| self.root.join(file_name(dataset)));
+        root.join("trivial").join(file_name(baseline))
     }
 
     /// The comparison table.

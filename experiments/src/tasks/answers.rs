@@ -197,11 +197,11 @@ impl Answering<'_> {
     }
 }
 
-/// The most frequent of tokens, of equals that with the smallest id; `None` without any.
-pub(crate) fn most_frequent(tokens: impl Iterator<Item = u32>) -> Option<u32> {
-    let mut counts = BTreeMap::<u32, usize>::new();
-    tokens.for_each(|token| *counts.entry(token).or_default() += 1);
-    counts.into_iter().max_by_key(|&(token, count)| (count, std::cmp::Reverse(token))).map(|(token, _)| token)
+/// The most frequent answer, of equals the smallest; `None` without any.
+pub(crate) fn most_frequent<A: Ord>(answers: impl Iterator<Item = A>) -> Option<A> {
+    let mut counts = BTreeMap::<A, usize>::new();
+    answers.for_each(|answer| *counts.entry(answer).or_default() += 1);
+    counts.into_iter().rev().max_by_key(|&(_, count)| count).map(|(answer, _)| answer)
 }
 
 impl Task for Answering<'_> {

@@ -94,6 +94,7 @@ impl Experiment for Ponder {
     const MODELS: &'static [NamedModel] = config::MODELS;
     const DATA: &'static [&'static str] = &["data.task", "data.train", "data.valid", "data.test"];
     const BATCH: &'static str = "data.batch";
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = VectorSet;
     type Model = RecurrentNetwork;
     type Task<'a> = VectorLearning<'a>;
@@ -165,6 +166,10 @@ impl Experiment for Ponder {
     fn columns() -> Vec<MetricColumn> {
         task::columns()
     }
+
+    fn trivial_baselines(config: &PonderConfig, data: &VectorSet, _interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
+        Ok(Some(vec![VectorLearning { set: data, batch: config.own.data.batch }.trivial_baseline()]))
+    }
 }
 
 #[cfg(test)]
@@ -205,6 +210,20 @@ mod tests {
             let (steps, cost) = (value("ponder steps"), value("ponder cost"));
             assert!((1.0..=20.0).contains(&steps) && cost > steps && cost <= steps + 1.0 + 1e-3, "{kind}: {steps}, {cost}");
         }
+    }
+
+    #[test]
+    fn the_most_frequent_answer_is_counted_over_elements_and_sequences() {
+        let sequence = |answers: &[u32]| {
+            let targets = answers.iter().enumerate().map(|(at, &answer)| (at, vec![answer])).collect();
+            VectorSequence { inputs: vec![0.0], targets }
+        };
+        let mut set = VectorSet::new(&config("parity").own.data).unwrap();
+        // One of two sequences, two of three elements; the validation set asks for 1 more often than for 0.
+        (set.valid, set.test) = (vec![sequence(&[1, 1, 0])], vec![sequence(&[1]), sequence(&[0, 1])]);
+        let baseline = VectorLearning { set: &set, batch: 5 }.trivial_baseline();
+        assert_eq!([baseline.metric("sequence accuracy"), baseline.metric("element accuracy")], [Some(0.5), Some(2.0 / 3.0)]);
+        assert_eq!([baseline.dev["sequence accuracy"], baseline.dev["element accuracy"]], [0.0, 2.0 / 3.0]);
     }
 
     #[test]

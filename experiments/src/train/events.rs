@@ -13,7 +13,7 @@ const VERSION: &str = "brain.Event:2";
 
 /// The event file of one session of a run.
 #[derive(Debug)]
-pub(super) struct EventFile(File);
+pub(crate) struct EventFile(File);
 
 impl EventFile {
     /// A new file in `folder`. A session that goes on after `step` steps leaves the files of those before it; one from the beginning deletes them.
@@ -34,6 +34,14 @@ impl EventFile {
             file.write(step + 1, &text_field(7, &number_field(1, 1)))?;
         }
         Ok(file)
+    }
+
+    /// Writes one file into `folder`, in place of earlier ones: constant values by their names, as horizontal lines up to `steps`.
+    pub(crate) fn constants(folder: &Path, steps: u64, values: &[(&str, f64)]) -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        let mut file = Self::begin(folder, 0)?;
+        file.scalars(0, values)?;
+        file.scalars(steps, values)
     }
 
     /// Appends values of one step by their names.
@@ -137,6 +145,19 @@ mod tests {
         let loss = [&[10, 17, 10, 10][..], b"train/loss", &[21], &0.5_f32.to_le_bytes()].concat();
         let score = [&[10, 15, 10, 8][..], b"dev/BLEU", &[21], &31.5_f32.to_le_bytes()].concat();
         assert_eq!(messages[1][9..], [&[16, 0xac, 2, 42, 36][..], &loss, &score].concat());
+    }
+
+    #[test]
+    fn a_constant_is_a_line_of_two_points_and_is_written_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("trivial/5-gram");
+        for value in [7.0, 2.0] {
+            EventFile::constants(&place, 300, &[("dev/perplexity", value)]).unwrap();
+        }
+        let [messages] = &records(&place)[..] else { panic!("one file") };
+        let value = [&[10, 21, 10, 14][..], b"dev/perplexity", &[21], &2.0_f32.to_le_bytes()].concat();
+        assert_eq!(messages[1][9..], [&[16, 0, 42, 23][..], &value].concat());
+        assert_eq!(messages[2][9..], [&[16, 0xac, 2, 42, 23][..], &value].concat());
     }
 
     #[test]

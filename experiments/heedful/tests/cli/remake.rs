@@ -80,6 +80,21 @@ fn recorded_runs_are_repeated_compared_and_replaced() {
     assert!(stdout(&among).contains("2 of the 999 runs were repeated."), "{}", stdout(&among));
 }
 
+#[test]
+fn folders_in_folders_are_listed_with_the_pretrained_model_that_they_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let listed = remake(&folder.path().join("out"), &["--list"]);
+    succeeded(&listed);
+    let listed = stdout(&listed);
+    let line = listed.lines().find(|line| line.starts_with("baselines/glue-pilot/mrpc ")).unwrap();
+    assert!(line.contains(" glue ") && line.ends_with("pretrained: all-minilm-l6-v2"), "{line}");
+    assert!(listed.contains("\nbuilt-in-mt ") && !listed.contains("claims/"), "{listed}");
+    let data = folder.path().join("sets");
+    fs::create_dir_all(data.join("glue")).unwrap();
+    let refusal = remake(&folder.path().join("out"), &["--data", &data.to_string_lossy(), "baselines/glue-pilot/mrpc"]);
+    refused(&refusal, 2, &["baselines/glue-pilot/mrpc reads all-minilm-l6-v2", "which is not in"]);
+}
+
 /// Twice as far as another order of the same sums moved the scores of this run at most. Nine were tried, on ndarray, on wgpu, with its blocks computed again,
 /// with feed-forward networks in chunks of 1, 7, 50, 200 and 500 positions, and with a banded Gaussian: BLEU moved by up to 0.47, chrF2 by 0.27, the perplexity
 /// by 0.0008. Another instruction set does no more than that in a step.

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::command::{
-    Succeeds, TINY, binary, parallel_folder, places, records, refused, stderr, stdout, succeeded, text_folder, translate,
+    Succeeds, TINY, binary, example, parallel_folder, places, records, refused, stderr, stdout, succeeded, text_folder, translate,
 };
 
 #[test]
@@ -378,6 +378,9 @@ fn a_trivial_baseline_is_computed_once_for_a_folder_and_left_out_on_demand() {
     assert_eq!(read(), first);
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.matches(&name).count() >= 3, "a row, a sentence and a line of the curves");
+    let lines = fs::read_dir(out.join("trivial").join(trivial[0]["name"].as_str().unwrap())).unwrap();
+    let names: Vec<_> = lines.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.len() == 1 && names[0].starts_with("events.out.tfevents."), "a line for TensorBoard: {names:?}");
     // A folder of an earlier version has none; nothing is trained again.
     fs::remove_file(out.join("trivial.json")).unwrap();
     succeeded(&run(&["--resume", "--no-trivial-baseline"]));
@@ -428,7 +431,7 @@ fn learning_rates_are_tuned_once_for_all_seeds_and_sizes_are_matched() {
 #[test]
 fn an_experiment_without_a_trivial_baseline_refuses_to_leave_it_out() {
     let out = tempfile::tempdir().unwrap();
-    let mut command = binary("ponder");
+    let mut command = example("sort");
     command.arg("--no-trivial-baseline").arg("--out").arg(out.path().join("run"));
     refused(&command.output().unwrap(), 2, &["--no-trivial-baseline", "no trivial baseline", "leave it out"]);
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use heedful_backends::Backend;
 use heedful_host::interrupt::Interrupt;
+use heedful_host::whole_files::FileError;
 use heedful_metrics::MetricColumn;
 use heedful_runs::record::{FEED_FORWARD_WIDTH, LEARNING_RATE, RATES_TRIED, ResultRecord, RunKey};
 use heedful_runs::report::{Report, Section};
@@ -24,6 +25,7 @@ use crate::session::error::{Completion, ExperimentError, print_line};
 use crate::session::experiment::definition::{Candidate, Card, Config, Experiment};
 use crate::session::options::CommonOptions;
 use crate::session::provenance;
+use crate::train::EventFile;
 
 /// The runs of a command, whoever does them.
 pub(super) struct Runs<'a, E: Experiment> {
@@ -186,8 +188,20 @@ impl<'a, E: Experiment> Runs<'a, E> {
                 ..baseline
             }));
             TrivialBaseline::write(&self.folder, &all)?;
+            all.iter().filter(|baseline| baseline.dataset == card.name).try_for_each(|baseline| self.draw_lines(baseline))?;
         }
         Ok(true)
+    }
+
+    /// Writes the scores of a trivial baseline on the development set as lines beside the curves that TensorBoard shows.
+    fn draw_lines(&self, baseline: &TrivialBaseline) -> Result<(), ExperimentError> {
+        let names: Vec<_> = baseline.dev.iter().map(|(name, value)| (format!("dev/{name}"), *value)).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let folder = self.folder.trivial_events((self.datasets.len() > 1).then_some(baseline.dataset.as_str()), &baseline.name);
+        let values: Vec<_> = names.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        Ok(EventFile::constants(&folder, self.config.training.steps, &values).map_err(|source| FileError::write(folder, source))?)
     }
 
     /// Brings `results.json` up to date, also with the runs that other commands have finished. Draws the reports at the end of a command, and before it once in

@@ -9,9 +9,12 @@ use heedful_models::architectures::recurrent::RecurrentNetwork;
 use heedful_models::parts::loss::cross_entropy;
 
 use super::VectorSet;
+use crate::tasks::answers::most_frequent;
 use crate::tasks::imports::*;
 use crate::tasks::scoring::{are_right, integers, of_items, score_batches};
 
+const SEQUENCE_ACCURACY: &str = "sequence accuracy";
+const ELEMENT_ACCURACY: &str = "element accuracy";
 /// The mean number of steps that an element took, and the mean of steps and remainder, which training makes dear.
 const STEPS: &str = "ponder steps";
 const COST: &str = "ponder cost";
@@ -19,8 +22,8 @@ const COST: &str = "ponder cost";
 pub(super) fn columns() -> Vec<MetricColumn> {
     let accuracy = |name: &str, label: &str| MetricColumn::new(name, label).percent().higher_is_better();
     vec![
-        accuracy("sequence accuracy", "sequences").defined_as("of the sequences of which all answers are right"),
-        accuracy("element accuracy", "elements").defined_as("of the elements at which something is asked"),
+        accuracy(SEQUENCE_ACCURACY, "sequences").defined_as("of the sequences of which all answers are right"),
+        accuracy(ELEMENT_ACCURACY, "elements").defined_as("of the elements at which something is asked"),
         MetricColumn::new(STEPS, "steps").digits(2).defined_as("of each element, those at which nothing is asked included"),
         MetricColumn::new(COST, "cost").digits(2).defined_as("the same with the remainder: what `network.halting.ponder_weight` weighs"),
     ]
@@ -62,8 +65,10 @@ impl Told {
         sum(above) / sum(below)
     }
 
-    fn sequence_accuracy(&self) -> f64 {
-        self.sequences.iter().filter(|[asked, right, ..]| asked == right).count() as f64 / self.sequences.len() as f64
+    /// The accuracies of sequences and of elements, by their names.
+    fn accuracies(&self) -> [(String, f64); 2] {
+        let sequences = self.sequences.iter().filter(|[asked, right, ..]| asked == right).count() as f64 / self.sequences.len() as f64;
+        [(SEQUENCE_ACCURACY.to_owned(), sequences), (ELEMENT_ACCURACY.to_owned(), self.ratio(1, 0))]
     }
 }
 
@@ -99,6 +104,21 @@ impl VectorLearning<'_> {
             asked.reshape([count, classes])
         };
         (logits, list(&batch.targets), losses)
+    }
+
+    /// Always the most frequent answer.
+    pub(super) fn trivial_baseline(&self) -> TrivialBaseline {
+        let most = most_frequent(self.set.valid.iter().flat_map(|sequence| &sequence.targets).map(|(_, answer)| answer));
+        let accuracies = |sequences: &[VectorSequence]| {
+            let count = |VectorSequence { targets, .. }: &VectorSequence| {
+                let right = targets.iter().filter(|(_, answer)| most == Some(answer)).count();
+                [targets.len() as f64, right as f64, 0.0, 0.0]
+            };
+            Told { sequences: sequences.iter().map(count).collect(), cost: None }.accuracies()
+        };
+        TrivialBaseline::new("chance", "always the most frequent answer of the validation set.")
+            .scores(accuracies(&self.set.test))
+            .devs(accuracies(&self.set.valid))
     }
 
     /// What a network tells of sequences; `None` if the interrupt was raised meanwhile.
@@ -160,19 +180,18 @@ impl Task for VectorLearning<'_> {
         let told = self.told(network, sequences, interrupt)?;
         let signature = format!("{name}, {} sequences", sequences.len());
         let mut scores = Scores::default();
-        scores.push("sequence accuracy", told.sequence_accuracy(), signature.clone());
-        scores.push("element accuracy", told.ratio(1, 0), signature.clone());
+        for (name, accuracy) in told.accuracies() {
+            scores.push(&name, accuracy, signature.clone());
+        }
         scores.push(STEPS, told.ratio(3, 2), format!("{signature}, mean over elements"));
         if let Some(cost) = told.cost {
             let elements: f64 = told.sequences.iter().map(|counts| counts[2]).sum();
             scores.push(COST, cost / elements, format!("{signature}, mean over elements"));
         }
         if split == Split::Test {
-            scores.push_items("sequence accuracy", ItemScore::new(name, "sequences", Combination::Mean, &["right"]));
-            scores.push_items(
-                "element accuracy",
-                ItemScore::new(name, "sequences", Combination::Ratio, &["right elements", "asked elements"]),
-            );
+            scores.push_items(SEQUENCE_ACCURACY, ItemScore::new(name, "sequences", Combination::Mean, &["right"]));
+            scores
+                .push_items(ELEMENT_ACCURACY, ItemScore::new(name, "sequences", Combination::Ratio, &["right elements", "asked elements"]));
             scores.push_items(STEPS, ItemScore::new(name, "sequences", Combination::Ratio, &["steps", "elements"]));
             let mut table = ItemTable::new(name, &["right", "right elements", "asked elements", "steps", "elements"]);
             for (sequence, &[asked, right, elements, steps]) in sequences.iter().zip(&told.sequences) {
@@ -185,6 +204,6 @@ impl Task for VectorLearning<'_> {
     }
 
     fn selection(&self) -> Selection {
-        Selection::highest("element accuracy")
+        Selection::highest(ELEMENT_ACCURACY)
     }
 }

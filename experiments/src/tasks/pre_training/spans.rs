@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::config::defaults;
 use super::{
     DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingDataset, PreTrainingOptions, batch_tokens, batches, card, check, columns, evaluated,
-    fits, flops, open,
+    fits, flops, open, trivial,
 };
 use crate::tasks::imports::*;
 use crate::tasks::text_to_text::{self, AddPair, OWN_FRAME, TextToTextBatch, TextToTextTask, TokenPair};
@@ -32,6 +32,7 @@ impl Experiment for SpanModelling {
     const DATA: &'static [&'static str] = DATA;
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
+    const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = PreTrainingDataset;
     type Model = Seq2SeqTransformer;
     type Task<'a> = SpanTask<'a>;
@@ -88,13 +89,8 @@ impl Experiment for SpanModelling {
 
     fn task(Setup { config, data, attention }: Setup<'_, Self>) -> SpanTask<'_> {
         let options = &config.own.0;
-        let corrupted = |text: &[u32]| {
-            let starts = evaluated(&options.data, text.len(), options.data.context);
-            let key = RandomKey::from_seed(0).named("spans");
-            starts.iter().enumerate().map(|(item, &start)| pair(options, data, text, start, &key.numbered(item as u64))).collect()
-        };
         let model = config.encoder_decoder(data.tokeniser.vocabulary_size(), attention);
-        SpanTask { options, dataset: data, model, valid: corrupted(&data.valid), test: corrupted(&data.test) }
+        SpanTask { options, dataset: data, model, valid: scored(options, data, Split::Valid), test: scored(options, data, Split::Test) }
     }
 
     fn model(
@@ -107,6 +103,17 @@ impl Experiment for SpanModelling {
 
     fn columns() -> Vec<MetricColumn> {
         columns()
+    }
+
+    fn trivial_baselines(config: &Config<Self>, data: &PreTrainingDataset, interrupt: &Interrupt) -> Interruptible<Vec<TrivialBaseline>> {
+        let options = &config.own.0;
+        let key = RandomKey::from_seed(0).named("trivial");
+        let count = data.train.len() / options.data.context;
+        let train = (0..count).map(|item| pair(options, data, &data.train, item * options.data.context, &key.numbered(item as u64)));
+        let [valid, test] = [Split::Valid, Split::Test].map(|split| scored(options, data, split));
+        let size = data.tokeniser.vocabulary_size();
+        let vocabulary = size + options.spans(size).sentinels(options.data.context);
+        Ok(trivial::n_gram_of_targets(train, [&valid, &test], vocabulary, interrupt).map(|baseline| vec![baseline]))
     }
 
     fn published() -> PublishedNumbers {
@@ -145,6 +152,14 @@ impl Experiment for SpanModelling {
 
 /// Most sequences whose lengths are looked at.
 const COUNTED: usize = 256;
+
+/// The sequences that a model is scored on, with gaps that are the same for all.
+fn scored(options: &PreTrainingOptions, dataset: &PreTrainingDataset, split: Split) -> Vec<TokenPair> {
+    let text = split.of(&dataset.valid, &dataset.test);
+    let starts = evaluated(&options.data, text.len(), options.data.context);
+    let key = RandomKey::from_seed(0).named("spans");
+    starts.iter().enumerate().map(|(item, &start)| pair(options, dataset, text, start, &key.numbered(item as u64))).collect()
+}
 
 /// A sequence of a text with gaps, and what fills them.
 fn pair(options: &PreTrainingOptions, dataset: &PreTrainingDataset, text: &[u32], start: usize, key: &RandomKey) -> TokenPair {

@@ -1,13 +1,14 @@
-//! What counts of tokens and of neighbours find.
+//! What counts of tokens, of neighbours and of n-grams find.
 
 use std::collections::HashSet;
 
 use heedful_host::display::grouped;
-use heedful_metrics::baselines::n_gram::{Event, KneserNey};
+use heedful_metrics::baselines::n_gram::{Event, KneserNey, events};
 
 use super::masked::{HiddenToken, hidden_tokens};
 use super::{LOG_PERPLEXITY, PreTrainingDataset, PreTrainingOptions};
 use crate::tasks::imports::*;
+use crate::tasks::text_to_text::{OWN_FRAME, TokenPair};
 
 /// Log-perplexity and accuracy.
 type Found = [(String, f64); 2];
@@ -49,6 +50,35 @@ fn scores(model: &KneserNey, tokens: &[HiddenToken], interrupt: &Interrupt) -> O
     Some([found(of_unigram, &|hidden| most == Some(hidden.token)), found(of_bigram, &|hidden| follower(hidden) == Some(hidden.token))])
 }
 
+/// The n-gram of what fills gaps, sentinels and end included, of the order that is best on the validation sequences; `None` if the interrupt was raised
+/// meanwhile. It sees nothing of the text around a gap.
+pub(super) fn n_gram_of_targets(
+    train: impl Iterator<Item = TokenPair>,
+    [valid, test]: [&[TokenPair]; 2],
+    vocabulary: usize,
+    interrupt: &Interrupt,
+) -> Option<TrivialBaseline> {
+    let framed = |pair: &TokenPair| -> Vec<u32> {
+        let frame = OWN_FRAME.special;
+        std::iter::once(frame.begin).chain(pair.target.iter().copied()).chain([frame.end]).collect()
+    };
+    let model = KneserNey::of_events(train.flat_map(|pair| events(&framed(&pair)).collect::<Vec<_>>()), vocabulary);
+    let log_perplexity = |pairs: &[TokenPair]| {
+        let targets: Vec<Event> = pairs.iter().flat_map(|pair| events(&framed(pair)).collect::<Vec<_>>()).collect();
+        let count = targets.len() as f64;
+        Some(model.total_nats(targets.into_iter(), interrupt)?.map(|nats| nats / count))
+    };
+    let (valid, test) = (log_perplexity(valid)?, log_perplexity(test)?);
+    let best = (0..valid.len()).min_by(|&one, &other| valid[one].total_cmp(&valid[other]))?;
+    let description = format!(
+        "the interpolated modified Kneser-Ney model of orders 1 to 5 that is best on the validation sequences; it counts {} target tokens of training \
+         sequences and reads no source.",
+        grouped(model.tokens() as u64)
+    );
+    let name = format!("{}-gram of targets", best + 1);
+    Some(TrivialBaseline::new(&name, description).score(LOG_PERPLEXITY, test[best]).dev(LOG_PERPLEXITY, valid[best]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +98,20 @@ mod tests {
         let by_hand =
             -model.nats(&[Event::new(&[1], 2), Event::new(&[2], 3)], &Interrupt::new()).unwrap().iter().map(|nats| -nats[1]).sum::<f64>();
         assert!((bigram[0] - by_hand / 2.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn targets_that_alternate_are_told_by_their_neighbours_and_their_end_counts() {
+        let pair = |target: &[u32]| TokenPair { source: vec![4], target: target.to_vec() };
+        let train = || (0..40).map(|item| pair(if item % 2 == 0 { &[10, 5, 6, 5, 6] } else { &[10, 6, 5, 6, 5] }));
+        let of =
+            |text: &TokenPair| n_gram_of_targets(train(), [&[pair(&[10, 5, 6, 5, 6])], std::slice::from_ref(text)], 12, &Interrupt::new());
+        let learned = of(&pair(&[10, 6, 5, 6, 5])).unwrap().metric(LOG_PERPLEXITY).unwrap();
+        // Six tokens with the end, of which one has two continuations, and the end follows either token.
+        assert!((0.1..0.7).contains(&learned), "{learned}");
+        assert!(of(&pair(&[10, 5, 5, 5, 5])).unwrap().metric(LOG_PERPLEXITY).unwrap() > 2.0 * learned);
+        let interrupt = Interrupt::new();
+        interrupt.raise();
+        assert_eq!(n_gram_of_targets(train(), [&[pair(&[5])], &[pair(&[5])]], 12, &interrupt), None);
     }
 }
