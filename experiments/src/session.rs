@@ -5,6 +5,7 @@ pub mod error;
 pub mod experiment;
 pub(crate) mod footprint;
 pub mod jobs;
+pub mod logging;
 pub mod mixture_weights;
 pub mod options;
 pub(crate) mod preset_files;

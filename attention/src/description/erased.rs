@@ -338,6 +338,11 @@ impl AnyAttention {
         self.get_mut::<SoftmaxAttention<AnyLogits>>()?.logits.get_mut()
     }
 
+    /// What spans call it.
+    fn mechanism(&self) -> &'static str {
+        self.as_softmax().map_or(self.variant, |softmax| softmax.logits.variant)
+    }
+
     fn erased(&self) -> &dyn ErasedAttention {
         &*self.inner
     }
@@ -352,9 +357,13 @@ impl Clone for AnyAttention {
 impl Attention for AnyAttention {
     type State = AnyState;
 
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
+        let _span = tracing::trace_span!("attention", mechanism = self.mechanism(), queries = ?input.query.dims()).entered();
+        self.erased().forward(input, probe)
+    }
+
     forward! { erased:
         abilities() -> Abilities;
-        forward(input: AttentionInput, probe: &mut Probe) -> AttentionOutput;
         state(start: &DecodingStart) -> AnyState;
         step(query: Tensor<3>, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput;
         select(state: &mut AnyState, rows: &[usize]) -> ();

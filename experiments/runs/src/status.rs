@@ -12,9 +12,8 @@ use std::time::{Duration, SystemTime};
 use heedful_host::display::duration;
 use heedful_host::process::Process;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-pub use self::folder::{FolderStatus, Place};
+pub use self::folder::{FolderStatus, Place, WIDE};
 use crate::record::ResultRecord;
 use crate::run_folder::RunPaths;
 use crate::run_lock;
@@ -92,6 +91,8 @@ pub struct RunStatus {
     pub step: Option<u64>,
     /// The last loss of training that was logged.
     pub loss: Option<f64>,
+    /// Seconds of a step between the last two lines of the log.
+    pub seconds_per_step: Option<f64>,
     /// The best evaluation up to the last checkpoint.
     pub selected: Option<Selected>,
     /// Since its files were last written.
@@ -103,7 +104,9 @@ impl RunStatus {
     pub fn read(run: &RunPaths) -> Self {
         let trained = run.trained_last();
         let last = Checkpointed::latest(&trained.checkpoint());
-        let logged = last_loss(&trained.log()).ok().flatten();
+        let logged = last_losses(&trained.log()).unwrap_or_default();
+        let seconds_per_step = logged.last_chunk::<2>().and_then(|[before, last]| last.seconds_per_step_since(before));
+        let logged = logged.last();
         let record = fs::read(run.result()).ok().map(|text| serde_json::from_slice::<ResultRecord>(&text).ok());
         let holder = run_lock::holder(run.root()).ok().flatten();
         let state = match (holder, &record, fs::read_to_string(run.error())) {
@@ -117,7 +120,7 @@ impl RunStatus {
         let step = match (&state, record.flatten()) {
             (State::Finished, Some(record)) => Some(record.steps),
             (State::Interrupted, _) => Some(checkpoint_step.unwrap_or_default()),
-            _ => logged.map(|(step, _)| step).max(checkpoint_step),
+            _ => logged.map(|line| line.step).max(checkpoint_step),
         };
         let selected = last.and_then(|state| state.best).and_then(|best| {
             let named = best.metrics.into_iter().find(|metric| metric.value == best.value);
@@ -126,7 +129,7 @@ impl RunStatus {
         });
         let written = [trained.log(), trained.checkpoint().join("latest"), run.result(), run.error(), run_lock::path(run.root())];
         let age_seconds = written.iter().filter_map(|path| changed(path)).max().map(|time| since(time).as_secs());
-        Self { state, step, loss: logged.map(|(_, loss)| loss), selected, age_seconds }
+        Self { state, step, loss: logged.map(|line| line.loss), seconds_per_step, selected, age_seconds }
     }
 
     /// The state with what is to be known beside it.
@@ -188,17 +191,30 @@ fn since(time: SystemTime) -> Duration {
     time.elapsed().unwrap_or_default()
 }
 
-/// Step and loss of the last line of a log that has a loss. Only the end of a long log is read.
-fn last_loss(log: &PathBuf) -> io::Result<Option<(u64, f64)>> {
+/// A line of a log that has a loss.
+#[derive(Deserialize)]
+struct Logged {
+    step: u64,
+    loss: f64,
+    seconds: Option<f64>,
+}
+
+impl Logged {
+    fn seconds_per_step_since(&self, before: &Self) -> Option<f64> {
+        let steps = self.step.checked_sub(before.step).filter(|steps| *steps > 0)?;
+        Some((self.seconds? - before.seconds?) / steps as f64).filter(|seconds| *seconds >= 0.0)
+    }
+}
+
+/// The lines with a loss at the end of a log, in their order. Of a long log no more is read.
+fn last_losses(log: &PathBuf) -> io::Result<Vec<Logged>> {
     const END: u64 = 1 << 16;
     let mut file = File::open(log)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(END)))?;
     let mut bytes = Vec::new();
     file.take(END).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let parsed = text.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    Ok(parsed.filter_map(|line| Some((line["step"].as_u64()?, line["loss"].as_f64()?))).next())
+    Ok(String::from_utf8_lossy(&bytes).lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
 #[cfg(test)]
@@ -234,10 +250,11 @@ mod tests {
         assert_eq!(state(), "interrupted after step 0", "its process was killed before the first checkpoint");
         fs::remove_file(run_lock::path(run.root())).unwrap();
 
-        let log = "{\"step\":10,\"loss\":2.5}\n{\"step\":20,\"loss\":1.25}\n{\"step\":20,\"dev\":{\"bleu\":1}}\n{\"step\":3";
+        let log = "{\"step\":10,\"loss\":2.5,\"seconds\":3}\n{\"step\":20,\"loss\":1.25,\"seconds\":8}\n{\"step\":20,\"dev\":{\"bleu\":1}}\n{\"step\":3";
         fs::write(run.log(), log).unwrap();
         let status = RunStatus::read(&run);
         assert_eq!((status.state, status.step, status.loss), (State::Interrupted, Some(0), Some(1.25)));
+        assert_eq!(status.seconds_per_step, Some(0.5));
 
         fs::write(run.error(), "the disk is full\nmore\n").unwrap();
         let status = RunStatus::read(&run);
@@ -279,6 +296,7 @@ mod tests {
         let (_folder, run) = run();
         let line = |step: u64| format!("{{\"step\":{step},\"loss\":{step}.5}}\n");
         fs::write(run.log(), (0..10_000).map(line).collect::<String>()).unwrap();
-        assert_eq!(last_loss(&run.log()).unwrap(), Some((9999, 9999.5)));
+        let last = last_losses(&run.log()).unwrap().pop().unwrap();
+        assert_eq!((last.step, last.loss), (9999, 9999.5));
     }
 }

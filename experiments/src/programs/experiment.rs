@@ -26,7 +26,7 @@ pub fn main<E: Experiment>() -> ExitCode {
     let matches = matches_of(&mut command.version(env!("CARGO_PKG_VERSION")).subcommand(analyse).args_conflicts_with_subcommands(true));
     match matches.subcommand() {
         Some((_, matches)) => main_with(|| {
-            CommonOptions::default().start_logging()?;
+            let _logging = CommonOptions::default().start_logging()?;
             let options = AnalyseOptions::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
             among_workers(|| analyse::run::<E>(&options))?;
             Ok(Completion::Finished)

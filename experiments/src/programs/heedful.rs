@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use clap_complete::Shell;
 use heedful_host::threads::among_workers;
 
 use crate::session::error::{Completion, ExperimentError, main_with};
 use crate::session::experiment::CommandOption;
-use crate::session::options::{CommonOptions, matches_of, print_completions};
+use crate::session::logging::LogOptions;
+use crate::session::options::{matches_of, print_completions};
 use crate::table::{Choice, EXPERIMENTS, Row};
 
 use super::experiment::{command, given};
@@ -29,6 +30,9 @@ pub struct FurtherTool {
     pub run: fn(&ArgMatches) -> ExitCode,
 }
 
+/// The tool that logs nothing.
+const COMPLETIONS: &str = "completions";
+
 #[derive(Subcommand)]
 enum Tool {
     Analyse(analyse::Options),
@@ -48,27 +52,33 @@ enum Tool {
 pub fn main(further: &[FurtherTool]) -> ExitCode {
     let matches = matches_of(&mut program(further));
     let (name, matches_of_command) = matches.subcommand().expect("clap asks for a command");
-    if let Some(tool) = further.iter().find(|tool| (tool.command)().get_name() == name) {
-        return (tool.run)(matches_of_command);
-    }
     if EXPERIMENTS.iter().any(|row| row.name == name) {
         return run_experiment(name, matches_of_command);
     }
+    let logging = if name == COMPLETIONS {
+        LogOptions::default()
+    } else {
+        LogOptions::from_arg_matches(matches_of_command).unwrap_or_else(|error| error.exit())
+    };
+    let _logging = match logging.start("warn") {
+        Ok(logging) => logging,
+        Err(error) => return main_with(|| Err(error)),
+    };
+    if let Some(tool) = further.iter().find(|tool| (tool.command)().get_name() == name) {
+        return (tool.run)(matches_of_command);
+    }
     let tool = Tool::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    main_with(|| {
-        CommonOptions::default().start_logging()?;
-        match &tool {
-            Tool::Analyse(options) => among_workers(|| analyse::run(options)),
-            Tool::Claims(options) => claims::run_task(options),
-            Tool::Compare(options) => compare::run(options),
-            Tool::Data(options) => data::run(options),
-            Tool::Measure(options) => among_workers(|| measure::run(options)),
-            Tool::Parity(options) => parity::run(options),
-            Tool::Status(options) => status::run(options),
-            Tool::Completions { shell } => {
-                print_completions(*shell, &mut program(further), "heedful")?;
-                Ok(Completion::Finished)
-            }
+    main_with(|| match &tool {
+        Tool::Analyse(options) => among_workers(|| analyse::run(options)),
+        Tool::Claims(options) => claims::run_task(options),
+        Tool::Compare(options) => compare::run(options),
+        Tool::Data(options) => data::run(options),
+        Tool::Measure(options) => among_workers(|| measure::run(options)),
+        Tool::Parity(options) => parity::run(options),
+        Tool::Status(options) => status::run(options),
+        Tool::Completions { shell } => {
+            print_completions(*shell, &mut program(further), "heedful")?;
+            Ok(Completion::Finished)
         }
     })
 }
@@ -77,7 +87,10 @@ fn program(further: &[FurtherTool]) -> Command {
     let experiments = EXPERIMENTS.iter().filter(|row| row.choice.is_none()).map(|row| command_of(row.name));
     let program =
         Command::new("heedful").version(env!("CARGO_PKG_VERSION")).about(ABOUT).subcommand_required(true).arg_required_else_help(true);
-    Tool::augment_subcommands(program.subcommands(experiments)).subcommands(further.iter().map(|tool| (tool.command)()))
+    let tools = Tool::augment_subcommands(Command::new("tools")).subcommands(further.iter().map(|tool| (tool.command)()));
+    let tools = tools.get_subcommands().cloned();
+    let logged = tools.map(|tool| if tool.get_name() == COMPLETIONS { tool } else { LogOptions::augment_args(tool) });
+    program.subcommands(experiments).subcommands(logged)
 }
 
 /// The rows that share a command, and the options of each that no row before it has.

@@ -80,7 +80,7 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
 }
 
 fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
-    options.start_logging()?;
+    let _logging = options.start_logging()?;
     if options.list {
         print_line(mechanisms::list())?;
         let layouts = attention_name::layouts::<E>();
@@ -218,7 +218,7 @@ fn opened_data<E: Experiment>(
     memory: Memory,
     ranks: &Ranks,
 ) -> Result<Vec<E::Data>, ExperimentError> {
-    let datasets = E::open(&settings.value)?;
+    let datasets = tracing::info_span!("data", experiment = E::NAME).in_scope(|| E::open(&settings.value))?;
     for Candidate { attention, config, .. } in candidates {
         for dataset in &datasets {
             footprint::check::<E>(settings, config, attention, Some(dataset), memory)?;

@@ -1,7 +1,7 @@
-//! The options every experiment shares, the fields of the configuration they set, suggestions for misspelt names, and logging.
+//! The options every experiment shares, the fields of the configuration they set, and suggestions for misspelt names.
 
 use std::ffi::OsStr;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -10,13 +10,12 @@ use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
 use heedful_host::exit::{ProgramError, end_with, of_output, print_bytes};
 use heedful_host::names::{listed, unknown};
-use heedful_host::progress::BesideBars;
 use heedful_runs::settings::{Assignment, Settings, SettingsError};
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::EnvFilter;
 
 use crate::session::error::ExperimentError;
 use crate::session::jobs::{Jobs, Shard};
+use crate::session::logging::{LogOptions, Logging};
 
 /// The common options; a binary adds them to its own by `#[command(flatten)]` and describes itself in its own doc comment.
 ///
@@ -156,6 +155,10 @@ pub struct CommonOptions {
     /// Show more log lines
     #[arg(long, short)]
     pub verbose: bool,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a comment would stand in the help")]
+    pub logging: LogOptions,
 }
 
 /// What all that are compared can be made equal in.
@@ -240,37 +243,20 @@ impl CommonOptions {
         self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(experiment))
     }
 
-    /// Starts logging to standard error: warnings, with `-v` also what is done, with `--quiet` errors only; the variable `RUST_LOG` overrides all.
-    ///
-    /// Lines are written between the progress bars of [`progress`](heedful_host::progress::progress), never into them. A second call changes nothing.
+    /// Starts logging to standard error: warnings, with `-v` also what is done, with `--quiet` errors only; see [`LogOptions::start`].
     ///
     /// # Errors
-    /// A usage error when `RUST_LOG` is not a filter.
-    pub fn start_logging(&self) -> Result<(), ExperimentError> {
-        let filter = self.log_filter(std::env::var("RUST_LOG").ok().as_deref())?;
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(|| BesideBars)
-            .with_ansi(io::stderr().is_terminal())
-            .without_time()
-            .with_target(false);
-        // Fails only when logging was started before.
-        let _ = subscriber.try_init();
-        Ok(())
+    /// Those of [`LogOptions::start`].
+    pub fn start_logging(&self) -> Result<Logging, ExperimentError> {
+        self.logging.start(self.log_level())
     }
 
-    fn log_filter(&self, variable: Option<&str>) -> Result<EnvFilter, ExperimentError> {
-        let level = match (self.quiet, self.verbose) {
+    fn log_level(&self) -> &'static str {
+        match (self.quiet, self.verbose) {
             (true, _) => "error",
             (false, false) => "warn",
             // The graphics libraries log much at this level that says nothing about the experiment.
             (false, true) => "info,wgpu_core=warn,wgpu_hal=warn,naga=warn,cubecl_runtime=warn",
-        };
-        match variable {
-            Some(directives) if !directives.trim().is_empty() => EnvFilter::try_new(directives).map_err(|error| {
-                ExperimentError::usage(format!("RUST_LOG=`{directives}` is not a log filter: {error}; write RUST_LOG=info"))
-            }),
-            _ => Ok(EnvFilter::new(level)),
         }
     }
 }
@@ -586,14 +572,9 @@ mod tests {
     }
 
     #[test]
-    fn quiet_and_verbose_change_the_log_level_and_the_variable_overrides_both() {
-        let filter = |arguments: &[&str], variable| options(arguments).log_filter(variable).unwrap().to_string();
-        assert_eq!(filter(&[], None), "warn");
-        assert_eq!(filter(&["--quiet"], Some("")), "error");
-        assert!(filter(&["-v"], None).contains("info"));
-        assert_eq!(filter(&["--quiet"], Some("debug")), "debug");
-        let error = options(&[]).log_filter(Some("a=b=c")).unwrap_err();
-        assert_eq!(error.exit_code(), 2);
-        assert!(error.to_string().contains("RUST_LOG"), "{error}");
+    fn quiet_and_verbose_change_the_log_level() {
+        let level = |arguments: &[&str]| options(arguments).log_level();
+        assert_eq!((level(&[]), level(&["--quiet"])), ("warn", "error"));
+        assert!(level(&["-v"]).contains("info"));
     }
 }

@@ -9,6 +9,8 @@ use heedful_attention::registry::constraints;
 use heedful_attention::tensors::read::is_queued;
 use heedful_host::machine::OtherPrograms;
 use heedful_models::kernels::precision::Precision;
+use tracing::Span;
+use tracing::field::Empty;
 
 use super::average::average;
 use super::configuration_error::ConfigurationError;
@@ -117,6 +119,8 @@ pub(super) struct Run<'a, T: Task> {
     pub(super) gradient_norm: f64,
     /// Mean loss of the task of the steps since a line of the log, as it was last known.
     loss: f64,
+    /// The span of the epoch in progress.
+    pub(super) epoch: Span,
 }
 
 impl<'a, T: Task> Run<'a, T> {
@@ -164,7 +168,7 @@ impl<'a, T: Task> Run<'a, T> {
         let others = if trainer.ranks.size() == 1 && !state.finished { OtherPrograms::watch() } else { None };
         // The scale of 16-bit losses, and other processes, wait for the numbers of every step.
         let is_deferred = is_queued && trainer.config.precision != Precision::F16 && trainer.ranks.size() == 1;
-        let run = Self {
+        let mut run = Self {
             trainer,
             optimiser,
             state,
@@ -181,7 +185,17 @@ impl<'a, T: Task> Run<'a, T> {
             unread: Vec::new(),
             gradient_norm: f64::NAN,
             loss: f64::NAN,
+            epoch: Span::none(),
         };
+        tracing::debug!(
+            step = run.state.step,
+            steps = run.trainer.config.steps,
+            precision = ?run.trainer.config.precision,
+            is_deferred,
+            ranks = run.trainer.ranks.size(),
+            "training begins"
+        );
+        run.epoch = run.epoch_span();
         Ok((run, model))
     }
 
@@ -201,6 +215,10 @@ impl<'a, T: Task> Run<'a, T> {
 
     /// One optimiser step.
     pub(super) fn advance(&mut self, model: T::Model) -> Result<T::Model, TrainingError> {
+        self.start_epoch_if_due()?;
+        let _epoch = self.epoch.clone().entered();
+        let step =
+            tracing::debug_span!("step", number = self.state.step + 1, loss = Empty, learning_rate = Empty, tokens = Empty).entered();
         let begun = Instant::now();
         let (model, learning_rate) = self.optimise(model)?;
         if self.is_looked_at() {
@@ -209,6 +227,7 @@ impl<'a, T: Task> Run<'a, T> {
         self.state.training_seconds += begun.elapsed().as_secs_f64();
         self.state.is_due = true;
         self.report(learning_rate)?;
+        step.record("loss", self.loss).record("learning_rate", learning_rate).record("tokens", self.state.tokens);
         Ok(model)
     }
 
@@ -273,6 +292,7 @@ impl<'a, T: Task> Run<'a, T> {
         if is_logged {
             let units = self.state.logged_units as f64;
             let added = std::mem::take(&mut self.state.logged_added);
+            tracing::debug!(step = number, epoch = self.state.epoch, loss, learning_rate, tokens = self.state.tokens, "trained");
             let line = LogLine::Training {
                 step: number,
                 epoch: self.state.epoch,
@@ -296,6 +316,7 @@ impl<'a, T: Task> Run<'a, T> {
 
     /// Evaluates the model; true if it is the best so far, `None` if the interrupt was raised meanwhile.
     fn evaluate(&mut self, model: &T::Model) -> Result<Option<bool>, TrainingError> {
+        let _span = tracing::debug_span!("evaluation", step = self.state.step).entered();
         let selection = self.trainer.task.selection();
         let metrics = self.trainer.ranks.of_first(Topic::Scores, || self.metrics_of(&model.valid()))?;
         let Some(metrics) = metrics else { return Ok(None) };
@@ -308,6 +329,7 @@ impl<'a, T: Task> Run<'a, T> {
         self.append(&LogLine::evaluation(step, self.state.epoch, self.wall_seconds(), &metrics))?;
         let shown: Vec<String> = metrics.iter().map(|metric| format!("{} {:.4}", metric.name, metric.value)).collect();
         self.progress.line(&format!("step {step}: {}", shown.join("  ")));
+        tracing::debug!(step, metrics = shown.join("  "), "evaluated");
         let is_best = selection.improves(value, self.state.best.as_ref().map(|best| best.value));
         if is_best {
             self.state.best = Some(BestEvaluation { step, value, metrics: metrics.clone() });
@@ -343,6 +365,7 @@ impl<'a, T: Task> Run<'a, T> {
             self.state.wall_seconds = self.wall_seconds();
             self.state.disturbed = self.is_disturbed();
             log.sync()?;
+            let _span = tracing::debug_span!("checkpoint", step).entered();
             let files = to_files(model, &self.optimiser, self.trainer.task.save(&self.carried));
             self.trainer.checkpoints.save(&self.state, &files)?;
         }

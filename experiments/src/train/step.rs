@@ -7,6 +7,7 @@ use heedful_attention::contract::probe::Probe;
 use heedful_attention::registry::constraints;
 use heedful_models::kernels::precision::{Precision, cast};
 use heedful_random::RandomKey;
+use tracing::{Span, trace_span};
 
 use super::error::TrainingError;
 use super::gradient::{clipping_factor, scale as scale_gradients, scale_on_device, squared_norms};
@@ -26,15 +27,26 @@ struct MicroBatch {
 }
 
 impl<T: Task> Run<'_, T> {
-    /// The passes of the next step: `accumulate` batches, fewer at the end of an epoch.
-    fn next_micro_batches(&mut self) -> Result<Vec<MicroBatch>, TrainingError> {
+    /// Begins the next epoch if no batch of the present one is left.
+    pub(super) fn start_epoch_if_due(&mut self) -> Result<(), TrainingError> {
         if self.state.batches_in_epoch >= self.order.len() {
             let epoch = self.state.epoch + 1;
             self.order = self.trainer.order(epoch)?;
             self.state.epoch = epoch;
             self.state.batches_in_epoch = 0;
             self.trainer.task.start_epoch(&mut self.carried);
+            self.epoch = self.epoch_span();
         }
+        Ok(())
+    }
+
+    pub(super) fn epoch_span(&self) -> Span {
+        tracing::debug_span!("epoch", number = self.state.epoch, batches = self.order.len())
+    }
+
+    /// The passes of the next step: `accumulate` batches, fewer at the end of an epoch.
+    fn next_micro_batches(&mut self) -> Result<Vec<MicroBatch>, TrainingError> {
+        self.start_epoch_if_due()?;
         let first = self.state.batches_in_epoch;
         let after = (first + self.trainer.config.accumulate).min(self.order.len());
         let key = self.trainer.key;
@@ -68,15 +80,17 @@ impl<T: Task> Run<'_, T> {
             let mut units = 0;
             for round in micro_batches.chunks(ranks.size()) {
                 let own = round.get(ranks.rank()).map(|micro_batch| {
-                    let batch = task.batch(&micro_batch.items, epoch, &micro_batch.data_key);
+                    let batch = trace_span!("batch", items = micro_batch.items.len())
+                        .in_scope(|| task.batch(&micro_batch.items, epoch, &micro_batch.data_key));
                     units += task.units(&batch);
-                    let loss = task.loss(passed, &batch, self.pass(micro_batch.dropout_key), &mut Probe::off());
+                    let loss = trace_span!("forward")
+                        .in_scope(|| task.loss(passed, &batch, self.pass(micro_batch.dropout_key), &mut Probe::off()));
                     let total = loss.total();
                     assert_eq!(total.dims(), [1], "a loss has one element");
                     let scaled = if scale == 1.0 { total.clone() } else { total.clone() * scale };
                     scalars.extend(loss.tensors(total));
                     names.push(loss.names());
-                    GradientsParams::from_grads(scaled.backward(), passed)
+                    trace_span!("backward").in_scope(|| GradientsParams::from_grads(scaled.backward(), passed))
                 });
                 sum.add(passed, own, round.len())?;
             }
@@ -119,7 +133,8 @@ impl<T: Task> Run<'_, T> {
             break (units, scale_gradients(&model, gradients, factor));
         };
         let learning_rate = config.schedule.rate(self.state.step + 1, config.steps, config.learning_rate);
-        let model = constraints::tie(constraints::apply(self.optimiser.step(learning_rate, model, gradients)));
+        let model =
+            trace_span!("update").in_scope(|| constraints::tie(constraints::apply(self.optimiser.step(learning_rate, model, gradients))));
         let model = task.after_step(model);
         self.state.step += 1;
         self.state.tokens += units as u64;

@@ -26,6 +26,18 @@ pub struct Place {
     pub status: RunStatus,
 }
 
+impl Place {
+    /// Seconds until the last step at the pace of the last lines of the log; `None` unless it is running.
+    pub fn seconds_left(&self) -> Option<f64> {
+        let is_running = matches!(self.status.state, State::Running { .. });
+        let left = self.steps?.checked_sub(self.status.step?)?;
+        Some(left as f64 * self.status.seconds_per_step?).filter(|_| is_running)
+    }
+}
+
+/// The width of a table with all columns, in characters.
+pub const WIDE: usize = 120;
+
 /// How far the runs of an output folder are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FolderStatus {
@@ -74,23 +86,35 @@ impl FolderStatus {
         Ok(Self { runs: places })
     }
 
-    /// A table of the runs, and how many are in which state.
-    pub fn in_words(&self) -> String {
+    /// A table of the runs, and how many are in which state. In less than [`WIDE`] characters it leaves out when a run was written and by whom.
+    pub fn in_words(&self, width: usize) -> String {
+        let is_wide = width >= WIDE;
         let shown = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-        let rows = self.runs.iter().map(|Place { run, steps, status }| {
-            let of = steps.map_or_else(String::new, |steps| format!(" of {steps}"));
-            vec![
+        let rows = self.runs.iter().map(|place| {
+            let Place { run, steps, status } = place;
+            let of = steps.map_or_else(String::new, |steps| format!("/{steps}"));
+            let mut row = vec![
                 run.clone(),
                 status.state.name().to_owned(),
                 shown(status.step.map(|step| format!("{step}{of}"))),
                 shown(status.loss.map(|loss| format!("{loss:.4}"))),
                 shown(status.selected.as_ref().map(|selected| format!("{} {:.4}", selected.metric, selected.value))),
-                shown(status.age_seconds.map(|seconds| duration(seconds as f64))),
-                status.state.detail(),
-            ]
+                shown(place.seconds_left().map(duration)),
+            ];
+            if is_wide {
+                row.extend([shown(status.age_seconds.map(|seconds| duration(seconds as f64))), status.state.detail()]);
+            }
+            row
         });
-        let table = columns(160, &["run", "state", "step", "loss", "best on dev", "last written", ""], rows.collect());
-        format!("{table}\n{}", self.summary())
+        let head = ["run", "state", "step", "loss", "best on dev", "ETA", "last written", ""];
+        let table = columns(width, if is_wide { &head } else { &head[..6] }, rows.collect());
+        let table: Vec<String> = table.lines().map(|line| line.chars().take(width).collect()).collect();
+        format!("{}\n{}", table.join("\n"), self.summary())
+    }
+
+    /// Whether each run is finished or has failed.
+    pub fn has_ended(&self) -> bool {
+        self.runs.iter().all(|place| matches!(place.status.state, State::Finished | State::Failed { .. }))
     }
 
     /// How many runs are in which state.
@@ -173,6 +197,7 @@ mod tests {
     use super::*;
     use crate::record::ResultRecord;
     use crate::results::write_result;
+    use crate::run_lock::RunLock;
 
     fn folder(config: &str) -> (tempfile::TempDir, RunFolder) {
         let place = tempfile::tempdir().unwrap();
@@ -205,7 +230,7 @@ mod tests {
             ("z-seed1", "waiting", 40),
         ];
         assert_eq!(states(place.path()), expected.map(|(run, state, steps)| (run.to_owned(), state, Some(steps))));
-        let words = FolderStatus::read(place.path()).unwrap().in_words();
+        let words = FolderStatus::read(place.path()).unwrap().in_words(80);
         assert!(words.ends_with("\n7 runs: 1 finished, 6 waiting"), "{words}");
     }
 
@@ -225,6 +250,27 @@ mod tests {
         let (place, folder) = folder("[run]\nattention = ['a']\nseeds = 2\n");
         fs::write(folder.results(), r#"[{"dataset": "d", "attention": "a", "seed": 2, "steps": 5}]"#).unwrap();
         assert_eq!(states(place.path()).iter().map(|(_, state, _)| *state).collect::<Vec<_>>(), ["waiting", "finished"]);
+    }
+
+    #[test]
+    fn a_narrow_table_leaves_columns_out_and_no_line_exceeds_the_width() {
+        let (place, folder) = folder("[run]\nattention = ['synthesizer-random+dot-product', 'b']\n[training]\nsteps = 40\n");
+        let run = folder.run("b", 1).unwrap();
+        let lock = RunLock::take(run.root()).unwrap().unwrap();
+        fs::write(run.log(), "{\"step\":10,\"loss\":2.5,\"seconds\":3}\n{\"step\":20,\"loss\":1.25,\"seconds\":8}\n").unwrap();
+        let status = FolderStatus::read(place.path()).unwrap();
+        assert_eq!((status.runs[1].seconds_left(), status.runs[0].seconds_left(), status.has_ended()), (Some(10.0), None, false));
+        let [narrow, wide] = [80, WIDE].map(|width| (width, status.in_words(width)));
+        for (width, table) in [&narrow, &wide] {
+            assert!(table.lines().all(|line| line.chars().count() <= *width), "{table}");
+            assert!(table.contains("20/40") && table.contains("10.0 s") && table.contains("ETA"), "{table}");
+        }
+        assert!(wide.1.contains("last written") && wide.1.contains("process ") && !narrow.1.contains("last written"));
+        drop(lock);
+        for run in ["synthesizer-random+dot-product", "b"] {
+            write_result(&folder.run(run, 1).unwrap(), &ResultRecord::default()).unwrap();
+        }
+        assert!(FolderStatus::read(place.path()).unwrap().has_ended());
     }
 
     #[test]

@@ -187,6 +187,8 @@ impl<'a, E: Experiment> Session<'a, E> {
             return Ok(RunEnd::FinishedBefore);
         }
         let failure = FailureNote::begin(&paths)?;
+        let (dataset, attention, backend) = (E::card(run.dataset).name, &run.candidate.attention.name, self.runs.backend.name());
+        let _span = tracing::info_span!("run", experiment = E::NAME, dataset, attention, seed = run.seed, backend).entered();
         let end = match &run.candidate.weights_of {
             Some(source) => self.score_again(run, source, &paths, overview),
             None => self.train(run, &paths, overview),
