@@ -35,6 +35,8 @@ impl Place {
     }
 }
 
+/// Characters of the name of a run that a narrow table shows at least.
+const LEAST_NAME: usize = 12;
 /// The width of a table with all columns, in characters.
 pub const WIDE: usize = 120;
 
@@ -101,13 +103,19 @@ impl FolderStatus {
                 shown(status.selected.as_ref().map(|selected| format!("{} {:.4}", selected.metric, selected.value))),
                 shown(place.seconds_left().map(duration)),
             ];
-            if is_wide {
-                row.extend([shown(status.age_seconds.map(|seconds| duration(seconds as f64))), status.state.detail()]);
-            }
+            row.extend(is_wide.then(|| shown(status.age_seconds.map(|seconds| duration(seconds as f64)))));
+            row.push(if is_wide { status.state.detail() } else { String::new() });
             row
         });
+        let mut rows: Vec<Vec<String>> = rows.collect();
         let head = ["run", "state", "step", "loss", "best on dev", "ETA", "last written", ""];
-        let table = columns(width, if is_wide { &head } else { &head[..6] }, rows.collect());
+        let head = if is_wide { head.to_vec() } else { [&head[..6], &[""]].concat() };
+        if !is_wide {
+            let longest = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default().max(head[column].len()) + 2;
+            let room = width.saturating_sub((1..6).map(longest).sum::<usize>() + 2).max(LEAST_NAME);
+            rows.iter_mut().for_each(|row| row[0] = elided(&row[0], room));
+        }
+        let table = columns(width, &head, rows);
         let table: Vec<String> = table.lines().map(|line| line.chars().take(width).collect()).collect();
         format!("{}\n{}", table.join("\n"), self.summary())
     }
@@ -124,6 +132,16 @@ impl FolderStatus {
         let counts: Vec<_> = counts.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
         format!("{} runs: {}", self.runs.len(), if counts.is_empty() { "none".to_owned() } else { counts.join(", ") })
     }
+}
+
+/// A name in at most so many characters: its beginning and its end, which tells the seed.
+fn elided(name: &str, most: usize) -> String {
+    let count = name.chars().count();
+    if count <= most {
+        return name.to_owned();
+    }
+    let end = (most / 2).min(7);
+    name.chars().take(most - end - 1).chain(['…']).chain(name.chars().skip(count - end)).collect()
 }
 
 fn is_record(record: &crate::record::ResultRecord, attention: &str, seed: u64, is_own: &dyn Fn(&str) -> bool) -> bool {
@@ -263,7 +281,7 @@ mod tests {
         let [narrow, wide] = [80, WIDE].map(|width| (width, status.in_words(width)));
         for (width, table) in [&narrow, &wide] {
             assert!(table.lines().all(|line| line.chars().count() <= *width), "{table}");
-            assert!(table.contains("20/40") && table.contains("10.0 s") && table.contains("ETA"), "{table}");
+            assert!(table.contains("-seed1") && table.contains("20/40") && table.contains("10.0 s") && table.contains("ETA"), "{table}");
         }
         assert!(wide.1.contains("last written") && wide.1.contains("process ") && !narrow.1.contains("last written"));
         drop(lock);
