@@ -13,7 +13,7 @@ use flate2::bufread::MultiGzDecoder;
 use heedful_host::checksum::sha256_hex;
 use sha2::{Digest, Sha256};
 
-use super::DataError;
+use super::{DataError, columns};
 use crate::bounded::{Budget, limit_in_memory};
 
 /// A text file that was read to its end.
@@ -30,14 +30,18 @@ pub struct TextFile {
 }
 
 impl TextFile {
-    /// Reads the file at `path`; `looked_for` says in the error message what should have been there.
+    /// Reads the file at `path`; `looked_for` says in the error message what should have been there. The rows of a Parquet file become lines of JSON.
     ///
     /// # Errors
     /// [`DataError::NotFound`], [`DataError::Unreadable`], [`DataError::InvalidUtf8`]; for a `.gz` that is cut or damaged [`DataError::Gzip`], and for one
-    /// that holds more than its size makes plausible [`DataError::TooLarge`].
+    /// that holds more than its size makes plausible [`DataError::TooLarge`]; for a damaged Parquet file [`DataError::Parquet`].
     pub fn read(path: &Path, looked_for: &str) -> Result<Self, DataError> {
         let stored = stored(path, looked_for)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name.ends_with(".parquet") {
+            let (path, lines, sha256) = (path.to_path_buf(), columns::json_lines_of_parquet(path)?, sha256_hex(&stored));
+            return Ok(Self { path, name, lines, sha256 });
+        }
         Self::from_bytes(path.to_path_buf(), name, &stored)
     }
 

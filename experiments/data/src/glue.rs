@@ -1,7 +1,8 @@
 //! The benchmarks GLUE (Wang et al. 2019a) and SuperGLUE (Wang et al. 2019b) in the files of their download sites.
 //!
 //! A task is a folder with training, development and unlabelled test files. Those of GLUE are tables, those of SuperGLUE JSON lines; RTE is a task of
-//! both and may come in either form, and WiC also in the text files of its authors. Covered: the nine tasks of GLUE, the eight of SuperGLUE, and what
+//! both and may come in either form, and WiC also in the text files of its authors. The tasks of GLUE are also read from named columns (see [`Columns`]): the Parquet
+//! of Hugging Face, and JSON lines but for RTE. Covered: the nine tasks of GLUE, the eight of SuperGLUE, and what
 //! must be known to train on them ([`GlueTask`]). Not covered: the diagnostic sets (no labels to train on) and the labelled originals that some
 //! distributions add.
 //!
@@ -19,11 +20,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::DataError;
 use super::files;
+use super::{Columns, DataError};
 
 mod folder;
-mod json;
+mod hugging_face;
 mod marked_spans;
 mod super_glue;
 mod task;
@@ -124,7 +125,20 @@ impl GlueData {
     /// range, a span outside its text), [`DataError::JsonLine`], [`DataError::MissingField`], [`DataError::Empty`], and those of
     /// [`files::TextFile::read`].
     pub fn read(dir: &Path, task: GlueTask) -> Result<Self, DataError> {
-        Self::read_sets(dir, task, &[])
+        Self::read_columns(dir, task, &Columns::default(), false)
+    }
+
+    /// The roles of [`Columns`]: the names that Hugging Face gives them.
+    pub const COLUMNS: &[&str] =
+        &["sentence", "sentence1", "sentence2", "question", "question1", "question2", "premise", "hypothesis", "label"];
+
+    /// The same from columns of other names, whose roles are [`COLUMNS`](Self::COLUMNS), with the labelled test set of
+    /// [`read_with_labelled_test`](Self::read_with_labelled_test) if that is asked for.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); [`DataError::NoColumn`], and [`DataError::NoNamedColumns`] where the files have no columns.
+    pub fn read_columns(dir: &Path, task: GlueTask, columns: &Columns, has_labelled_test: bool) -> Result<Self, DataError> {
+        Self::read_sets(dir, task, columns, task.labelled_test().filter(|_| has_labelled_test).unwrap_or_default())
     }
 
     /// The same with the labelled test set that the original distribution of the task has, of tasks with [one](GlueTask::labelled_test).
@@ -132,12 +146,12 @@ impl GlueData {
     /// # Errors
     /// Those of [`read`](Self::read); [`DataError::MissingPart`] where it is not in the task's folder.
     pub fn read_with_labelled_test(dir: &Path, task: GlueTask) -> Result<Self, DataError> {
-        Self::read_sets(dir, task, task.labelled_test().unwrap_or_default())
+        Self::read_columns(dir, task, &Columns::default(), true)
     }
 
-    fn read_sets(dir: &Path, task: GlueTask, labelled_test: &[&str]) -> Result<Self, DataError> {
+    fn read_sets(dir: &Path, task: GlueTask, columns: &Columns, labelled_test: &[&str]) -> Result<Self, DataError> {
         let inner = dir.join(task.name());
-        let mut folder = Folder::open(if inner.is_dir() { &inner } else { dir }, task)?;
+        let mut folder = Folder::open(if inner.is_dir() { &inner } else { dir }, task, columns)?;
         let train = folder.labelled("train")?;
         let dev = task.dev_sets().iter().map(|set| Ok((set.to_string(), folder.labelled(set)?))).collect::<Result<_, DataError>>()?;
         let labelled_test = match labelled_test {
@@ -150,7 +164,7 @@ impl GlueData {
                 test.push((set.to_string(), examples));
             }
         }
-        let sha256 = files::combined_sha256(&folder.read);
+        let sha256 = columns.checksum(files::combined_sha256(&folder.read));
         Ok(Self { task, train, dev, labelled_test, test, without_gold_label: folder.without_gold_label, sha256 })
     }
 }

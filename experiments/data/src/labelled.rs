@@ -4,6 +4,7 @@
 //! - **CSV** (`train.csv`, `test.csv`, `classes.txt`): AG News and the other sets of Zhang, Zhao and LeCun 2015.
 //! - **A part of AG News** (`train_subset_description_only.tsv`, with the official `test.csv` and `classes.txt`), of descriptions without titles.
 //! - **Reviews** (`train/pos/0_9.txt` and so on, in the folder, in `aclImdb` inside it, or in a tar archive): IMDB.
+//! - **Columns** (`train.jsonl` or `train.parquet`, see [`columns`]): a column with the text and one with its class, a word or a number.
 //! - **Lines** (`train.tsv` or `train.txt`): a class, a tab and a text on each line, or **questions** (`train_5500.label`): TREC.
 //!
 //! Where there is no development set, a tenth of the training texts, drawn by the key of the data, is held out as one. Lines need no test set, as SUBJ is
@@ -16,8 +17,8 @@ use std::path::{Path, PathBuf};
 use heedful_random::RandomKey;
 use rand::seq::SliceRandom;
 
-use super::DataError;
 use super::files::{self, TextFile};
+use super::{Columns, DataError, columns};
 
 mod lines;
 mod news;
@@ -26,8 +27,7 @@ mod reviews;
 /// One in so many training texts is held out where there is no development set.
 pub const HELD_OUT: usize = 10;
 
-const EXPECTED: &str =
-    "train.csv, train_subset_description_only.tsv, aclImdb/train/pos/*.txt or their .tar.gz, train.tsv, train.txt or train_5500.label";
+const EXPECTED: &str = "train.csv, train_subset_description_only.tsv, aclImdb/train/pos/*.txt or their .tar.gz, train.tsv, train.txt, train_5500.label, train.jsonl or train.parquet";
 const DEVELOPMENT_NAMES: [&str; 3] = ["dev", "valid", "val"];
 
 /// A text and its class.
@@ -66,13 +66,28 @@ impl LabelledTexts {
     /// [`DataError::FieldValue`] (an unknown class, an empty text, a quotation without end), [`DataError::Empty`], [`DataError::Gzip`] (a damaged archive),
     /// and those of [`TextFile::read`].
     pub fn read(dir: &Path, key: &RandomKey) -> Result<Self, DataError> {
+        Self::read_columns(dir, key, &Columns::default())
+    }
+
+    /// The roles of [`Columns`].
+    pub const COLUMNS: &[&str] = &["text", "label"];
+
+    /// The same from columns of other names, whose roles are [`COLUMNS`](Self::COLUMNS).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); [`DataError::NoColumn`], and [`DataError::NoNamedColumns`] where the files have no columns.
+    pub fn read_columns(dir: &Path, key: &RandomKey, columns: &Columns) -> Result<Self, DataError> {
         if dir.is_file() {
+            columns.refuse_without_columns(dir)?;
             return reviews::from_archive(dir)?.complete(dir, key);
         }
         let folder = Folder { dir, listed: files::list(dir, "a folder of labelled texts")? };
         let mut found: Vec<(PathBuf, Layout)> = Vec::new();
         for (name, forms) in &folder.listed {
-            if let Some(layout) = Layout::of(name) {
+            // Further shards of the same split are no other training set.
+            let is_known =
+                |layout: Layout| matches!(layout, Layout::Columns) && found.iter().any(|(_, known)| matches!(known, Layout::Columns));
+            if let Some(layout) = Layout::of(name).filter(|layout| !is_known(*layout)) {
                 found.extend(forms.iter().map(|form| (form.clone(), layout)));
             }
         }
@@ -82,7 +97,11 @@ impl LabelledTexts {
         let (Some(path), Some((_, layout))) = (training_set, found.first()) else {
             return Err(DataError::missing(dir, "labelled training texts", EXPECTED));
         };
+        if !matches!(layout, Layout::Columns) {
+            columns.refuse_without_columns(dir)?;
+        }
         let parts = match layout {
+            Layout::Columns => lines::read_columns(&folder, columns),
             Layout::Csv => news::read(&folder, &path),
             Layout::Descriptions => news::read_descriptions(&folder, &path),
             Layout::Reviews => reviews::from_folder(&path),
@@ -96,6 +115,7 @@ impl LabelledTexts {
 
 #[derive(Clone, Copy)]
 enum Layout {
+    Columns,
     Csv,
     Descriptions,
     Reviews,
@@ -111,6 +131,7 @@ impl Layout {
             "train.csv" => Some(Self::Csv),
             "train_subset_description_only.tsv" => Some(Self::Descriptions),
             "train.tsv" | "train.txt" => Some(Self::Lines),
+            _ if columns::is_of_split(name, "train") => Some(Self::Columns),
             _ if name.ends_with(".tar") || name.ends_with(".tgz") => Some(Self::Archive),
             _ if name.starts_with("train") && name.ends_with(".label") => Some(Self::Questions),
             _ => None,

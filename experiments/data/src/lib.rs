@@ -16,12 +16,14 @@ use thiserror::Error;
 pub mod babi;
 mod bounded;
 pub mod catalogue;
+pub mod columns;
 pub mod dialogue;
 pub mod exercise;
 pub mod files;
 pub mod generate;
 pub mod glue;
 pub mod images;
+mod json;
 pub mod labelled;
 pub mod list_ops;
 mod packed;
@@ -33,6 +35,7 @@ pub mod text_pairs;
 pub mod tokenise;
 pub mod word_vectors;
 
+pub use columns::Columns;
 pub use exercise::{Exercise, ExerciseTask, Exercises};
 pub use generate::Sizes;
 pub use glue::{Example, GlueData, GlueTask, Label, Target, Unlabelled};
@@ -259,6 +262,34 @@ pub enum DataError {
         column: usize,
         /// The parser's reason.
         reason: String,
+    },
+    /// A file is no Parquet that can be read.
+    #[error("`{}` cannot be read as Parquet ({cause}); restore it, or convert it to JSON lines", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// The reader's reason.
+        cause: String,
+    },
+    /// A row has no column of the name that is needed.
+    #[error("`{}`, row {row}: no column `{column}` (it has: {}); give --columns {role}=NAME", path.display(), found.join(", "))]
+    NoColumn {
+        /// The file.
+        path: PathBuf,
+        /// Row, from 1.
+        row: usize,
+        /// What it is needed for.
+        role: String,
+        /// The name that was looked for.
+        column: String,
+        /// The columns of the row.
+        found: Vec<String>,
+    },
+    /// Columns were named, and the data set has none.
+    #[error("`{}` holds no JSON lines or Parquet, which alone have named columns; leave --columns out", dir.display())]
+    NoNamedColumns {
+        /// The folder.
+        dir: PathBuf,
     },
     /// A line lacks a field.
     #[error("`{}`, line {line}: no field `{field}`; repair or restore the file", path.display())]

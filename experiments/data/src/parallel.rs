@@ -2,14 +2,14 @@
 //!
 //! A folder holds one file per split and language: line n of `train.en` translates line n of `train.de`. A file's split is its name up to the first
 //! dot, its language the last extension before `.gz`; anything between (`train.lc.norm.tok.en.gz`) is ignored. Covered: the layouts of Multi30k,
-//! small_parallel_enja and the WMT and IWSLT folders that follow this scheme, and the original files of IWSLT (`iwslt.rs`). Not covered: both languages in
-//! one file.
+//! small_parallel_enja and the WMT and IWSLT folders that follow this scheme, the original files of IWSLT (`iwslt.rs`), and columns (see
+//! [`columns`]): `train`, `validation` and `test*` as JSON lines or Parquet, with columns named by the languages, in the rows or in an object `translation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::DataError;
 use super::files::{self, Listed, TextFile};
+use super::{Columns, DataError, columns};
 
 mod iwslt;
 
@@ -67,7 +67,22 @@ impl ParallelCorpus {
     /// [`DataError::MissingLanguage`] (with the languages found), [`DataError::MissingPart`], [`DataError::Ambiguous`] (two files for one split),
     /// [`DataError::LineCounts`], [`DataError::Empty`] (no usable pair), and those of [`TextFile::read`].
     pub fn read(dir: &Path, source: &str, target: &str) -> Result<Self, DataError> {
+        Self::read_columns(dir, source, target, &Columns::default())
+    }
+
+    /// The roles of [`Columns`].
+    pub const COLUMNS: &[&str] = &["source", "target"];
+
+    /// The same from columns of other names, whose roles are [`COLUMNS`](Self::COLUMNS).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); [`DataError::NoColumn`], and [`DataError::NoNamedColumns`] where the files have no columns.
+    pub fn read_columns(dir: &Path, source: &str, target: &str, columns: &Columns) -> Result<Self, DataError> {
         let listed = files::list(dir, "a folder of parallel text (train.SRC, train.TGT, ...)")?;
+        if columns::is_in(&listed) {
+            return of_columns(dir, &listed, [source, target], columns);
+        }
+        columns.refuse_without_columns(dir)?;
         if iwslt::is_in(&listed) {
             return iwslt::read(dir, &listed, source, target);
         }
@@ -100,6 +115,48 @@ impl ParallelCorpus {
         let sha256 = files::combined_sha256(&read);
         Ok(Self { source_language: source.to_string(), target_language: target.to_string(), train, valid, tests, skipped, sha256 })
     }
+}
+
+/// Parallel text with a column for each language.
+fn of_columns(dir: &Path, listed: &Listed, languages: [&str; 2], columns: &Columns) -> Result<ParallelCorpus, DataError> {
+    let of_file = |file: &TextFile| -> Result<Vec<Pair>, DataError> {
+        let pair = |row: columns::Row<'_>| {
+            let side = |role: &str, language: &str| {
+                let (given, within) = (columns.name(role), format!("translation.{language}"));
+                let column = if given != role {
+                    given
+                } else if row.has("translation") {
+                    &within
+                } else {
+                    language
+                };
+                Ok::<_, DataError>(row.field_named(role, column)?.text()?.to_owned())
+            };
+            Ok(Pair { source: side("source", languages[0])?, target: side("target", languages[1])? })
+        };
+        columns::rows(file).map(|row| pair(row?)).collect()
+    };
+    let (mut read, mut skipped) = (Vec::new(), Vec::new());
+    let mut usable = |names: &[&str]| -> Result<Vec<Pair>, DataError> {
+        let mut pairs = Vec::new();
+        for file in columns::require_split(dir, listed, names)? {
+            let both = [TextFile { lines: Vec::new(), ..file.clone() }, TextFile { lines: Vec::new(), ..file.clone() }];
+            pairs.extend(without_empty(of_file(&file)?, &both, &mut skipped)?);
+            read.extend(both);
+        }
+        Ok(pairs)
+    };
+    let (train, valid) = (usable(&["train"])?, usable(&columns::DEVELOPMENT)?);
+    let mut tests = Vec::new();
+    for name in columns::splits(listed, "test") {
+        let files = columns::require_split(dir, listed, &[name])?;
+        let pairs = files.iter().map(of_file).collect::<Result<Vec<_>, _>>()?.concat();
+        tests.push((name.to_owned(), pairs));
+        read.extend(files);
+    }
+    let sha256 = columns.checksum(files::combined_sha256(&read));
+    let [source_language, target_language] = languages.map(str::to_owned);
+    Ok(ParallelCorpus { source_language, target_language, train, valid, tests, skipped, sha256 })
 }
 
 /// The files of a folder by split and language.

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use heedful_host::checksum::sha256_hex;
 
-use super::DataError;
 use super::files::{self, TextFile};
+use super::{Columns, DataError, columns};
 
 pub(crate) mod billion_words;
 pub(crate) mod lambada;
@@ -20,7 +20,7 @@ pub(crate) mod lambada;
 const LOOKED_FOR: &str = "language-model text";
 const SPLITS: [&str; 3] = ["train", "valid", "test"];
 const EXPECTED: &str = "SET.train.txt, SET.valid.txt and SET.test.txt, or wiki.train.tokens and so on, or text8, enwik8 or \
-                        one single .txt file, or the files of the One Billion Word benchmark or of LAMBADA";
+                        one single .txt file, or train, validation and test as .jsonl or .parquet, or the files of the One Billion Word benchmark or of LAMBADA";
 /// Single files that are cut by bytes, be it in a line: 90, 5 and 5 of their 100 million. An ending `.txt` does not change that.
 const CUT_BY_BYTES: [&str; 2] = ["text8", "enwik8"];
 
@@ -55,7 +55,22 @@ impl TextCorpus {
     /// [`DataError::Ambiguous`] (several data sets, or a file in two forms), [`DataError::MissingPart`], [`DataError::Empty`] (a split without text),
     /// and those of [`TextFile::read`].
     pub fn read(dir: &Path) -> Result<Self, DataError> {
+        Self::read_columns(dir, &Columns::default())
+    }
+
+    /// The roles of [`Columns`].
+    pub const COLUMNS: &[&str] = &["text"];
+
+    /// The same, from a column of another name, whose role is in [`COLUMNS`](Self::COLUMNS). The text of a row may have several lines.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); [`DataError::NoColumn`], and [`DataError::NoNamedColumns`] where the files have no columns.
+    pub fn read_columns(dir: &Path, columns: &Columns) -> Result<Self, DataError> {
         let listed = files::list(dir, "a folder of language-model text")?;
+        let has_columns = columns::is_in(&listed);
+        if !has_columns {
+            columns.refuse_without_columns(dir)?;
+        }
         // The three files of a set are one candidate under the set's name and extension.
         let mut sets: BTreeMap<(String, String), BTreeMap<&str, Vec<PathBuf>>> = BTreeMap::new();
         let mut single_files = Vec::new();
@@ -73,13 +88,17 @@ impl TextCorpus {
                 _ => {}
             }
         }
-        if sets.len() + usize::from(has_billion_words) + usize::from(passages.is_some()) > 1 {
+        if sets.len() + [has_billion_words, passages.is_some(), has_columns].map(usize::from).iter().sum::<usize>() > 1 {
+            let in_columns = listed.iter().filter(|(name, _)| columns::is_of_split(name, "train")).flat_map(|(_, forms)| forms.clone());
             let originals = has_billion_words.then(|| dir.join(billion_words::TRAINING)).into_iter().chain(passages);
-            let files = sets.into_values().flat_map(BTreeMap::into_values).flatten().chain(originals).collect();
+            let files = sets.into_values().flat_map(BTreeMap::into_values).flatten().chain(originals).chain(in_columns).collect();
             return Err(DataError::Ambiguous { part: "one language-model data set".to_string(), files });
         }
         if has_billion_words {
             return billion_words::read(dir);
+        }
+        if has_columns {
+            return Self::of_columns(dir, &listed, columns);
         }
         if passages.is_some() {
             return lambada::read(dir, &listed);
@@ -91,6 +110,34 @@ impl TextCorpus {
                 None => Err(DataError::missing(dir, "a language-model text", EXPECTED)),
             },
         }
+    }
+
+    fn of_columns(dir: &Path, listed: &files::Listed, columns: &Columns) -> Result<Self, DataError> {
+        let splits = [&["train"][..], &columns::DEVELOPMENT, &["test"]].map(|names| columns::require_split(dir, listed, names));
+        let [train, valid, test] = splits;
+        let splits = [train?, valid?, test?];
+        let lines = |files: &Vec<TextFile>| -> Result<Vec<String>, DataError> {
+            let mut lines = Vec::new();
+            for row in files.iter().flat_map(columns::rows) {
+                let text = row?.text(columns, "text")?;
+                lines.extend(text.strip_suffix('\n').unwrap_or(&text).split('\n').map(str::to_owned));
+            }
+            match lines.iter().all(|line| line.trim().is_empty()) {
+                true => Err(DataError::empty(&files[0].path, "no text", "restore it")),
+                false => Ok(lines),
+            }
+        };
+        let [train, valid, test] = splits.each_ref().map(lines);
+        let names: Vec<&str> = splits.iter().flatten().map(|file| file.name.as_str()).collect();
+        Ok(Self {
+            train: train?,
+            valid: valid?,
+            test: test?,
+            open_ends: [false; 3],
+            split: format!("as distributed: {}", names.join(", ")),
+            last_words: false,
+            sha256: columns.checksum(files::combined_sha256(splits.iter().flatten())),
+        })
     }
 
     fn read_set(dir: &Path, set: &str, extension: &str, mut forms: BTreeMap<&str, Vec<PathBuf>>) -> Result<Self, DataError> {

@@ -8,6 +8,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
+use heedful_data::Columns;
 use heedful_host::exit::{ProgramError, end_with, of_output, print_bytes};
 use heedful_host::names::{listed, unknown};
 use heedful_runs::settings::{Assignment, Settings, SettingsError};
@@ -64,6 +65,10 @@ pub struct CommonOptions {
     /// Folder of the data set [default: built-in generated data]
     #[arg(long, value_name = "DIR", value_parser = PathInConfiguration)]
     pub data: Option<PathBuf>,
+
+    /// Names of the columns of a data set of JSON lines or Parquet, where they are not the usual ones, such as text=body,label=topic
+    #[arg(long, value_name = "ROLE=NAME[,...]", value_parser = str::parse::<Columns>)]
+    pub columns: Option<Columns>,
 
     /// Number of seeds for each mechanism; reports show mean and sample standard deviation
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -224,6 +229,7 @@ impl CommonOptions {
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         given.extend(self.backend.as_ref().map(|name| Assignment::option("--backend", "run.backend", name.clone())));
         given.extend(self.data.as_ref().map(|path| Assignment::option("--data", "run.data", text(path))));
+        given.extend(self.columns.as_ref().map(|columns| Assignment::option("--columns", "run.columns", columns.table())));
         given.extend(self.seeds.map(|count| Assignment::option("--seeds", "run.seeds", count as i64)));
         given.extend(self.seed.map(|seed| Assignment::option("--seed", "run.seed", seed as i64)));
         given.extend(self.no_trivial_baseline.then(|| Assignment::option("--no-trivial-baseline", "run.trivial_baseline", false)));
@@ -294,6 +300,8 @@ pub struct RunSettings {
     pub backend: String,
     /// Folder of the data set; none for the built-in generated data.
     pub data: Option<PathBuf>,
+    /// Names of the columns of a data set of JSON lines or Parquet by their roles, where they are not the usual ones.
+    pub columns: Option<Columns>,
     /// The first seed.
     pub seed: u64,
     /// Number of seeds.
@@ -337,6 +345,7 @@ impl Default for RunSettings {
             models: Vec::new(),
             backend: "flex".into(),
             data: None,
+            columns: None,
             seed: 1,
             seeds: 1,
             match_parameters: None,
@@ -346,6 +355,11 @@ impl Default for RunSettings {
 }
 
 impl RunSettings {
+    /// The names of columns, the usual ones if none are given.
+    pub(crate) fn column_names(&self) -> Columns {
+        self.columns.clone().unwrap_or_default()
+    }
+
     /// The seeds in the order they are run.
     pub fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
         self.seed..self.seed.saturating_add(self.seeds)

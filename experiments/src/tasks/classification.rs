@@ -176,6 +176,7 @@ impl Experiment for Classification {
     ];
     const BATCH: &'static str = "data.batch_tokens";
     const READS_FILES: bool = true;
+    const COLUMNS: &'static [&'static str] = GlueData::COLUMNS;
     const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = ClassificationDataset;
     type Model = Classifier;
@@ -362,8 +363,10 @@ impl Experiment for Classification {
 
 fn read(config: &ClassificationConfig, task: GlueTask) -> Result<GlueData, ExperimentError> {
     match &config.run.data {
-        Some(dir) if config.own.data.labelled_tests => GlueData::read_with_labelled_test(dir, task).map_err(ExperimentError::failure),
-        Some(dir) => GlueData::read(dir, task).map_err(ExperimentError::failure),
+        Some(dir) => {
+            let columns = config.run.column_names();
+            GlueData::read_columns(dir, task, &columns, config.own.data.labelled_tests).map_err(ExperimentError::failure)
+        }
         None => {
             let sizes = Sizes { train: config.own.data.generated_examples, ..Sizes::GLUE };
             let key = RandomKey::from_seed(0).named("glue data");

@@ -63,7 +63,7 @@ impl LanguageDataset {
     /// Data that is missing or malformed, or that the tokeniser cannot be trained on.
     pub(crate) fn open(config: &LanguageConfig, tokeniser: Option<Tokeniser>) -> Result<Self, ExperimentError> {
         let (name, mut corpus) = match &config.run.data {
-            Some(dir) => (folder_name(dir), TextCorpus::read(dir).map_err(ExperimentError::failure)?),
+            Some(dir) => (folder_name(dir), TextCorpus::read_columns(dir, &config.run.column_names()).map_err(ExperimentError::failure)?),
             None => {
                 let sizes = Sizes { train: config.own.data.generated_words, ..Sizes::LANGUAGE };
                 ("built-in".to_owned(), generate::language(&RandomKey::from_seed(0).named("language data"), sizes))
@@ -114,6 +114,7 @@ impl Experiment for Language {
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
+    const COLUMNS: &'static [&'static str] = TextCorpus::COLUMNS;
     const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = LanguageDataset;
     type Model = LanguageModel;

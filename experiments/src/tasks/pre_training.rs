@@ -76,7 +76,7 @@ fn check<E>(settings: &Settings<Config<E>>, data: &PreTrainingData) -> Result<()
 
 fn open(run: &RunSettings, options: &PreTrainingOptions) -> Result<Vec<PreTrainingDataset>, ExperimentError> {
     let (name, mut corpus) = match &run.data {
-        Some(dir) => (folder_name(dir), TextCorpus::read(dir).map_err(ExperimentError::failure)?),
+        Some(dir) => (folder_name(dir), TextCorpus::read_columns(dir, &run.column_names()).map_err(ExperimentError::failure)?),
         None => {
             let sizes = Sizes { train: options.data.generated_words, ..Sizes::LANGUAGE };
             ("built-in".to_owned(), generate::language(&RandomKey::from_seed(0).named("language data"), sizes))

@@ -98,6 +98,7 @@ impl Experiment for Swap {
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
+    const COLUMNS: &'static [&'static str] = Language::COLUMNS;
     const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = SwapDataset;
     type Model = LanguageModel;

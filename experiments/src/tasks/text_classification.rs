@@ -25,12 +25,13 @@ impl Experiment for TextClassification {
     const ABOUT: &'static str = "\
         Compare attention mechanisms on the classification of texts, or of images with --images, each encoder trained from scratch.\n\nTrains an \
         encoder for each attention and seed, and prints a table of test accuracy with parameters, speed and memory. --data takes AG News (train.csv, \
-        test.csv), IMDB (aclImdb, or its archive), TREC, or files with a class, a tab and a text on each line (train.tsv, and dev.tsv and test.tsv if \
+        test.csv), IMDB (aclImdb, or its archive), TREC, JSON lines or Parquet with the columns text and label, or files with a class, a tab and a text on each line (train.tsv, and dev.tsv and test.tsv if \
         there are any; without a test set the development set is scored); without it texts are generated. With --images the encoder is a Vision \
         Transformer, --data takes a folder with MNIST (IDX) or CIFAR (binary) files, and --pretrained begins with the weights of a pretrained one.";
     const DATA: &'static [&'static str] = &["tokeniser", "data.train", "data.test", "data.generated_texts", "model.max_length"];
     const BATCH: &'static str = "data.batch_tokens";
     const READS_FILES: bool = true;
+    const COLUMNS: &'static [&'static str] = LabelledTexts::COLUMNS;
     const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = ClassificationDataset;
     type Model = Classifier;
@@ -69,7 +70,7 @@ impl Experiment for TextClassification {
         let TextClassificationData { train, test, generated_texts, .. } = config.own.data;
         let key = RandomKey::from_seed(0).named("labelled texts");
         let mut texts = match &config.run.data {
-            Some(dir) => LabelledTexts::read(dir, &key).map_err(ExperimentError::failure)?,
+            Some(dir) => LabelledTexts::read_columns(dir, &key, &config.run.column_names()).map_err(ExperimentError::failure)?,
             None => {
                 let sizes = Sizes { train: generated_texts, ..Sizes::LABELLED };
                 let made = generate::labelled(&key, sizes).map_err(ExperimentError::usage)?;

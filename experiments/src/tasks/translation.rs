@@ -96,6 +96,7 @@ impl Experiment for Translation {
     const READS_FILES: bool = true;
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch_tokens";
+    const COLUMNS: &'static [&'static str] = ParallelCorpus::COLUMNS;
     const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = TranslationDataset;
     type Model = Seq2SeqTransformer;
@@ -170,7 +171,8 @@ impl Experiment for Translation {
         let TranslationData { source, target, synonyms, generated_pairs, .. } = &config.own.data;
         let (name, mut corpus) = match &config.run.data {
             Some(dir) => {
-                let corpus = ParallelCorpus::read(dir, source, target).map_err(ExperimentError::failure)?;
+                let corpus =
+                    ParallelCorpus::read_columns(dir, source, target, &config.run.column_names()).map_err(ExperimentError::failure)?;
                 for warning in words::warnings(config.own.bleu.tokeniser, &corpus) {
                     tracing::warn!("{warning}");
                 }

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::super::files::{self, TextFile};
-use super::{DataError, Example, GlueTask, Unlabelled, super_glue, tsv, wic};
+use super::super::{Columns, columns};
+use super::{DataError, Example, GlueTask, Unlabelled, hugging_face, super_glue, tsv, wic};
 
 /// A form in which a set is stored.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// A table; GLUE.
     Tsv,
@@ -39,8 +40,9 @@ impl Form {
 }
 
 /// The folder of a task and what was read from it.
-pub(super) struct Folder {
+pub(super) struct Folder<'c> {
     task: GlueTask,
+    columns: &'c Columns,
     dir: PathBuf,
     /// By the name without `.gz`.
     files: files::Listed,
@@ -48,8 +50,8 @@ pub(super) struct Folder {
     pub(super) without_gold_label: Vec<(String, usize)>,
 }
 
-impl Folder {
-    pub(super) fn open(dir: &Path, task: GlueTask) -> Result<Self, DataError> {
+impl<'c> Folder<'c> {
+    pub(super) fn open(dir: &Path, task: GlueTask, columns: &'c Columns) -> Result<Self, DataError> {
         let mut files = files::list(dir, &looked_for(task))?;
         if task == GlueTask::Wic {
             // The archive of WiC's authors has a folder for each set.
@@ -59,12 +61,17 @@ impl Folder {
                 }
             }
         }
-        Ok(Self { task, dir: dir.to_path_buf(), files, read: Vec::new(), without_gold_label: Vec::new() })
+        Ok(Self { task, columns, dir: dir.to_path_buf(), files, read: Vec::new(), without_gold_label: Vec::new() })
     }
 
     /// The examples of a set that must be there.
     pub(super) fn labelled(&mut self, set: &str) -> Result<Vec<Example>, DataError> {
         let task = self.task;
+        if let Some(files) = self.in_columns(set)? {
+            let read = files.iter().map(|file| hugging_face::labelled(file, task, self.columns)).collect::<Result<Vec<_>, _>>()?;
+            self.read.extend(files);
+            return Ok(read.concat());
+        }
         let (form, file) = self.find(set)?.ok_or_else(|| {
             let names = Form::of(task).iter().map(|form| form.file_name(set));
             self.missing(&format!("the {set} set of {task}"), &names.collect::<Vec<_>>())
@@ -112,6 +119,11 @@ impl Folder {
 
     /// The examples of a test set, if it is there.
     pub(super) fn unlabelled(&mut self, set: &str) -> Result<Option<Vec<Unlabelled>>, DataError> {
+        if let Some(files) = self.in_columns(set)? {
+            let read = files.iter().map(|file| hugging_face::unlabelled(file, self.task, self.columns)).collect::<Result<Vec<_>, _>>()?;
+            self.read.extend(files);
+            return Ok(Some(read.concat()));
+        }
         let Some((form, file)) = self.find(set)? else { return Ok(None) };
         let examples = match form {
             Form::Tsv => tsv::unlabelled(&file, self.task)?,
@@ -122,6 +134,27 @@ impl Folder {
         };
         self.read.push(file);
         Ok(Some(examples))
+    }
+
+    /// The files of a set that has named columns, of a task that SuperGLUE does not have in a form of its own.
+    fn in_columns(&self, set: &str) -> Result<Option<Vec<TextFile>>, DataError> {
+        let own = self.find(set)?;
+        let names = match set {
+            "dev" => columns::DEVELOPMENT.map(str::to_owned).to_vec(),
+            _ => vec![set.to_owned(), set.replace("dev_", "validation_")],
+        };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let is_task_of_tables = Form::of(self.task).contains(&Form::Tsv);
+        let is_json_lines = own.as_ref().is_some_and(|(form, _)| *form == Form::JsonLines);
+        let found = if is_task_of_tables && !is_json_lines { columns::read_split(&self.files, &names)? } else { None };
+        match (found, own) {
+            (Some(found), Some((_, own))) => {
+                let files = found.into_iter().map(|file| file.path).chain([own.path]).collect();
+                Err(DataError::Ambiguous { part: format!("the {set} set of {}", self.task), files })
+            }
+            (None, Some(_)) => self.columns.refuse_without_columns(&self.dir).map(|()| None),
+            (found, None) => Ok(found),
+        }
     }
 
     fn find(&self, set: &str) -> Result<Option<(Form, TextFile)>, DataError> {

@@ -10,9 +10,9 @@ use std::sync::{Arc, LazyLock};
 use regex::Regex;
 
 use super::super::files::TextFile;
-use super::json::{self, Field};
 use super::marked_spans::{marked, words};
 use super::{DataError, Entity, Example, GlueTask, Label, Unlabelled};
+use crate::json::{self, Field};
 
 /// The examples of a line may take so many times its size. Every candidate repeats its question, which in the real files makes them a few times
 /// larger; a line that was made to fill the memory is refused before it does.

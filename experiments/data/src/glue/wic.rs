@@ -11,9 +11,9 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::super::files::TextFile;
-use super::json::{Field, object};
 use super::marked_spans::{marked, words};
 use super::{DataError, Example, GlueTask, Label, Unlabelled};
+use crate::json::{Field, object};
 
 const COLUMNS: [&str; 5] = ["word", "part of speech", "positions", "sentence1", "sentence2"];
 

@@ -1,5 +1,7 @@
 //! A class and a text on each line.
 //!
+//! Columns of these names, or of others that are given, likewise (see [`columns`](crate::columns)).
+//!
 //! `train.tsv` or `train.txt`, and perhaps `test` and `dev`, `valid` or `val` likewise: the class (any word or number), a tab and the text, as SUBJ, MR and their
 //! like are often stored; a first line `label<TAB>text` is taken for a header. The classes are those of the training file, in the order of the numbers if all
 //! are numbers and else in that of the alphabet.
@@ -7,6 +9,7 @@
 //! `train_5500.label` and `TREC_10.label` (Li and Roth 2002): `DESC:manner How did serfdom develop ?`. The class is the coarse one before the colon. The
 //! original training file is damaged in one place, `sister\xf0city`; this byte is read as a blank.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
@@ -14,18 +17,18 @@ use std::path::Path;
 use heedful_host::checksum::sha256_hex;
 
 use super::{DEVELOPMENT_NAMES, Folder, LabelledText, Parts, names};
-use crate::DataError;
 use crate::files::{self, TextFile};
+use crate::{Columns, DataError, columns};
 
 /// A line, by its index in the file.
 struct Line<'a> {
     index: usize,
-    class: &'a str,
-    text: &'a str,
+    class: Cow<'a, str>,
+    text: Cow<'a, str>,
 }
 
 /// Makes lines of a file.
-type Parser = fn(&TextFile) -> Result<Vec<Line<'_>>, DataError>;
+type Parser<'p> = &'p dyn Fn(&TextFile) -> Result<Vec<Line<'_>>, DataError>;
 
 /// Reads the set whose training file is `train`.
 pub(super) fn read(folder: &Folder, train: &Path) -> Result<Parts, DataError> {
@@ -33,7 +36,25 @@ pub(super) fn read(folder: &Folder, train: &Path) -> Result<Parts, DataError> {
     let train = TextFile::read(train, "labelled texts")?;
     let dev = folder.optional(&names(&DEVELOPMENT_NAMES, &extensions))?;
     let test = folder.optional(&names(&["test"], &extensions))?;
-    parts(folder.name(), train, dev, test, tabbed)
+    let one = |file: TextFile| vec![file];
+    parts(folder.name(), one(train), dev.map(one), test.map(one), "class", &tabbed)
+}
+
+/// Reads the set whose files have columns of these names.
+pub(super) fn read_columns(folder: &Folder, columns: &Columns) -> Result<Parts, DataError> {
+    let train = columns::require_split(folder.dir, &folder.listed, &["train"])?;
+    let dev = columns::read_split(&folder.listed, &columns::DEVELOPMENT)?;
+    let test = columns::read_split(&folder.listed, &["test"])?;
+    let line = |row: columns::Row<'_>| {
+        let text = row.text(columns, "text")?;
+        let class = row.field(columns, "label")?.word()?;
+        match text.trim().is_empty() || class.is_empty() {
+            true => Err(row.field(columns, if class.is_empty() { "label" } else { "text" })?.wrong("a text that is not empty")),
+            false => Ok(Line { index: row.index, class: class.into(), text: text.into() }),
+        }
+    };
+    let parts = parts(folder.name(), train, dev, test, columns.name("label"), &|file| columns::rows(file).map(|row| line(row?)).collect())?;
+    Ok(Parts { sha256: columns.checksum(parts.sha256), ..parts })
 }
 
 /// Reads the questions of TREC whose training file is `train`.
@@ -41,7 +62,7 @@ pub(super) fn read_questions(folder: &Folder, train: &Path) -> Result<Parts, Dat
     let is_test = |name: &str| (name.starts_with("TREC") || name.starts_with("test")) && name.ends_with(".label");
     let test = files::only(files::fitting(&folder.listed, is_test), "the test set")?
         .ok_or_else(|| DataError::missing(folder.dir, "the test set", "TREC_10.label"))?;
-    parts("TREC".to_owned(), questions(train)?, None, Some(questions(&test)?), coarse)
+    parts("TREC".to_owned(), vec![questions(train)?], None, Some(vec![questions(&test)?]), "class", &coarse)
 }
 
 /// Reads a file of questions, with its one byte that is not text as a blank.
@@ -59,21 +80,31 @@ fn questions(path: &Path) -> Result<TextFile, DataError> {
     Ok(TextFile { sha256: sha256_hex(&stored), name, ..repaired })
 }
 
-fn parts(name: String, train: TextFile, dev: Option<TextFile>, test: Option<TextFile>, parse: Parser) -> Result<Parts, DataError> {
-    let lines = parse(&train)?;
-    let mut classes: Vec<&str> = lines.iter().map(|line| line.class).collect::<BTreeSet<_>>().into_iter().collect();
+fn parts(
+    name: String,
+    train: Vec<TextFile>,
+    dev: Option<Vec<TextFile>>,
+    test: Option<Vec<TextFile>>,
+    field: &str,
+    parse: Parser<'_>,
+) -> Result<Parts, DataError> {
+    let lines: Vec<Line<'_>> = train.iter().map(parse).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    let mut classes: Vec<&str> = lines.iter().map(|line| &*line.class).collect::<BTreeSet<_>>().into_iter().collect();
     if classes.iter().all(|class| class.parse::<u64>().is_ok()) {
         classes.sort_by_key(|class| class.parse::<u64>().ok());
     }
     let numbers: HashMap<&str, usize> = (0..).zip(&classes).map(|(number, class)| (*class, number)).collect();
-    let texts = |file: &TextFile| -> Result<Vec<LabelledText>, DataError> {
-        let labelled = |line: Line| match numbers.get(line.class) {
-            Some(&class) => Ok(LabelledText { text: line.text.to_owned(), class }),
-            None => Err(file.wrong(line.index, "class", line.class, &format!("a class of {} ({})", train.name, classes.join(", ")))),
+    let texts_of_file = |file: &TextFile| -> Result<Vec<LabelledText>, DataError> {
+        let labelled = |line: Line| match numbers.get(&*line.class) {
+            Some(&class) => Ok(LabelledText { text: line.text.into_owned(), class }),
+            None => Err(file.wrong(line.index, field, &line.class, &format!("a class of {} ({})", train[0].name, classes.join(", ")))),
         };
         parse(file)?.into_iter().map(labelled).collect()
     };
-    let read: Vec<&TextFile> = [Some(&train), dev.as_ref(), test.as_ref()].into_iter().flatten().collect();
+    let texts = |files: &Vec<TextFile>| {
+        Ok::<_, DataError>(files.iter().map(texts_of_file).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    };
+    let read: Vec<&TextFile> = [Some(&train), dev.as_ref(), test.as_ref()].into_iter().flatten().flatten().collect();
     Ok(Parts {
         name,
         train: texts(&train)?,
@@ -91,7 +122,7 @@ fn tabbed(file: &TextFile) -> Result<Vec<Line<'_>>, DataError> {
     for (index, line) in file.lines.iter().enumerate().skip(header) {
         let fields: Vec<&str> = line.splitn(3, '\t').map(str::trim).collect();
         match fields[..] {
-            [class, text] if !class.is_empty() && !text.is_empty() => lines.push(Line { index, class, text }),
+            [class, text] if !class.is_empty() && !text.is_empty() => lines.push(Line { index, class: class.into(), text: text.into() }),
             _ => return Err(file.wrong(index, "text", line, "a class, one tab and a text")),
         }
     }
@@ -105,7 +136,7 @@ fn coarse(file: &TextFile) -> Result<Vec<Line<'_>>, DataError> {
             line.split_once(' ').and_then(|(label, text)| Some((label.split_once(':')?.0, text.trim()))).unwrap_or_default();
         match class.is_empty() || text.is_empty() {
             true => Err(file.wrong(index, "class", line, "a class as in `DESC:manner`, a blank and a question")),
-            false => Ok(Line { index, class, text }),
+            false => Ok(Line { index, class: class.into(), text: text.into() }),
         }
     };
     file.lines.iter().enumerate().map(line).collect()
@@ -182,7 +213,7 @@ mod tests {
     #[test]
     fn damaged_files_are_read_within_bounds_or_refused() {
         let subjectivity = "0\tthe movie begins in the past\n1\tsmart and alert\n".repeat(4);
-        for (original, parse) in [(subjectivity.as_str(), tabbed as Parser), (QUESTIONS, coarse)] {
+        for (original, parse) in [(subjectivity.as_str(), &tabbed as Parser<'_>), (QUESTIONS, &coarse)] {
             survives(original, 1, |file| Ok(parse(file)?.iter().map(|line| line.class.len() + line.text.len()).sum()));
         }
     }

@@ -176,6 +176,8 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     const BATCH: &'static str;
     /// Whether it reads the data set in the folder of `--data`, which is refused without it.
     const READS_FILES: bool = false;
+    /// The roles of the columns that it reads from JSON lines and Parquet (see [`Columns`](heedful_data::Columns)); none if it reads no such files.
+    const COLUMNS: &'static [&'static str] = &[];
     /// Whether it has [trivial baselines](Self::trivial_baselines); where it has none, leaving them out is refused.
     const HAS_TRIVIAL_BASELINE: bool = false;
     /// Whether models are told of padding in their batches, which `model.unpadded` leaves out.

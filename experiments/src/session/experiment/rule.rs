@@ -107,6 +107,11 @@ fn shared<E: Experiment>() -> Vec<Rule<E>> {
             |_| E::STACKS > 1,
             "it is of mt, textgen and image --super-resolution, and models with one stack have model.layers alone; leave it out",
         ),
+        Rule::used(
+            &["run.columns"],
+            |candidate| !E::COLUMNS.is_empty() && candidate.config.run.data.is_some(),
+            "columns are those of a data set of JSON lines or Parquet, which classify, glue, lm, mlm and mt read; leave it out, or give --data",
+        ),
         Rule::used(&["run.trivial_baseline"], |_| E::HAS_TRIVIAL_BASELINE, "this experiment knows no trivial baseline; leave it out"),
         Rule::used(
             &["training.learning_rate"],

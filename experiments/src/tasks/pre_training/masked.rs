@@ -2,6 +2,7 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::tensors::read::read;
+use heedful_data::TextCorpus;
 use heedful_models::architectures::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 use heedful_models::block::Hidden;
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,7 @@ impl Experiment for MaskedModelling {
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
     const HAS_PADDING: bool = false;
+    const COLUMNS: &'static [&'static str] = TextCorpus::COLUMNS;
     const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = PreTrainingDataset;
     type Model = Classifier;

@@ -1,5 +1,6 @@
 //! Filling gaps.
 
+use heedful_data::TextCorpus;
 use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};
 use heedful_models::architectures::span_corruption::Corrupted;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,7 @@ impl Experiment for SpanModelling {
     const DATA: &'static [&'static str] = DATA;
     const BATCH: &'static str = "data.batch";
     const READS_FILES: bool = true;
+    const COLUMNS: &'static [&'static str] = TextCorpus::COLUMNS;
     const HAS_TRIVIAL_BASELINE: bool = true;
     type Data = PreTrainingDataset;
     type Model = Seq2SeqTransformer;

@@ -55,8 +55,9 @@ const SAME: &[&str] = &[
 ];
 
 /// Fields whose effect only a model shows that has learnt to translate: hypotheses that end, and words that match. Tests of beam search, BLEU and ROUGE show it.
-/// A pretrained model, a run that is continued, synonyms and word vectors are files, which have tests of their own.
+/// A pretrained model, a run that is continued, synonyms and word vectors are files, names of columns are of files, which have tests of their own.
 const UNSEEN: &[&str] = &[
+    "run.columns",
     "decoding.length_penalty",
     "bleu.lowercase",
     "data.stemmer",

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::super::files::TextFile;
+use super::files::TextFile;
 use super::{DataError, GlueTask, Label};
 
 /// A message quotes at most so many characters of a value.
@@ -10,7 +10,7 @@ const QUOTED: usize = 60;
 
 /// A value inside a line.
 #[derive(Clone)]
-pub(super) struct Field<'a> {
+pub(crate) struct Field<'a> {
     file: &'a TextFile,
     index: usize,
     /// Keys and list indices from the line's object on, as in `passage.questions[0].idx`.
@@ -19,7 +19,7 @@ pub(super) struct Field<'a> {
 }
 
 /// The object that the line with this index is.
-pub(super) fn object(file: &TextFile, index: usize) -> Result<Value, DataError> {
+pub(crate) fn object(file: &TextFile, index: usize) -> Result<Value, DataError> {
     let parsed: Result<Map<String, Value>, _> = serde_json::from_str(&file.lines[index]);
     parsed.map(Value::Object).map_err(|cause| {
         let text = cause.to_string();
@@ -31,12 +31,12 @@ pub(super) fn object(file: &TextFile, index: usize) -> Result<Value, DataError> 
 
 impl<'a> Field<'a> {
     /// The whole object of a line.
-    pub(super) fn of_line(file: &'a TextFile, index: usize, object: &'a Value) -> Self {
+    pub(crate) fn of_line(file: &'a TextFile, index: usize, object: &'a Value) -> Self {
         Self { file, index, path: String::new(), value: object }
     }
 
     /// The value of a key.
-    pub(super) fn key(&self, name: &str) -> Result<Self, DataError> {
+    pub(crate) fn key(&self, name: &str) -> Result<Self, DataError> {
         let object = self.value.as_object().ok_or_else(|| self.wrong("an object"))?;
         let path = if self.path.is_empty() { name.to_string() } else { format!("{}.{name}", self.path) };
         match object.get(name) {
@@ -46,24 +46,39 @@ impl<'a> Field<'a> {
     }
 
     /// The values of a list, which has at least one.
-    pub(super) fn list(&self) -> Result<Vec<Self>, DataError> {
+    pub(crate) fn list(&self) -> Result<Vec<Self>, DataError> {
         let values =
             self.value.as_array().filter(|values| !values.is_empty()).ok_or_else(|| self.wrong("a list with at least one value"))?;
         let field = |(index, value)| Self { path: format!("{}[{index}]", self.path), value, ..*self };
         Ok(values.iter().enumerate().map(field).collect())
     }
 
-    pub(super) fn text(&self) -> Result<&'a str, DataError> {
+    pub(crate) fn text(&self) -> Result<&'a str, DataError> {
         self.value.as_str().ok_or_else(|| self.wrong("a text"))
     }
 
-    pub(super) fn number(&self) -> Result<usize, DataError> {
+    /// A text, a truth value or a whole number, as it is written.
+    pub(crate) fn word(&self) -> Result<String, DataError> {
+        match self.value {
+            Value::String(text) => Ok(text.clone()),
+            Value::Bool(value) => Ok(value.to_string()),
+            Value::Number(number) if number.is_i64() || number.is_u64() => Ok(number.to_string()),
+            _ => Err(self.wrong("a text, a truth value or a whole number")),
+        }
+    }
+
+    /// A number.
+    pub(crate) fn decimal(&self) -> Result<f64, DataError> {
+        self.value.as_f64().ok_or_else(|| self.wrong("a number"))
+    }
+
+    pub(crate) fn number(&self) -> Result<usize, DataError> {
         let number = self.value.as_u64().and_then(|number| usize::try_from(number).ok());
         number.ok_or_else(|| self.wrong("a whole number from 0"))
     }
 
     /// The class with this label: a text, a truth value or a number.
-    pub(super) fn label(&self, task: GlueTask) -> Result<Label, DataError> {
+    pub(crate) fn label(&self, task: GlueTask) -> Result<Label, DataError> {
         let written = match self.value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -74,7 +89,7 @@ impl<'a> Field<'a> {
     }
 
     /// The error of this value, which is not what was `expected`.
-    pub(super) fn wrong(&self, expected: &str) -> DataError {
+    pub(crate) fn wrong(&self, expected: &str) -> DataError {
         let written = self.value.to_string();
         let quoted = match written.char_indices().nth(QUOTED) {
             Some((end, _)) => format!("{}...", &written[..end]),
