@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -14,7 +15,7 @@ from ._errors import ResultsError
 from ._program import StrPath
 from ._table import Table
 
-_IDENTITY = ["experiment", "dataset", "attention", "backend", "seed"]
+_IDENTITY = {"experiment": str, "dataset": str, "attention": str, "backend": str, "seed": int}
 # How scores are shown and made of items; reports need it, tables do not.
 _LEFT_OUT = {"columns", "items", "metrics"}
 # Records of earlier versions lack fields that were added later; these have no `None`, so that a column of them is one of truth values.
@@ -81,7 +82,7 @@ class Results:
         if path is None or not path.is_file():
             return []
         steps: dict[int, dict[str, Any]] = {}
-        for number, text in enumerate(_text(path).splitlines(keepends=True), 1):
+        for number, text in enumerate(io.StringIO(_text(path)), 1):
             try:
                 line = json.loads(text)
                 row = steps.setdefault(line["step"], {"step": line["step"]})
@@ -129,9 +130,9 @@ def _records(path: Path) -> list[dict[str, Any]]:
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise ResultsError(path, "is not the results of an experiment, a list of records; run the command with its --out again")
     for number, record in enumerate(records, 1):
-        for field in [*_IDENTITY, "metrics"]:
-            if field not in record:
-                raise ResultsError(path, f"has no `{field}` in record {number}; mend it, or load another folder")
+        for field, type_ in {**_IDENTITY, "metrics": dict}.items():
+            if not isinstance(record.get(field), type_):
+                raise ResultsError(path, f"has no `{field}` that can be read in record {number}; mend it, or load another folder")
     return records
 
 

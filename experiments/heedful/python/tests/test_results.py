@@ -107,7 +107,8 @@ def test_rows_of_a_table_have_the_same_columns() -> None:
     [
         ('[{"experiment": "lm",\n]', "damaged in line 2"),
         ('{"experiment": "lm"}', "a list of records"),
-        ('[{"experiment": "lm"}]', "no `dataset` in record 1"),
+        ('[{"experiment": "lm"}]', "no `dataset` that can be read in record 1"),
+        (json.dumps([RECORD, {**RECORD, "metrics": [1]}]), "no `metrics` that can be read in record 2"),
         (b"\xff", "cannot be read"),
     ],
 )
