@@ -90,6 +90,10 @@ impl Experiment for Brackets {
     type Model = Classifier;
     type Task<'a> = Nesting<'a>;
 
+    fn defaults(config: &mut Config<Brackets>) {
+        config.training.steps = 600;
+    }
+
     fn check(settings: &Settings<Config<Brackets>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let Config { own: Brackets { pairs, .. }, model: sizes, .. } = &settings.value;
         settings.require("pairs", (1..=sizes.max_length / 2).contains(pairs), "give 1 to half of model.max_length")?;
