@@ -27,9 +27,9 @@ fn prose(document: &Path) -> String {
     prose
 }
 
-/// The blocks of code that a document quotes, each behind the line `<!-- from PATH -->`, with the path from the root of the repository.
+/// The blocks of code that a document quotes, each below a line `<!-- from PATH -->`, with the path from the root of the repository.
 fn quoted(text: &str) -> Vec<(&str, &str)> {
-    let after = text.split("<!-- from ").skip(1);
+    let after = text.split("\n<!-- from ").skip(1);
     after
         .map(|rest| {
             let (path, rest) = rest.split_once(" -->\n").expect("the line ends behind the path");
