@@ -238,7 +238,7 @@ fn example(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Er
          let attention = AttentionConfig::new(\"{name}\", 64, 4){causal}.with_max_length(64).init(&device)?;\n\
          let x = Tensor::<3>::ones([2, 40, 64], &device);\n\
          let y = attention.forward(x, &Mask::padding(&[40, 25], 40));\nassert_eq!(y.dims(), [2, 40, 64]);\n\
-         # Ok::<(), ConfigError>(())\n```\n"
+         Ok::<(), ConfigError>(())\n```\n"
     )?;
     let names = names(mechanism);
     if names.len() > 1 {
