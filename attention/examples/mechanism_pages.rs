@@ -1,4 +1,4 @@
-//! Writes the book's page of every mechanism and the tables of them: `cargo run --release --example mechanism_pages`.
+//! Writes the book's page of every mechanism, the gallery and the tables of them: `cargo run --release --example mechanism_pages`.
 //!
 //! A page is what the mechanism's file says: its documentation, the options of its configuration, its card, and its abilities; beside it the picture, the
 //! measured times of `benches/results`, the scores of recorded runs, and the folders of others whose configuration names it.
@@ -18,6 +18,8 @@ use heedful_attention::description::Kind;
 use heedful_attention::description::multiplications::multiplications;
 use heedful_attention::registry::{letters, tensors_of};
 
+#[path = "mechanism_pages/gallery.rs"]
+mod gallery;
 #[path = "mechanism_pages/recorded.rs"]
 mod recorded;
 
@@ -50,15 +52,21 @@ pub fn mechanisms() -> Vec<AnyMechanism> {
 /// Every page, and the lists of mechanisms in other files.
 pub fn pages() -> Result<Vec<Page>, Box<dyn Error>> {
     let (mechanisms, recorded) = (mechanisms(), recorded()?);
-    let mut pages = Vec::new();
+    let mut pages = gallery::pictures()?;
     let mut summary = String::new();
     for mechanism in &mechanisms {
         let family = mechanism.family();
         pages.push((format!("{BOOK}/mechanisms/{family}.md"), page(mechanism, &recorded)?));
         writeln!(summary, "  - [{family}](mechanisms/{family}.md)")?;
     }
-    let lists = [(format!("{BOOK}/SUMMARY.md"), summary), (format!("{BOOK}/mechanisms.md"), table(&mechanisms)?)];
-    for (path, list) in lists {
+    let lists = [
+        ("SUMMARY.md", summary),
+        ("mechanisms.md", table(&mechanisms)?),
+        ("gallery.md", gallery::gallery(&mechanisms)?),
+        ("choose.md", gallery::needs(&mechanisms)?),
+    ];
+    for (page, list) in lists {
+        let path = format!("{BOOK}/{page}");
         let text = fs::read_to_string(root().join(&path))?;
         let (before, rest) = text.split_once(BEGIN).ok_or(format!("{path} has no line {BEGIN}"))?;
         let (_, after) = rest.split_once(END).ok_or(format!("{path} has no line {END}"))?;
@@ -93,15 +101,14 @@ fn of_family(mechanism: &AnyMechanism) -> impl Iterator<Item = AnyMechanism> {
 
 fn page(mechanism: &AnyMechanism, recorded: &[Recorded]) -> Result<String, Box<dyn Error>> {
     let family = mechanism.family();
-    let module = family.replace('-', "_");
-    let source = fs::read_to_string(root().join(format!("attention/src/mechanisms/{module}.rs")))?;
+    let (path, source) = source_of(family)?;
     let Documentation { title, text, picture } = documentation(&source);
     let mut page = format!("# {family}\n\n{title}\n\n{text}\n");
     if let Some((file, caption)) = picture {
-        write!(page, "\n## Picture\n\n{caption}\n\n<p>\n{{{{#include ../../../../attention/pictures/{file}}}}}\n</p>\n")?;
+        write!(page, "\n## Picture\n\n{caption}\n\n![picture of {family}](../pictures/{file})\n")?;
     }
     abilities(mechanism, &mut page)?;
-    let configuration = fs::read_to_string(root().join(format!("attention/src/mechanisms/{module}/config.rs"))).unwrap_or(source);
+    let configuration = fs::read_to_string(root().join(path.replace(".rs", "/config.rs"))).unwrap_or(source);
     let options = options(&configuration);
     if !options.is_empty() {
         write!(page, "\n## Options\n\n| option | meaning |\n| --- | --- |\n")?;
@@ -124,6 +131,13 @@ fn page(mechanism: &AnyMechanism, recorded: &[Recorded]) -> Result<String, Box<d
     differences(mechanism, &mut page)?;
     results(mechanism, recorded, &mut page)?;
     Ok(page)
+}
+
+/// The path of a family's file from the top of the repository, and its text.
+fn source_of(family: &str) -> Result<(String, String), Box<dyn Error>> {
+    let path = format!("attention/src/mechanisms/{}.rs", family.replace('-', "_"));
+    let text = fs::read_to_string(root().join(&path))?;
+    Ok((path, text))
 }
 
 /// What a module's documentation says.
@@ -224,7 +238,7 @@ fn example(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Er
          let attention = AttentionConfig::new(\"{name}\", 64, 4){causal}.with_max_length(64).init(&device)?;\n\
          let x = Tensor::<3>::ones([2, 40, 64], &device);\n\
          let y = attention.forward(x, &Mask::padding(&[40, 25], 40));\nassert_eq!(y.dims(), [2, 40, 64]);\n\
-         # Ok::<(), ConfigError>(())\n```\n"
+         Ok::<(), ConfigError>(())\n```\n"
     )?;
     let names = names(mechanism);
     if names.len() > 1 {

@@ -1,4 +1,4 @@
-//! The names of weights in files are those that `docs/weights.md` lists.
+//! The names of weights in files are those that `docs/book/src/weights.md` lists.
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
@@ -18,7 +18,7 @@ use heedful_models::training::weights::{Match, load, save, to_bytes};
 use heedful_random::RandomKey;
 use safetensors::SafeTensors;
 
-const DOCUMENT: &str = include_str!("../../docs/weights.md");
+const DOCUMENT: &str = include_str!("../../docs/book/src/weights.md");
 
 /// The lines of the block that begins with this fence.
 fn listed(fence: &str) -> Vec<String> {

@@ -44,7 +44,7 @@ fn every_mechanism_has_its_page_in_the_book_and_its_line_in_the_list() {
         }
         assert!(!page.contains("unknown"), "{page}");
         let (code, plain) = (format!("[`{family}`]("), format!("[{family}]("));
-        for (list, link) in [("/mechanisms.md", &code), ("/SUMMARY.md", &plain)] {
+        for (list, link) in [("/mechanisms.md", &code), ("/gallery.md", &code), ("/SUMMARY.md", &plain)] {
             assert!(text(list).contains(link), "{list} does not name {family}");
         }
     }

@@ -1,8 +1,12 @@
-//! A mechanism of one's own, in the toolkit's experiments by its name.
+//! Mechanisms of one's own, in the toolkit's experiments by their names.
 
+pub mod distance_power;
 pub mod recency;
 
-/// Makes the mechanism known.
+use heedful_attention::registry;
+
+/// Makes the mechanisms known.
 pub fn register() {
-    heedful_attention::registry::register::<recency::RecencyConfig>().expect("no other mechanism is called `recency`");
+    registry::register::<recency::RecencyConfig>().expect("no other mechanism is called `recency`");
+    registry::register::<distance_power::DistancePowerConfig>().expect("no other mechanism is called `distance-power`");
 }

@@ -1,4 +1,4 @@
-//! Trains three steps of a language model on flex and on wgpu, and asks a mechanism of this crate for all that models rely on, on ndarray too; or times a
+//! Trains three steps of a language model on flex and on wgpu, and asks the mechanisms of this crate for all that models rely on, on ndarray too; or times a
 //! layer: `third-party time 512 2048`.
 
 #[path = "../../../attention/examples/layer_time.rs"]
@@ -15,8 +15,8 @@ use heedful_models::architectures::language_model::LanguageModelConfig;
 use heedful_models::block::BlockConfig;
 use heedful_models::parts::loss::cross_entropy;
 
-/// Mechanisms that take the kernels of a device, terms that they leave to tensor operations, and one of this crate.
-const MECHANISMS: [&str; 14] = [
+/// Mechanisms that take the kernels of a device, terms that they leave to tensor operations, and those of this crate.
+const MECHANISMS: [&str; 15] = [
     "dot-product",
     "local-1d",
     "synthesizer-random+dot-product",
@@ -31,6 +31,7 @@ const MECHANISMS: [&str; 14] = [
     "recency",
     "recency+dot-product",
     "recency@local-1d",
+    "distance-power",
 ];
 
 /// By how much losses of two backends may differ: three steps of rounding.
@@ -68,11 +69,11 @@ fn train(attention: &AnyMechanism, device: &Device) -> Vec<f32> {
     losses
 }
 
-/// Asks the mechanism for all that models rely on.
-fn conforms(device: &Device) {
-    let place = LayerSpec::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
-    let recency: AnyMechanism = "recency".parse().expect("it is registered");
-    match Subject::of(&recency, place, device).check() {
+/// Asks a mechanism for all that models rely on, with heads that share keys and values.
+fn conforms(name: &str, device: &Device) {
+    let place = LayerSpec::new(Role::Decoder, 8, 4).with_kv_heads(Some(2)).with_max_length(8).with_dropout(0.3);
+    let mechanism: AnyMechanism = name.parse().expect("it is registered");
+    match Subject::of(&mechanism, place, device).check() {
         Ok(report) => println!("{report}"),
         Err(report) => panic!("{report}"),
     }
@@ -95,6 +96,6 @@ fn main() {
     #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and its line with it")]
     let ndarray = Device::ndarray();
     for device in [&flex, &ndarray, &wgpu] {
-        conforms(device);
+        ["recency", "distance-power"].iter().for_each(|name| conforms(name, device));
     }
 }

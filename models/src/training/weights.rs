@@ -1,4 +1,4 @@
-//! Weights of models in files of the format safetensors. `docs/weights.md` lists the names of the tensors.
+//! Weights of models in files of the format safetensors. `docs/book/src/weights.md` lists the names of the tensors.
 //!
 //! ```
 //! use burn::tensor::Device;

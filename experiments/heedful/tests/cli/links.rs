@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::documents::{book, documents, root};
 
 /// Where documents name files of the repository that are no part of the book.
 const REPOSITORY: [&str; 2] = ["https://github.com/heedful/heedful/blob/main/", "https://github.com/heedful/heedful/tree/main/"];
 
-/// The text of a document as a reader of the book has it: with what it includes, and without code.
+/// The text of a document without code.
 fn prose(document: &Path) -> String {
     let text = fs::read_to_string(document).unwrap();
     let mut prose = String::new();
@@ -17,11 +17,7 @@ fn prose(document: &Path) -> String {
     for line in text.lines() {
         if line.trim_start().starts_with("```") {
             is_code = !is_code;
-        } else if is_code {
-            assert_included(document, line);
-        } else if let Some(included) = included(document, line) {
-            prose.push_str(&self::prose(&included));
-        } else {
+        } else if !is_code {
             // What stands between backticks is no link.
             let plain: String = line.split('`').enumerate().map(|(index, part)| if index % 2 == 0 { part } else { "code" }).collect();
             prose.push_str(&plain);
@@ -31,19 +27,16 @@ fn prose(document: &Path) -> String {
     prose
 }
 
-/// The file that a line includes.
-fn included(document: &Path, line: &str) -> Option<PathBuf> {
-    let path = line.trim().strip_prefix("{{#include ")?.strip_suffix("}}")?;
-    let (path, anchor) = path.split_once(':').unwrap_or((path, ""));
-    let path = document.parent().unwrap().join(path);
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{} includes {}: {error}", document.display(), path.display()));
-    let has_anchor = anchor.is_empty() || text.contains(&format!("ANCHOR: {anchor}"));
-    assert!(has_anchor, "{} includes {anchor} of {}, which is not there", document.display(), path.display());
-    Some(path)
-}
-
-fn assert_included(document: &Path, line: &str) {
-    included(document, line);
+/// The blocks of code that a document quotes, each below a line `<!-- from PATH -->`, with the path from the root of the repository.
+fn quoted(text: &str) -> Vec<(&str, &str)> {
+    let after = text.split("\n<!-- from ").skip(1);
+    after
+        .map(|rest| {
+            let (path, rest) = rest.split_once(" -->\n").expect("the line ends behind the path");
+            let (_, code) = rest.strip_prefix("```").and_then(|rest| rest.split_once('\n')).expect("a block follows");
+            (path, code.split_once("\n```").expect("the block ends").0)
+        })
+        .collect()
 }
 
 /// The targets of the links in a text.
@@ -55,9 +48,7 @@ fn links(prose: &str) -> Vec<&str> {
 /// The anchors that headings have.
 fn anchors(document: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(document).unwrap();
-    let own = text.lines().filter(|line| line.starts_with('#')).map(|line| slug(line.trim_start_matches('#')));
-    let inner = text.lines().filter_map(|line| included(document, line)).flat_map(|path| anchors(&path));
-    own.chain(inner).collect()
+    text.lines().filter(|line| line.starts_with('#')).map(|line| slug(line.trim_start_matches('#'))).collect()
 }
 
 fn slug(heading: &str) -> String {
@@ -112,24 +103,35 @@ fn the_summary_names_every_chapter_once() {
     assert_eq!(named, chapters);
 }
 
+/// A code host shows a chapter as it is, mdBook what it makes of it: nothing may depend on one of them.
 #[test]
-fn every_document_is_a_chapter() {
-    let included: BTreeSet<PathBuf> = documents()
-        .iter()
-        .filter(|path| path.starts_with(book()))
-        .flat_map(|path| {
-            let text = fs::read_to_string(path).unwrap();
-            text.lines().filter_map(|line| included(path, line)).map(|path| path.canonicalize().unwrap()).collect::<Vec<_>>()
-        })
-        .collect();
-    for document in documents().iter().filter(|path| path.parent() == Some(&root().join("docs"))) {
-        assert!(included.contains(document), "no chapter includes {}", document.display());
+fn chapters_are_whole_on_a_code_host_and_in_mdbook() {
+    for document in documents().iter().filter(|path| path.starts_with(book())) {
+        let text = fs::read_to_string(document).unwrap();
+        assert!(!text.contains("{{#"), "{}: a code host does not include files", document.display());
+        assert!(!prose(document).contains("<svg"), "{}: a code host leaves out drawings within a page", document.display());
+        let is_whole = text.starts_with("# ") && text.matches("\n```").count().is_multiple_of(2);
+        assert!(is_whole, "{}: it has no title, or a block that does not end", document.display());
     }
 }
 
 #[test]
+fn quoted_code_is_that_of_the_files() {
+    let mut count = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for (path, code) in quoted(&text) {
+            let file = fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{}: {path}: {error}", document.display()));
+            assert!(file.contains(code), "{}: {path} has other code than the block that quotes it", document.display());
+            count += 1;
+        }
+    }
+    assert!(count > 3, "{count} blocks");
+}
+
+#[test]
 fn a_link_that_leads_nowhere_is_found() {
-    let (readme, chapter) = (root().join("README.md"), book().join("masks.md"));
+    let (readme, chapter) = (root().join("README.md"), book().join("masks-and-decoding.md"));
     for (document, link) in [
         (&readme, "docs/nowhere.md"),
         (&readme, "README.md#no-such-heading"),
@@ -139,7 +141,7 @@ fn a_link_that_leads_nowhere_is_found() {
     ] {
         assert!(problem(document, link).is_some(), "{link} passes");
     }
-    for (document, link) in [(&readme, "docs/gpu.md"), (&readme, "#quick-start"), (&chapter, "parity.md#other-parts-of-models")] {
+    for (document, link) in [(&readme, "docs/book/src/gpu.md"), (&readme, "#quick-start"), (&chapter, "parity.md#other-parts-of-models")] {
         assert_eq!(problem(document, link), None);
     }
 }

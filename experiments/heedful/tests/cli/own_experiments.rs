@@ -14,7 +14,12 @@ fn run(name: &str, out: &Path, further: &[&str]) -> PathBuf {
 #[test]
 fn own_experiments_have_reports_comparisons_and_analyses() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, title, score) in [("sort", "# Sorting letters", "token accuracy"), ("series", "# Continuing time series", "MSE")] {
+    let experiments = [
+        ("brackets", "# Depth of brackets", "accuracy"),
+        ("sort", "# Sorting letters", "token accuracy"),
+        ("series", "# Continuing time series", "MSE"),
+    ];
+    for (name, title, score) in experiments {
         let out = run(name, &folder.path().join(name), &["--attention", "dot-product,gaussian", "--seeds", "2"]);
         let report = fs::read_to_string(out.join("report.md")).unwrap();
         for part in [title, "| dot-product | 2 |", "| gaussian | 2 |", score] {
@@ -24,6 +29,9 @@ fn own_experiments_have_reports_comparisons_and_analyses() {
         let compared = binary("compare").arg(&out).args(["--metric", score]).succeeds();
         assert!(stdout(&compared).contains("gaussian"), "{name}: {}", stdout(&compared));
     }
+    let brackets = folder.path().join("brackets");
+    assert!(brackets.join("dot-product-seed1/items/test.json").exists() && brackets.join("trivial.json").exists());
+    example("brackets").arg("analyse").arg(&brackets).args(["--text", "([])", "--attention", "gaussian"]).succeeds();
     let analysis = folder.path().join("analysis");
     let sort = folder.path().join("sort");
     example("sort").arg("analyse").arg(&sort).args(["--texts", "2", "--out"]).arg(&analysis).succeeds();

@@ -119,7 +119,7 @@ fn the_commands_of_the_readme_and_the_book_run() {
     let chapters = chapters.lines().filter_map(|line| Some(book().join(line.rsplit_once("](")?.1.strip_suffix(')')?)));
     for document in std::iter::once(root().join("README.md")).chain(chapters) {
         for command in commands(&document) {
-            if let ["cargo", "run", "--release", "--example", name @ ("sort" | "series"), "--", arguments @ ..] =
+            if let ["cargo", "run", "--release", "--example", name @ ("brackets" | "sort" | "series"), "--", arguments @ ..] =
                 &words(&command).iter().map(String::as_str).collect::<Vec<_>>()[..]
             {
                 let further: &[&str] = if arguments.contains(&"analyse") { &["--texts", "2"] } else { &BRIEF_TRAINING };

@@ -275,7 +275,7 @@ fn what_means_nothing_to_a_part_is_refused() {
 
 #[test]
 fn the_commands_of_the_document_run() {
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/parity.md")).unwrap();
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/book/src/parity.md")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut run = BTreeSet::new();
     for command in text.lines().filter_map(|line| line.trim().strip_prefix("heedful parity ")) {
