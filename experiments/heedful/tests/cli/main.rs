@@ -7,6 +7,7 @@ mod claims;
 mod command;
 mod documents;
 mod experiments;
+mod fields;
 mod fine_tuning;
 mod idle;
 mod interruptions;
