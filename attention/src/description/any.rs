@@ -229,7 +229,7 @@ impl AnyMechanism {
     /// # Panics
     /// If the configuration is not valid for the layer spec.
     pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        tracing::debug!(attention = %self.name(), %spec, "initialising");
+        tracing::debug!(attention = %self.name(), options = ?self, %spec, "initialising");
         self.0.init(spec, key, device)
     }
 
