@@ -113,13 +113,14 @@ pub fn columns(width: usize, head: &[&str], rows: Vec<Vec<String>>) -> String {
     let head: Vec<String> = head.iter().map(|&title| title.to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     let last = rows[0].len() - 1;
-    let widths: Vec<usize> = (0..last).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or_default()).collect();
+    let widths: Vec<usize> = (0..last).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()).collect();
     let start: usize = widths.iter().map(|width| width + 2).sum();
     let mut lines = Vec::new();
     for row in &rows {
         let mut line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
         for word in row[last].split(' ') {
-            if line.len() > start && line.len() + word.len() > width {
+            let length = line.chars().count();
+            if length > start && length + word.chars().count() > width {
                 lines.push(line.trim_end().to_owned());
                 line = " ".repeat(start);
             }
