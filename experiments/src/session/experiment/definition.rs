@@ -129,6 +129,19 @@ pub struct Reading {
 /// Shows a segment of a text to a model, and says what its tokens are.
 pub type ReadSegment<'a> = dyn FnMut(&mut Probe) -> Result<Reading, ExperimentError> + 'a;
 
+/// Is given each segment of a text in turn.
+pub type ShowSegment<'a> = dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError> + 'a;
+
+/// A trained model, the task that it was trained on, and the folder of its run.
+pub struct Trained<'t, 'd, E: Experiment> {
+    /// The task.
+    pub task: &'t E::Task<'d>,
+    /// The model.
+    pub model: &'t E::Model,
+    /// The folder.
+    pub paths: &'t RunPaths,
+}
+
 /// A command before the first of its runs.
 pub trait Prepare<E: Experiment> {
     /// The configuration of the command.
@@ -332,14 +345,8 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     ///
     /// # Errors
     /// If a file cannot be written.
-    fn score(
-        _setup: Setup<'_, Self>,
-        task: &Self::Task<'_>,
-        model: &Self::Model,
-        _paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
-        Ok(task.evaluate(model, Split::Test, interrupt))
+    fn score(_setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        Ok(trained.task.evaluate(trained.model, Split::Test, interrupt))
     }
 
     /// Adds scores of what training has changed in a model; `initial` makes it with the weights that it began with. By default there are none.
@@ -389,12 +396,7 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     ///
     /// # Errors
     /// As [`read`](Self::read), and those of `show`.
-    fn read_segments(
-        setup: Setup<'_, Self>,
-        model: &Self::Model,
-        text: &str,
-        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
-    ) -> Result<(), ExperimentError> {
+    fn read_segments(setup: Setup<'_, Self>, model: &Self::Model, text: &str, show: &mut ShowSegment<'_>) -> Result<(), ExperimentError> {
         show(&mut |probe| Self::read(setup, model, text, probe))
     }
 }

@@ -9,7 +9,7 @@ use heedful_models::architectures::recurrent::RecurrentNetwork;
 use heedful_models::parts::loss::cross_entropy;
 
 use super::VectorSet;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::{are_right, integers, of_items, score_batches};
 
 /// The mean number of steps that an element took, and the mean of steps and remainder, which training makes dear.

@@ -7,7 +7,7 @@ use heedful_metrics::baselines::n_gram::{Event, KneserNey};
 
 use super::masked::{HiddenToken, hidden_tokens};
 use super::{LOG_PERPLEXITY, PreTrainingDataset, PreTrainingOptions};
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Log-perplexity and accuracy.
 type Found = [(String, f64); 2];
