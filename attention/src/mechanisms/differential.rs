@@ -27,17 +27,15 @@ const EPSILON: f64 = 1e-5;
 /// Configuration of [`Differential`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct DifferentialConfig {
     /// `λ` at first but for chance, `λ_init`, at least 0 and less than 1 (default: `0.8 - 0.6 exp(-0.3 (l - 1))` in layer `l`, counted from 1).
-    #[setters(into)]
     pub lambda_init: Option<f64>,
     /// Whether what a head gives is normalised, and multiplied with `1 - λ_init` (default: yes).
     pub norm: bool,
     /// What scores the keys for both softmaxes: an attention that has scores, a mixture of such, or a pattern over them, with heads of any width (default:
     /// dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 

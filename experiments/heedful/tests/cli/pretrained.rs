@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::mask::Mask;
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::tensors::read::read;
-use heedful_models::architectures::classifier::Sentences;
+use heedful_models::prelude::*;
 use heedful_models::pretrained::Pretrained;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;

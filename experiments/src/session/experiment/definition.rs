@@ -5,15 +5,11 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyMechanism;
 use heedful_data::tokenise::Tokeniser;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::MetricColumn;
-use heedful_models::block::layout::AttentionLayout;
+use heedful_models::prelude::*;
 use heedful_models::pretrained::presets::Preset;
-use heedful_random::RandomKey;
 use heedful_runs::published::PublishedNumbers;
 use heedful_runs::run_folder::RunPaths;
 use heedful_runs::settings::Settings;

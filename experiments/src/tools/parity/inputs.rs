@@ -5,8 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use burn::tensor::TensorData;
-use heedful_attention::contract::init::Init;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use super::tensor_file::{Size, Sizes, TensorFile, TensorFileError};
 

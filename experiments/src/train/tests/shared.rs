@@ -1,9 +1,7 @@
 //! Parameters that several layers share: linformer with one projection for all layers.
 
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Sharing};
+use heedful_attention::mechanisms::linformer::{Linformer, Sharing};
+use heedful_attention::prelude::*;
 use heedful_attention::registry::constraints;
 use heedful_models::architectures::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 use heedful_models::block::BlockConfig;
