@@ -20,5 +20,5 @@ pub use self::case::Case;
 pub use self::erased::{AnyAttention, AnyLogits, AnyState};
 pub use self::formula::{Formula, Query};
 pub use self::initialised::{AttentionOf, HeadsOf, Initialised, LogitsOf};
-pub use self::mechanism::{Card, Idle, Kind, Mechanism, Over, Positioning};
+pub use self::mechanism::{Card, Idle, Kind, Mechanism, Over, Positioning, Size};
 pub use self::plain::PlainAttention;

@@ -1,12 +1,15 @@
 //! What most programs need: `use heedful_attention::prelude::*;`
 
+pub use crate::contract::abilities::{Abilities, Causality};
+pub use crate::contract::decoding_position::DecodingStart;
+pub use crate::contract::engine::Engine;
 pub use crate::contract::error::ConfigError;
 pub use crate::contract::init::Init;
 pub use crate::contract::layer_spec::{LayerSpec, Role};
 pub use crate::contract::mask::Mask;
-pub use crate::contract::probe::Probe;
+pub use crate::contract::probe::{Observation, Probe};
 pub use crate::contract::visibility::{Span, Visibility};
-pub use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
+pub use crate::contract::{Attention, AttentionInput, AttentionOutput, Check, Losses, Positions};
 pub use crate::description::AnyMechanism;
 pub use crate::description::parameter_formula::ParameterFormula;
 pub use crate::description::{AnyAttention, AnyLogits};

@@ -4,11 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Distribution, FloatDType, Tensor};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::heads::repeat_heads;
-use heedful_attention::engine::{AttentionProgram, LogitTerms, Weighting, reference};
+use heedful_attention::engine::{AttentionProgram, Weighting, reference};
 use heedful_attention::prelude::*;
 use peak_alloc::PeakAlloc;
 use rayon::ThreadPoolBuilder;

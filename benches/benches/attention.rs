@@ -6,8 +6,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::prelude::*;
 use heedful_backends::Backend;
 use heedful_benches::cost::point::{Layer, Pass, Work};
 use heedful_benches::workload::Sizes;

@@ -1,16 +1,9 @@
 //! One step of decoding by an attention whose state holds a sequence.
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::{AnyAttention, AnyState};
+use heedful_attention::description::AnyState;
+use heedful_attention::prelude::*;
 use heedful_models::kernels::precision::{Precision, cast};
-use heedful_random::RandomKey;
 
 use crate::workload::{Sizes, wait};
 
@@ -83,9 +76,6 @@ impl DecodeStep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::contract::AttentionInput;
-    use heedful_attention::contract::visibility::Visibility;
-    use heedful_attention::mechanisms::lsh::LshConfig;
 
     #[test]
     fn a_step_attends_to_the_whole_sequence() {

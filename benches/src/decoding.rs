@@ -3,11 +3,8 @@
 use std::time::Instant;
 
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyMechanism;
-use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::generation::StepDecoder;
+use heedful_models::prelude::*;
 
 use crate::training_step::ModelSizes;
 

@@ -6,13 +6,7 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor};
 use clap::ValueEnum;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::probe::Probe;
-use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_models::block::BlockConfig;
-use heedful_models::block::layer_sharing::DepthConfig;
-use heedful_models::parts::residual::NormOrder;
-use heedful_random::RandomKey;
+use heedful_models::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::training_step::ModelSizes;

@@ -3,15 +3,8 @@
 use burn::module::Module;
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyMechanism;
-use heedful_models::architectures::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
-use heedful_models::architectures::seq2seq::{Padded, Seq2SeqConfig, Seq2SeqTransformer};
-use heedful_models::block::BlockConfig;
-use heedful_models::block::layout::AttentionLayout;
 use heedful_models::parts::loss::{cross_entropy, real_states};
-use heedful_random::RandomKey;
+use heedful_models::prelude::*;
 
 use crate::training_step::{LEARNING_RATE, ModelSizes, adam_w};
 

@@ -27,18 +27,12 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::multiplications::Multiplications;
 use heedful_host::exit::ProgramError;
 use heedful_host::machine::available_memory;
-use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_models::block::BlockConfig;
 use heedful_models::kernels::precision::{Precision, cast};
-use heedful_models::parts::residual::NormOrder;
+use heedful_models::prelude::*;
 use heedful_models::training::optimiser::{OptimiserConfig, OptimiserKind};
-use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::markdown::significant;

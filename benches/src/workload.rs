@@ -2,17 +2,8 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::init::Init;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::prelude::*;
 use heedful_models::kernels::precision::{Precision, cast};
-use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 /// Sizes of a self-attention.

@@ -44,56 +44,9 @@ use crate::session::mixture_weights::MixtureShares;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalyseError {
-    /// The values do not fit the tokens.
-    #[error(
-        "text {text}, module `{module}`: {kind} of the shape {shape:?} with {count} values instead of {expected}; each text is to be observed by \
-        itself, without padding, with its own tokens"
-    )]
-    Shape {
-        /// Number of the text.
-        text: usize,
-        /// Path of the module.
-        module: String,
-        /// What was shown.
-        kind: Kind,
-        /// Its shape.
-        shape: Vec<usize>,
-        /// The number of values.
-        count: usize,
-        /// The shape that fits.
-        expected: String,
-    },
-    /// A value that its kind cannot have.
-    #[error(
-        "text {text}, module `{module}`: {kind} hold {value} at {index:?} instead of {expected}; if the model has diverged, take an earlier \
-        checkpoint"
-    )]
-    Value {
-        /// Number of the text.
-        text: usize,
-        /// Path of the module.
-        module: String,
-        /// What was shown.
-        kind: Kind,
-        /// Where the value stands in the shape.
-        index: Vec<usize>,
-        /// The value.
-        value: f32,
-        /// What is possible.
-        expected: &'static str,
-    },
-    /// The same was shown twice for one text.
-    #[error("text {text}, module `{module}`: {kind} {state} were shown twice; give each segment of a text a number of its own")]
-    Twice {
-        /// Number of the text.
-        text: usize,
-        /// Path of the module.
-        module: String,
-        /// What was shown.
-        kind: Kind,
-        /// When the model was observed.
-        state: State,
-    },
+    /// What a module showed cannot be. The message says of which text and module, and what to do.
+    #[error("{0}")]
+    Observed(String),
     /// A file could not be written.
     #[error(transparent)]
     Folder(#[from] FileError),
@@ -171,12 +124,13 @@ impl Analysis {
     /// Adds what a module showed of a text.
     ///
     /// # Errors
-    /// As [`Observed::check`], and [`AnalyseError::Twice`]; nothing is added then.
+    /// As [`Observed::check`], and [`AnalyseError::Observed`] for what was shown twice; nothing is added then.
     pub fn add(&mut self, observed: Observed) -> Result<(), AnalyseError> {
         observed.check()?;
         let Observed { state, text, kind, .. } = observed;
         if !self.seen.insert((state, text, observed.module.clone(), kind)) {
-            return Err(AnalyseError::Twice { text, module: observed.module, kind, state });
+            let problem = format!("{kind} {state} were shown twice; give each segment of a text a number of its own");
+            return Err(observed.refused(problem));
         }
         self.statistics.add(&observed);
         if let Some(image) = self.images.get(&text).filter(|image| image.is_seen_in(&observed)) {

@@ -4,23 +4,11 @@ pub(crate) mod attention;
 pub mod mechanisms;
 
 use burn::tensor::Device;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_models::architectures::classifier::ClassifierConfig;
-use heedful_models::architectures::language_model::LanguageModelConfig;
-use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Tying};
-use heedful_models::architectures::vision::VisionConfig;
+use heedful_models::block::Parallel;
 use heedful_models::block::initialisation::Initialisation;
-use heedful_models::block::layer_sharing::DepthConfig;
-use heedful_models::block::layout::{AttentionLayout, LayerAttention};
 use heedful_models::block::stack::{Stack, StackConfig};
-use heedful_models::block::{BlockConfig, FeedForwardIn, Parallel};
-use heedful_models::parts::embedding::EmbeddingScale;
-use heedful_models::parts::feed_forward::Activation;
-use heedful_models::parts::norm::NormConfig;
-use heedful_models::parts::position::PositionConfig;
-use heedful_models::parts::residual::NormOrder;
 use heedful_models::parts::residual_gate::GateConfig;
-use heedful_random::RandomKey;
+use heedful_models::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Sizes and options of the Transformer under comparison; which attention it has is what is compared. The defaults suit the built-in data and are

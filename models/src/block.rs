@@ -23,12 +23,7 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
-use heedful_attention::description::AnyAttention;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::active_positions::Running;

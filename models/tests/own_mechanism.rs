@@ -4,11 +4,8 @@
 mod own_mechanism;
 
 use burn::tensor::Device;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::{AnyAttention, AnyMechanism, Card, Mechanism};
-use heedful_attention::registry::{RegistryError, register};
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
+use heedful_attention::registry::RegistryError;
 use own_mechanism::RecencyConfig;
 use serde::{Deserialize, Serialize};
 

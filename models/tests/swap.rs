@@ -4,22 +4,12 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::none::NoAttention;
 use heedful_attention::tensors::read::read;
-use heedful_models::architectures::classifier::{Classifier, ClassifierConfig, Sentences};
-use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_models::block::layout::LayerAttention;
-use heedful_models::block::{BlockConfig, Context, FeedForwardIn};
-use heedful_models::parts::position::PositionConfig;
-use heedful_models::parts::residual::NormOrder;
+use heedful_models::block::Context;
+use heedful_models::prelude::*;
 use heedful_models::pretrained::swap::{Kept, LayerPattern, Reason, SwapError, SwapReport, Swapped, swap_attention};
 use heedful_models::training::weights::{WeightsError, to_bytes};
-use heedful_random::RandomKey;
 use safetensors::SafeTensors;
 
 fn config(attention: &str) -> LanguageModelConfig {

@@ -2,20 +2,10 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::tensors::read::read;
-use heedful_models::architectures::classifier::ClassifierConfig;
-use heedful_models::architectures::language_model::LanguageModelConfig;
-use heedful_models::architectures::seq2seq::Seq2SeqConfig;
-use heedful_models::architectures::vision::VisionConfig;
-use heedful_models::block::BlockConfig;
-use heedful_models::parts::adaptive_softmax::AdaptiveConfig;
-use heedful_models::parts::norm::{NormConfig, NormKind};
-use heedful_models::parts::position::PositionConfig;
-use heedful_models::parts::residual::NormOrder;
 use heedful_models::parts::residual_gate::{GateConfig, GateKind};
-use heedful_models::training::weights::{Match, load, save, to_bytes};
-use heedful_random::RandomKey;
+use heedful_models::prelude::*;
+use heedful_models::training::weights::to_bytes;
 use safetensors::SafeTensors;
 
 const DOCUMENT: &str = include_str!("../../docs/book/src/weights.md");

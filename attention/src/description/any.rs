@@ -76,7 +76,8 @@ impl<M: Mechanism> ErasedMechanism for M {
     }
 
     fn validate_options(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        self.validate(spec)
+        self.validate(spec)?;
+        self.validate_inner(spec)
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {

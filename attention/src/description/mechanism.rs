@@ -37,6 +37,10 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// none.
     const OVER: Option<Over<Self>> = None;
 
+    /// The size that follows the maximal length of the model where the options give none: the default of [`size`](Self::size), [`drawn`](Self::drawn),
+    /// [`resolved`](Self::resolved) and [`validate`](Self::validate). Default: no size does, or not one alone.
+    const SIZE: Option<Size<Self>> = None;
+
     /// Names in lists, with the options that they stand for. Default: [`NAME`](Self::NAME) with the default options.
     fn named() -> Vec<(&'static str, Self)> {
         vec![(Self::NAME, Self::default())]
@@ -52,9 +56,21 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         Self::named().into_iter().map(|(_, config)| config).collect()
     }
 
-    /// The same with sizes that are visible in a picture of 32 positions. Default: itself.
+    /// Its [`SIZE`](Self::SIZE) in a model of this maximal length.
+    ///
+    /// # Panics
+    /// If it has none.
+    fn size(&self, max_length: usize) -> usize {
+        let Size { given, default, .. } = Self::SIZE.expect("the mechanism has a size");
+        given(self).unwrap_or_else(|| default(max_length))
+    }
+
+    /// The same with sizes that are visible in a picture of 32 positions. Default: with that of [`SIZE`](Self::SIZE).
     fn drawn(self) -> Self {
-        self
+        match Self::SIZE {
+            Some(Size { with, drawn, .. }) => with(self, drawn),
+            None => self,
+        }
     }
 
     /// Which of its [names](Self::named) these options have, whatever it is over. Default: [`NAME`](Self::NAME).
@@ -85,11 +101,13 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     }
 
     /// The same with a number for every size that follows the maximal length of the model where the options give none, in its members too. It is initialised to the
-    /// same attention. Default: itself, over what it is over.
+    /// same attention. Default: with its [`SIZE`](Self::SIZE), over what it is over.
     fn resolved(self, max_length: usize) -> Self {
-        match self.members().first().map(|logits| logits.resolved(max_length)) {
-            Some(logits) => self.clone().over(logits).unwrap_or(self),
-            None => self,
+        let size = Self::SIZE.map(|Size { with, .. }| (with, self.size(max_length)));
+        let own = size.map_or(self.clone(), |(with, size)| with(self, size));
+        match own.members().first().map(|logits| logits.resolved(max_length)) {
+            Some(logits) => own.clone().over(logits).unwrap_or(own),
+            None => own,
         }
     }
 
@@ -130,12 +148,16 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         None
     }
 
-    /// Checks the options for a place in a model. Default: all are possible if [what it is over](Self::validate_inner) is.
+    /// Checks its own options for a place in a model; [what it is over](Self::validate_inner) is checked after them. Default: all are possible but an empty
+    /// [`SIZE`](Self::SIZE).
     ///
     /// # Errors
     /// An impossible option, naming the remedy. After `Ok`, building does not fail.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        self.validate_inner(spec)
+        match Self::SIZE {
+            Some(Size { option, given, .. }) => spec.check(Self::NAME).at_least_one_if_given(option, given(self)),
+            None => Ok(()),
+        }
     }
 
     /// Checks what stands before the `@`: whether it goes with a mechanism of this [kind](Card::kind), and whether it is valid itself.
@@ -239,6 +261,21 @@ pub struct Over<C> {
     pub with: fn(C, AnyMechanism) -> C,
 }
 
+/// A size that follows the maximal length of the model where the options give none.
+#[derive(Clone, Copy, Debug)]
+pub struct Size<C> {
+    /// The option, one of the [sizes](Card::sizes).
+    pub option: &'static str,
+    /// The number that the configuration gives.
+    pub given: fn(&C) -> Option<usize>,
+    /// The same configuration with this number.
+    pub with: fn(C, usize) -> C,
+    /// The number in a model of a maximal length.
+    pub default: fn(usize) -> usize,
+    /// The number that is visible in a picture of 32 positions.
+    pub drawn: usize,
+}
+
 /// What a mechanism does not do on short sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
@@ -323,6 +360,12 @@ impl Card {
         fractions: &[],
         without_decay: &[],
     };
+
+    /// Those of a pattern.
+    pub const PATTERN: Self = Self { kind: Kind::Pattern, ..Self::DEFAULT };
+
+    /// Those of what takes the place of the softmax.
+    pub const NORMALISER: Self = Self { kind: Kind::Normaliser, cross: true, ..Self::DEFAULT };
 }
 
 /// What scores know of where queries and keys stand.

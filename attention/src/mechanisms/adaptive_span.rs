@@ -22,7 +22,6 @@ use burn::tensor::activation::sigmoid;
 use super::learned_relative::LearnedRelativeConfig;
 use crate::description::formula::{distribution, softmax};
 use crate::engine::{Ramp, SoftSpan, transposed};
-use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::{LogitsRef, shared_in_order};
 
@@ -56,17 +55,14 @@ const FIXED: &str = "adaptive-span-fixed";
 /// Configuration of [`AdaptiveSpan`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct AdaptiveSpanConfig {
     /// Longest span `S`, at least 1 (default: the maximal length).
-    #[setters(into)]
     pub max_span: Option<usize>,
     /// Width `R` of the ramp, greater than 0 (default: 32, or a quarter of the longest span if that is less, but at least 2).
-    #[setters(into)]
     pub ramp: Option<f64>,
     /// Span at first as a fraction `z'` of the longest, in `[0, 1]`, strictly between for dynamic spans (default 0; for dynamic spans `σ(-4)`, about 0.018).
-    #[setters(into)]
     pub initial: Option<f64>,
     /// Strength `λ` of the penalty, at least 0 (default 2e-6).
     pub penalty: f64,
@@ -77,7 +73,6 @@ pub struct AdaptiveSpanConfig {
     /// Whether a query sees its own position (default). The paper's does not.
     pub own_position: bool,
     /// The attention whose logits are used: one that has logits, or a mixture (default: `learned-relative` up to `S`, the paper's base model).
-    #[setters(into)]
     pub logits: Option<AnyMechanism>,
     /// Whether all layers of a stack have the same table of relative positions, as in the released code (default: each has its own). Logits that are named have
     /// an option of their own.

@@ -18,11 +18,10 @@ use crate::softmax_attention::sink_columns::SinkColumns;
 /// Configuration of [`Alibi`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct AlibiConfig {
     /// Slopes `m` of the heads, each at least 0 (default: the paper's).
-    #[setters(into)]
     pub slopes: Option<Vec<f64>>,
 }
 

@@ -17,7 +17,6 @@ use crate::engine::dropout::dropout;
 use crate::engine::glu::glu;
 use crate::engine::position_kernels::Sliding;
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
-use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::prelude::*;
 use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::tensors::main_memory;

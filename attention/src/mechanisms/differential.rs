@@ -27,17 +27,15 @@ const EPSILON: f64 = 1e-5;
 /// Configuration of [`Differential`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct DifferentialConfig {
     /// `λ` at first but for chance, `λ_init`, at least 0 and less than 1 (default: `0.8 - 0.6 exp(-0.3 (l - 1))` in layer `l`, counted from 1).
-    #[setters(into)]
     pub lambda_init: Option<f64>,
     /// Whether what a head gives is normalised, and multiplied with `1 - λ_init` (default: yes).
     pub norm: bool,
     /// What scores the keys for both softmaxes: an attention that has scores, a mixture of such, or a pattern over them, with heads of any width (default:
     /// dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 
@@ -116,12 +114,23 @@ impl Mechanism for DifferentialConfig {
     };
 
     /// # Errors
-    /// If `lambda_init` is out of its range, heads are one channel wide, or the scores are wrong, have none of their own or heads of one width alone.
+    /// If `lambda_init` is out of its range.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        let check = spec.check(Self::NAME);
-        if let Some(lambda) = self.lambda_init.filter(|lambda| !(0.0..1.0).contains(lambda)) {
-            return Err(check.refuse("lambda_init", lambda, "give a number of at least 0 and less than 1, or leave it out"));
+        match self.lambda_init.filter(|lambda| !(0.0..1.0).contains(lambda)) {
+            Some(lambda) => {
+                let remedy = "give a number of at least 0 and less than 1, or leave it out";
+                Err(spec.check(Self::NAME).refuse("lambda_init", lambda, remedy))
+            }
+            None => Ok(()),
         }
+    }
+
+    /// The scores stand in halves of heads, and are valid there.
+    ///
+    /// # Errors
+    /// If heads are one channel wide, or the scores are wrong, have none of their own or heads of one width alone.
+    fn validate_inner(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
+        let check = spec.check(Self::NAME);
         self.logits.check_under(Self::NAME, Kind::Heads, spec)?;
         if !self.logits.has_free_heads() {
             let able = AnyMechanism::families_that(|able| able.has_one_softmax() && able.has_free_heads());

@@ -12,7 +12,7 @@ use crate::mechanisms::prelude::*;
 /// Configuration of [`DotProduct`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct DotProductConfig {
     /// Whether the projections of queries, keys, values and output have biases (default: no, as in the paper; `torch.nn.MultiheadAttention` has them).
@@ -23,7 +23,6 @@ pub struct DotProductConfig {
     #[serde(skip_serializing_if = "QkNorm::is_none")]
     pub qk_norm: QkNorm,
     /// What these norms add to the mean of squares, greater than 0 (default 1e-6).
-    #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qk_norm_epsilon: Option<f64>,
 }

@@ -19,12 +19,11 @@ use crate::mechanisms::prelude::*;
 /// Configuration of [`DynamicConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct DynamicConvConfig {
     /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31,
     /// those above 3 at most the greatest odd number within a quarter of the maximal length).
-    #[setters(into)]
     pub kernel: Option<KernelSizes>,
     /// Whether the prediction of kernels has a bias: the kernel of a lightweight convolution, added to each (default: no).
     pub kernel_bias: bool,

@@ -21,13 +21,12 @@ const SPARSEMAX: &str = "sparsemax";
 /// Configuration of entmax attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct EntmaxConfig {
     /// How sparse weights are: 2, 1.5, or in general `1 + 1 / p` for a whole number `p` from 1 to 8 (default 1.5; `sparsemax` has 2).
     pub alpha: f64,
     /// What scores the keys (default: dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 
@@ -53,13 +52,11 @@ impl Mechanism for EntmaxConfig {
         variant: "Entmax",
         description: "Replaces the softmax by entmax, which gives keys with low scores no weight, over any logits and pattern.",
         source: "Peters, Niculae and Martins 2019, section 3; Martins and Astudillo 2016, section 2",
-        kind: Kind::Normaliser,
-        cross: true,
         differences: &[
             "The power `1 / (alpha - 1)` is a whole number; the released code takes any alpha, and can train one for each head.",
             "The released code sorts scores or halves an interval; thresholds are found by Newton's method here.",
         ],
-        ..Card::DEFAULT
+        ..Card::NORMALISER
     };
 
     fn named() -> Vec<(&'static str, Self)> {
@@ -78,13 +75,13 @@ impl Mechanism for EntmaxConfig {
     }
 
     /// # Errors
-    /// If `alpha` is not among those that are possible, or what is normalised has no scores of its own or is wrong itself.
+    /// If `alpha` is not among those that are possible.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if self.power().is_none() {
             let remedy = "give 2, 1.5, or 1 + 1 / p for a whole number p up to 8; 1 is a softmax, the mechanism without entmax";
             return Err(spec.check(Self::NAME).refuse("alpha", self.alpha, remedy));
         }
-        self.validate_inner(spec)
+        Ok(())
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {

@@ -37,14 +37,13 @@ pub enum ForgetGate {
 /// Configuration of [`Forgetting`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct ForgettingConfig {
     /// What the gates depend on (default: the element, `full`).
     pub gate: ForgetGate,
     /// Decay times `T_min` and `T_max` in positions, for gates `bias-only` and `fixed`: the gates of the heads begin at `exp(-1/T)`, with `T` in geometric
     /// steps from the one time to the other (default: all gates begin at 1/2). Fixed gates need them.
-    #[setters(into)]
     pub decay_times: Option<[f64; 2]>,
 }
 

@@ -14,11 +14,10 @@ use crate::mechanisms::prelude::*;
 /// Configuration of [`LearnedRelative`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LearnedRelativeConfig {
     /// Greatest distance at which a key is seen, `S`, at least 1 (default: the maximal length).
-    #[setters(into)]
     pub max_distance: Option<usize>,
     /// Whether all layers of a stack have the same vectors, as in the released code (default: each has its own).
     pub shared_table: bool,

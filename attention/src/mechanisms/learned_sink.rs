@@ -17,13 +17,12 @@ use crate::mechanisms::prelude::*;
 /// Configuration of a softmax with a learned sink.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LearnedSinkConfig {
     /// Standard deviation of the initial logits of the sinks, whose mean is 0; at least 0 (default 0.02, as the transformers library draws those of gpt-oss).
     pub init_std: f64,
     /// What scores the keys (default: dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 
@@ -41,18 +40,15 @@ impl Mechanism for LearnedSinkConfig {
         variant: "LearnedSink",
         description: "Adds a learned logit per head to the denominator of the softmax, so that a query can attend to nothing, over any logits and pattern.",
         source: "OpenAI 2025, gpt-oss model card, section 2",
-        kind: Kind::Normaliser,
-        cross: true,
         tensors: &[("sink", "logits of the sinks [heads]")],
         without_decay: &[r"Softmax\.sink$"],
-        ..Card::DEFAULT
+        ..Card::NORMALISER
     };
 
     /// # Errors
-    /// If the standard deviation is negative or not finite, or what is normalised has no scores of its own or is wrong itself.
+    /// If the standard deviation is negative or not finite.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        spec.check(Self::NAME).non_negative("init_std", self.init_std)?;
-        self.validate_inner(spec)
+        spec.check(Self::NAME).non_negative("init_std", self.init_std)
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {

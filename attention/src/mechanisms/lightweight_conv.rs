@@ -17,12 +17,11 @@ use crate::mechanisms::prelude::*;
 /// Configuration of [`LightweightConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LightweightConvConfig {
     /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31,
     /// those above 3 at most the greatest odd number within a quarter of the maximal length).
-    #[setters(into)]
     pub kernel: Option<KernelSizes>,
     /// Whether the input projection is a gated linear unit (default: yes).
     pub glu: bool,

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use crate::contract::visibility::hidden_logit;
 use crate::engine::fused::Part;
 use crate::engine::{AttentionProgram, Dropout, Weighting, fused, reference};
-use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::sequence_projection::{ProjectionInit, ProjectionKind, SequenceProjection, window_of};
 use crate::softmax_attention::kv_cache::KeyValueState;
@@ -45,11 +44,10 @@ pub enum Sharing {
 /// Configuration of [`Linformer`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LinformerConfig {
     /// Number of slots `k`, from 1 to the maximal length (default: 64, or a quarter of the maximal length if that is less). Of windows it is the greatest number.
-    #[setters(into)]
     pub rank: Option<usize>,
     /// How positions become slots: `linear` (default), `mean-pooling`, `max-pooling` or `convolution`.
     pub projection: ProjectionKind,
@@ -90,20 +88,16 @@ pub struct Linformer {
     layerwise: bool,
 }
 
-impl LinformerConfig {
-    pub(crate) fn rank_for(&self, spec: &LayerSpec) -> usize {
-        self.rank_at(spec.max_length)
-    }
-
-    /// Rows of the projections for a maximal length.
-    pub(crate) fn rank_at(&self, max_length: usize) -> usize {
-        self.rank.unwrap_or_else(|| quarter(max_length, 64))
-    }
-}
-
 impl Mechanism for LinformerConfig {
     type Module = AttentionOf<Linformer>;
     const NAME: &'static str = "linformer";
+    const SIZE: Option<Size<Self>> = Some(Size {
+        option: "rank",
+        given: |own| own.rank,
+        with: |own, rank| Self { rank: Some(rank), ..own },
+        default: |max_length| quarter(max_length, 64),
+        drawn: 8,
+    });
     const CARD: Card = Card {
         variant: "Linformer",
         description: "Projects keys and values to a fixed number of positions, in encoders and cross-attention.",
@@ -134,18 +128,10 @@ impl Mechanism for LinformerConfig {
         ..Card::DEFAULT
     };
 
-    fn drawn(self) -> Self {
-        Self { rank: Some(8), ..self }
-    }
-
-    fn resolved(self, max_length: usize) -> Self {
-        Self { rank: Some(self.rank_at(max_length)), ..self }
-    }
-
     /// # Errors
     /// If the rank is 0 or more than the maximal length, or an option is given that is not for this kind of projection.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        let (rank, check) = (self.rank_for(spec), spec.check(Self::NAME));
+        let (rank, check) = (self.size(spec.max_length), spec.check(Self::NAME));
         if !(1..=spec.max_length).contains(&rank) {
             let remedy = format!("give a number from 1 to the maximal length {}", spec.max_length);
             return Err(check.refuse("rank", rank, remedy));
@@ -170,12 +156,12 @@ impl Mechanism for LinformerConfig {
 
     fn idle(&self, spec: &LayerSpec, length: usize) -> Option<Idle> {
         let idle = Idle { what: "has as many slots as there are positions", sizes: Self::CARD.sizes, options: &[] };
-        (self.rank_for(spec) >= length).then_some(idle)
+        (self.size(spec.max_length) >= length).then_some(idle)
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Linformer {
         let LayerSpec { d_model, heads, max_length, .. } = *spec;
-        let rank = self.rank_for(spec);
+        let rank = self.size(spec.max_length);
         let matrices = if self.sharing == Sharing::None { heads } else { 1 };
         let shape = [matrices, rank, max_length];
         let slots = |name| match self.projection {
@@ -218,7 +204,7 @@ impl Mechanism for LinformerConfig {
     }
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
-        let rank = self.rank_at(max_length);
+        let rank = self.size(max_length);
         vec![("k", rank), ("s_k", window_of(max_length, rank))]
     }
 }

@@ -10,25 +10,21 @@
 //!
 #![doc = include_str!("../../pictures/local-1d.svg")]
 
-use crate::mechanisms::default_sizes::near_square_root;
 use crate::mechanisms::prelude::*;
 
 /// Configuration of local attention in one dimension.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LocalOneDConfig {
     /// Queries in a block, `l_q`, at least 1 (default: 256 from a maximal length of 1024 on, below the whole square root of the maximal length).
-    #[setters(into)]
     pub query_block: Option<usize>,
     /// Positions before the block that its queries see too, `l_m` (default: as many as are in a block). With 0 they see their own block alone.
-    #[setters(into)]
     pub memory_block: Option<usize>,
     /// How it is computed (default: blocked).
     pub execution: PatternExecution,
     /// What scores the keys (default: dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 
@@ -57,7 +53,6 @@ impl Mechanism for LocalOneDConfig {
         variant: "LocalOneD",
         description: "Restricts queries to their block and the positions before it, over any logits.",
         source: "Parmar et al. 2018, section 3.3",
-        kind: Kind::Pattern,
         time: "n (l_q + l_m) d",
         state: "2 (l_q + l_m) d",
         letters: &[
@@ -68,7 +63,7 @@ impl Mechanism for LocalOneDConfig {
             "The authors' masked form always has `l_m = l_q`, and takes a sequence of less than two blocks as one, which is the same set then.",
         ],
         sizes: &["query_block", "memory_block"],
-        ..Card::DEFAULT
+        ..Card::PATTERN
     };
 
     fn drawn(self) -> Self {
@@ -82,10 +77,9 @@ impl Mechanism for LocalOneDConfig {
     }
 
     /// # Errors
-    /// If a block is empty, or what is restricted has no logits or is wrong itself.
+    /// If a block is empty.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
-        spec.check(Self::NAME).at_least_one_if_given("query_block", self.query_block)?;
-        self.validate_inner(spec)
+        spec.check(Self::NAME).at_least_one_if_given("query_block", self.query_block)
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {

@@ -19,25 +19,21 @@ use crate::mechanisms::prelude::*;
 /// Configuration of local attention in two dimensions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LocalTwoDConfig {
     /// Elements in a row of the image: pixels times channels (default: 96, that is 32 pixels of 3 channels, from a maximal length of 32 such rows on; below about
     /// the square root of the maximal length, a multiple of `w_q`).
-    #[setters(into)]
     pub width: Option<usize>,
     /// Rows and columns of a block of queries, `[h_q, w_q]`; `w_q` divides the width (default: `[8, 32]` of the paper's image; of others about the square roots of
     /// the number of rows that the maximal length has, and of the width, as divisors of them where there are any).
-    #[setters(into)]
     pub query_block: Option<[usize; 2]>,
     /// Rows above, and columns at each side of the block, that its queries see too, `[h_m, w_m]` (default: as many rows as in a block, and half as many columns,
     /// rounded up).
-    #[setters(into)]
     pub memory: Option<[usize; 2]>,
     /// How it is computed (default: blocked).
     pub execution: PatternExecution,
     /// What scores the keys (default: dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 
@@ -171,7 +167,6 @@ impl Mechanism for LocalTwoDConfig {
         variant: "LocalTwoD",
         description: "Restricts queries to blocks of rows and columns of an image, over any logits.",
         source: "Parmar et al. 2018, section 3.3",
-        kind: Kind::Pattern,
         time: "n (h_q + h_m) (w_q + 2 w_m) d",
         state: "2 (h_m X + h_q (w_q + w_m)) d",
         letters: &[
@@ -183,7 +178,7 @@ impl Mechanism for LocalTwoDConfig {
         ],
         differences: &["The authors' code finds padding by elements that are all zero; here the sequence ends where it ends."],
         sizes: &["query_block", "memory"],
-        ..Card::DEFAULT
+        ..Card::PATTERN
     };
 
     fn drawn(self) -> Self {
@@ -197,7 +192,7 @@ impl Mechanism for LocalTwoDConfig {
     }
 
     /// # Errors
-    /// If a block is empty or does not divide the width, or what is restricted has no logits or is wrong itself.
+    /// If a block is empty or does not divide the width.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let BlockRaster { width, block: [rows, columns] } = self.order(spec.max_length);
         let check = spec.check(Self::NAME);
@@ -208,7 +203,7 @@ impl Mechanism for LocalTwoDConfig {
             let remedy = format!("give a multiple of the {columns} columns of a block, or other blocks");
             return Err(check.refuse("width", width, remedy));
         }
-        self.validate_inner(spec)
+        Ok(())
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {

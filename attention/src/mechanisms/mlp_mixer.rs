@@ -21,11 +21,10 @@ use crate::softmax_attention::logits::{rows_at, starts};
 /// Configuration of [`MlpMixer`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct MlpMixerConfig {
     /// Width of the hidden layer, at least 1 (default: half the width of the model, as in all models of the paper).
-    #[setters(into)]
     pub hidden: Option<usize>,
 }
 

@@ -30,17 +30,15 @@ pub enum GateForm {
 /// Configuration of [`OutputGate`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct OutputGateConfig {
     /// What has a gate of its own (default: each channel of each head, `elementwise`).
     pub form: GateForm,
     /// Bias of the gates at first. Their weights are 0 then, so that all begin at `σ(bias)`: 10 begins with open gates (default: no bias, and weights like those
     /// of other maps, as in the paper).
-    #[setters(into)]
     pub bias: Option<f64>,
     /// What is gated: an attention that has scores, a mixture of such, or a pattern or normaliser over them (default: dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 
@@ -82,12 +80,12 @@ impl Mechanism for OutputGateConfig {
     };
 
     /// # Errors
-    /// If the bias is not finite, or what is gated has no scores of its own or is wrong itself.
+    /// If the bias is not finite.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
             return Err(spec.check(Self::NAME).refuse("bias", bias, "give a finite number, or leave it out"));
         }
-        self.validate_inner(spec)
+        Ok(())
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> OutputGate {

@@ -45,11 +45,10 @@ pub enum Directions {
 /// Configuration of Performer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct PerformerConfig {
     /// Random features of a head, `F`, at least 1 (default: `D ln D` rounded down, for heads of width `D`).
-    #[setters(into)]
     pub features: Option<usize>,
     /// Which features (default: those that estimate a softmax).
     pub kind: RandomFeatureKind,

@@ -20,10 +20,11 @@ pub(crate) use crate::description::formula::{self, Formula, Query, dot};
 pub(crate) use crate::description::parameter_formula::ParameterFormula;
 pub(crate) use crate::description::restricted::{PatternExecution, Restricted};
 pub(crate) use crate::description::{
-    AnyLogits, AnyMechanism, AttentionOf, Card, HeadsOf, Idle, Kind, LogitsOf, Mechanism, Over, Positioning,
+    AnyLogits, AnyMechanism, AttentionOf, Card, HeadsOf, Idle, Kind, LogitsOf, Mechanism, Over, Positioning, Size,
 };
 pub(crate) use crate::engine::heads::{merge_heads, split_heads};
 pub(crate) use crate::engine::linear::{linear, linear_at};
 pub(crate) use crate::engine::{Content, LogitTerms, Normaliser};
+pub(crate) use crate::mechanisms::default_sizes::{near_root, near_square_root, quarter};
 pub(crate) use crate::softmax_attention::logits::{LogitAbilities, Logits};
-pub(crate) use crate::softmax_attention::pattern::Pattern;
+pub(crate) use crate::softmax_attention::pattern::{Factorised, Integration, Near, Pattern, turn};

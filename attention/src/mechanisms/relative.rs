@@ -19,17 +19,15 @@ use crate::mechanisms::prelude::*;
 /// Configuration of [`Relative`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct RelativeConfig {
     /// Distances beyond this one, at least 1, are scored as if they were this one (default: none are). For evaluation with a long memory.
-    #[setters(into)]
     pub clamp_length: Option<usize>,
     /// Number of keys that each query sees at most, its own included, at least 1; older ones are hidden (default: all are seen).
     ///
     /// With a memory of `M` elements, `M + 1` lets the first query of a segment see all of it, and every other query as many keys. The released code
     /// shows `M` keys, so that its first memory element is never seen.
-    #[setters(into)]
     pub same_length: Option<usize>,
     /// Whether all layers of a stack have the same `u` and `v`, as by default in the released code, where `untie_r` is false (default: each has its own).
     pub shared_biases: bool,

@@ -54,12 +54,10 @@ impl Mechanism for ReluConfig {
         variant: "Relu",
         description: "Weighs each key by the ReLU of its score or the square of it, over any logits and pattern.",
         source: "Wortsman, Lee, Gilmer and Kornblith 2023, section 3; Hua, Dai, Liu and Le 2022",
-        kind: Kind::Normaliser,
-        cross: true,
         differences: &[
             "Hua et al. 2022 divide scores by the length before they square them, where weights are divided by it here, and use them in a gated layer of one head.",
         ],
-        ..Card::DEFAULT
+        ..Card::NORMALISER
     };
 
     fn named() -> Vec<(&'static str, Self)> {
@@ -83,14 +81,13 @@ impl Mechanism for ReluConfig {
     }
 
     /// # Errors
-    /// If the power is not among those that are possible, the length is 0, or what is normalised has no scores of its own or is wrong itself.
+    /// If the power is not among those that are possible, or the length is 0.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if !(1..=8).contains(&self.power) {
             return Err(check.refuse("power", self.power, "give a number from 1 to 8"));
         }
-        check.at_least_one_if_given("length", self.length)?;
-        self.validate_inner(spec)
+        check.at_least_one_if_given("length", self.length)
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {

@@ -31,7 +31,7 @@ use crate::softmax_attention::sink_columns::SinkColumns;
 /// Configuration of [`Rotary`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct RotaryConfig {
     /// Which channels make a pair: `half` (default), channels `c` and `c + r / 2`, as in files of Hugging Face, or `interleaved`, channels `2 c` and `2 c + 1`,
@@ -45,12 +45,10 @@ pub struct RotaryConfig {
     /// How queries and keys are normalised before they are turned: `none` (default), `rms` or `layer`, with a gain of each channel that all heads share.
     pub qk_norm: QkNorm,
     /// What these norms add to the mean of squares, greater than 0 (default 1e-6).
-    #[setters(into)]
     pub qk_norm_epsilon: Option<f64>,
     /// By what scores are multiplied, greater than 0 (default `1 / sqrt(D)`). It is `1 / sqrt(query_pre_attn_scalar)` of Hugging Face, which is `1 / sqrt(144)` in
     /// Gemma 2 with 27 billion parameters, whose heads have 128 channels.
     // Left out where it has its default, so that configurations of earlier runs stay what they are.
-    #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score_scale: Option<f64>,
     /// How angles change for sequences that are longer than those of training: a table with `kind` `none` (default), `linear`, `ntk`, `dynamic`, `proportional`,

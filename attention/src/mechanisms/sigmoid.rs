@@ -16,15 +16,13 @@ use crate::mechanisms::prelude::*;
 /// Configuration of sigmoid attention.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SigmoidConfig {
     /// What is added to the scores, `b` (default: `-ln(n)` for the model's maximal length `n`). Give the number where trained weights are loaded into a model
     /// with another maximal length.
-    #[setters(into)]
     pub bias: Option<f64>,
     /// What scores the keys (default: dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 
@@ -36,18 +34,16 @@ impl Mechanism for SigmoidConfig {
         variant: "Sigmoid",
         description: "Weighs each key by the sigmoid of its score, over any logits and pattern.",
         source: "Ramapuram et al. 2025, section 2",
-        kind: Kind::Normaliser,
-        cross: true,
-        ..Card::DEFAULT
+        ..Card::NORMALISER
     };
 
     /// # Errors
-    /// If the bias is not finite, or what is normalised has no scores of its own or is wrong itself.
+    /// If the bias is not finite.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
             return Err(spec.check(Self::NAME).refuse("bias", bias, "give a finite number"));
         }
-        self.validate_inner(spec)
+        Ok(())
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {

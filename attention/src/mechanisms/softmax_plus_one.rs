@@ -15,11 +15,10 @@ use crate::mechanisms::prelude::*;
 /// Configuration of softmax plus one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SoftmaxPlusOneConfig {
     /// What scores the keys (default: dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 
@@ -31,10 +30,8 @@ impl Mechanism for SoftmaxPlusOneConfig {
         variant: "SoftmaxPlusOne",
         description: "Adds 1 to the denominator of the softmax, so that a query can attend to nothing, over any logits and pattern.",
         source: "Miller 2023, Attention Is Off By One",
-        kind: Kind::Normaliser,
-        cross: true,
         aliases: &[("softmax1", "softmax-plus-one")],
-        ..Card::DEFAULT
+        ..Card::NORMALISER
     };
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {

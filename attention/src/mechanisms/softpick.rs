@@ -17,13 +17,12 @@ use crate::mechanisms::prelude::*;
 /// Configuration of softpick attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SoftpickConfig {
     /// What is added to the sum by which weights are divided, greater than 0 (default 1e-6, as in the released kernel; the released plain code has 1e-8).
     pub epsilon: f64,
     /// What scores the keys (default: dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 
@@ -41,21 +40,19 @@ impl Mechanism for SoftpickConfig {
         variant: "Softpick",
         description: "Rectified softmax: keys with negative scores have no weight, and weights sum to at most 1; over any logits and pattern.",
         source: "Zuhri, Fuadi and Aji 2025",
-        kind: Kind::Normaliser,
-        cross: true,
         differences: &[
             "The released code shifts scores by the largest alone, which overflows where all are far below 0; where one is positive, the shift is the same.",
         ],
-        ..Card::DEFAULT
+        ..Card::NORMALISER
     };
 
     /// # Errors
-    /// If `epsilon` is not a number between 0 and 1 that 32 bits can hold, or what is normalised has no scores of its own or is wrong itself.
+    /// If `epsilon` is not a number between 0 and 1 that 32 bits can hold.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !(1e-30..1.0).contains(&self.epsilon) {
             return Err(spec.check(Self::NAME).refuse("epsilon", self.epsilon, "give a small number greater than 0, such as 1e-6"));
         }
-        self.validate_inner(spec)
+        Ok(())
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {

@@ -18,11 +18,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::mechanisms::default_sizes::{near_root, quarter};
 use crate::mechanisms::local_1d::LocalOneD;
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::sparse_strided::factors;
-use crate::softmax_attention::pattern::{Factorised, Integration, turn};
 
 /// Configuration of the fixed Sparse Transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -110,14 +108,13 @@ impl Mechanism for SparseFixedConfig {
         variant: "SparseFixed",
         description: "Restricts queries to their block and to the last positions of all blocks (interleaved, merged or by heads), over any logits.",
         source: "Child et al. 2019, section 4.3",
-        kind: Kind::Pattern,
         time: "n (l + s n / l) d",
         letters: &[
             ("l", "the option `stride`, by default 128 or near the square root of `L`"),
             ("s", "positions that summarise a block, option `summary`, by default 8, at most `l / 4`"),
         ],
         sizes: &["stride", "summary"],
-        ..Card::DEFAULT
+        ..Card::PATTERN
     };
 
     fn drawn(self) -> Self {
@@ -130,8 +127,8 @@ impl Mechanism for SparseFixedConfig {
     }
 
     /// # Errors
-    /// If the stride is 0, a block has no summary or more summaries than positions, there are too few or too many factors, a ratio is not one of interleaved
-    /// factors, or what is restricted has no logits or is wrong itself.
+    /// If the stride is 0, a block has no summary or more summaries than positions, there are too few or too many factors, or a ratio is not one of interleaved
+    /// factors.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.at_least_one_if_given("stride", self.stride)?;
@@ -139,8 +136,7 @@ impl Mechanism for SparseFixedConfig {
         if !(1..=stride).contains(&summary) {
             return Err(check.refuse("summary", summary, format!("give a number from 1 to the stride {stride}")));
         }
-        self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
-        self.validate_inner(spec)
+        self.integration.validate(self.factors, self.ratio.as_deref(), &check)
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Restricted {

@@ -17,9 +17,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::mechanisms::default_sizes::near_root;
 use crate::mechanisms::prelude::*;
-use crate::softmax_attention::pattern::{Factorised, Integration, Near, turn};
 
 /// Configuration of the strided Sparse Transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
@@ -91,7 +89,6 @@ impl Mechanism for SparseStridedConfig {
         variant: "SparseStrided",
         description: "Restricts queries to their neighbourhood and to every l-th position (interleaved, merged or by heads), over any logits.",
         source: "Child et al. 2019, section 4.3",
-        kind: Kind::Pattern,
         time: "n (l + n / l) d",
         letters: &[("l", "the option `stride`, by default 128 or near the square root of `L`")],
         differences: &[
@@ -99,7 +96,7 @@ impl Mechanism for SparseStridedConfig {
             "The released mode called `strided` is the second factor alone.",
         ],
         sizes: &["stride"],
-        ..Card::DEFAULT
+        ..Card::PATTERN
     };
 
     fn drawn(self) -> Self {
@@ -111,12 +108,11 @@ impl Mechanism for SparseStridedConfig {
     }
 
     /// # Errors
-    /// If the stride is 0, there are too few or too many factors, a ratio is not one of interleaved factors, or what is restricted has no logits or is wrong itself.
+    /// If the stride is 0, there are too few or too many factors, or a ratio is not one of interleaved factors.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.at_least_one_if_given("stride", self.stride)?;
-        self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
-        self.validate_inner(spec)
+        self.integration.validate(self.factors, self.ratio.as_deref(), &check)
     }
 
     fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {

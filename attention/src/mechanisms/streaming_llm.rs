@@ -20,7 +20,6 @@
 
 use std::ops::Range;
 
-use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::prelude::*;
 
 /// Configuration of StreamingLLM.
@@ -87,7 +86,6 @@ impl Mechanism for StreamingLlmConfig {
         variant: "StreamingLlm",
         description: "Restricts queries to attention sinks and the last positions, counted inside the cache, over logits that allow it.",
         source: "Xiao, Tian, Chen, Han and Lewis 2023, section 3.2",
-        kind: Kind::Pattern,
         time: "n (f + W) d",
         state: "2 (f + W) d",
         letters: &[
@@ -101,7 +99,7 @@ impl Mechanism for StreamingLlmConfig {
         sizes: &["window", "sinks"],
         // It stands in no other cache than its own.
         positioning: Some(Positioning::Sequence),
-        ..Card::DEFAULT
+        ..Card::PATTERN
     };
 
     fn drawn(self) -> Self {

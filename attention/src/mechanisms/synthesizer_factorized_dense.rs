@@ -17,11 +17,10 @@ use crate::softmax_attention::logits::starts;
 /// Configuration of [`SynthesizerFactorizedDense`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SynthesizerFactorizedDenseConfig {
     /// Widths `[a, b]` of the block-repeated and of the tiled factor, `a b` at least the maximal length (default: about its square root each).
-    #[setters(into)]
     pub factors: Option<[usize; 2]>,
     /// Whether each factor has a first layer of its own (default: no, both share one).
     pub separate_hidden: bool,

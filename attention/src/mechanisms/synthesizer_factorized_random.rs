@@ -6,7 +6,6 @@
 //!
 #![doc = include_str!("../../pictures/synthesizer-factorized-random.svg")]
 
-use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
 use crate::softmax_attention::logits::rows_at;
@@ -14,11 +13,10 @@ use crate::softmax_attention::logits::rows_at;
 /// Configuration of [`SynthesizerFactorizedRandom`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SynthesizerFactorizedRandomConfig {
     /// Rank `k`, at least 1 (default: 8, as in the paper, or a quarter of the maximal length if that is less; the released code has 16).
-    #[setters(into)]
     pub rank: Option<usize>,
     /// Standard deviation of the initial logits, at least 0 (default 1). The factors are drawn so that their product has it.
     pub init_std: f64,

@@ -36,7 +36,7 @@ pub enum MixingInit {
 /// Configuration of [`TalkingHeads`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct TalkingHeadsConfig {
     /// Whether heads mix their logits (default: yes).
@@ -46,7 +46,6 @@ pub struct TalkingHeadsConfig {
     /// How the numbers begin by which they mix (default: at random).
     pub init: MixingInit,
     /// What scores the keys: an attention that has scores, a mixture of such, or a pattern over them (default: dot-product attention).
-    #[setters(into)]
     pub logits: AnyMechanism,
 }
 
@@ -102,7 +101,7 @@ impl Mechanism for TalkingHeadsConfig {
             let remedy = format!("mix logits or weights, or use {} itself", self.logits);
             return Err(spec.check(Self::NAME).refuse("mix_weights", false, remedy));
         }
-        self.validate_inner(spec)
+        Ok(())
     }
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> TalkingHeads {

@@ -3,21 +3,11 @@
 use std::sync::Arc;
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::{Span, Visibility};
-use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::description::restricted::{PatternExecution, Restricted};
-use heedful_attention::description::{AnyLogits, AnyMechanism};
 use heedful_attention::engine::blocked::{Blocks, attend_blocks, attend_parts};
-use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Normaliser, Ramp, SoftSpan, Weighting, reference};
-use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
-use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
-use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
-use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
-use heedful_attention::softmax_attention::SoftmaxAttention;
+use heedful_attention::engine::{AttentionProgram, Dropout, Normaliser, Ramp, SoftSpan, Weighting, reference};
+use heedful_attention::prelude::*;
 use heedful_attention::softmax_attention::pattern::Pattern;
-use heedful_random::RandomKey;
 
 use crate::array::{Array, same};
 use crate::backends::{Backend, backends, flex};

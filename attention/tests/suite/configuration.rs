@@ -1,35 +1,11 @@
 //! Configurations: files, names, and what is refused.
 
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::description::{AnyMechanism, Kind};
-use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
-use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
-use heedful_attention::mechanisms::base_conv::BaseConvConfig;
+use heedful_attention::mechanisms::aft::AftForm;
 use heedful_attention::mechanisms::convolution_attention::KernelSizes;
-use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
-use heedful_attention::mechanisms::entmax::EntmaxConfig;
-use heedful_attention::mechanisms::gaussian::{GaussianConfig, GaussianExecution, Normalisation};
-use heedful_attention::mechanisms::gmlp::GmlpConfig;
-use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
-use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
-use heedful_attention::mechanisms::linformer::LinformerConfig;
-use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig, Rotations};
-use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
-use heedful_attention::mechanisms::mla::MlaConfig;
-use heedful_attention::mechanisms::mlp_mixer::MlpMixerConfig;
-use heedful_attention::mechanisms::relu::ReluConfig;
-use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
-use heedful_attention::mechanisms::softpick::SoftpickConfig;
-use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
-use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
-use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
-use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
-use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
-use heedful_random::RandomKey;
+use heedful_attention::mechanisms::gaussian::{GaussianExecution, Normalisation};
+use heedful_attention::mechanisms::lsh::{BucketCount, Rotations};
+use heedful_attention::mechanisms::mixture::MixtureWeights;
+use heedful_attention::prelude::*;
 
 use crate::array::{Array, finite};
 use crate::backends::flex;

@@ -1,12 +1,7 @@
 //! Every property, for every mechanism and its options, on every backend.
 
 use heedful_attention::conformance::{Property, two_devices_agree};
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::mechanisms::lsh::LshConfig;
+use heedful_attention::prelude::*;
 
 use crate::array::Array;
 use crate::backends::{Backend, backends, flex};

@@ -2,23 +2,8 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Observation;
+use heedful_attention::description::PlainAttention;
 use heedful_attention::description::multiplications::multiplications;
-use heedful_attention::description::{AnyAttention, AnyMechanism, PlainAttention};
-use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
-use heedful_attention::mechanisms::aft::AftConfig;
-use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
-use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
-use heedful_attention::mechanisms::linformer::LinformerConfig;
-use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
-use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
-use heedful_attention::mechanisms::lsh::LshConfig;
-use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
-use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
-use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
-use heedful_attention::mechanisms::streaming_llm::StreamingLlmConfig;
-use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::read;
 

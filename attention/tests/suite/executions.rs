@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, reference};
+use heedful_attention::prelude::*;
 
 use crate::array::{Array, same};
 use crate::subject::coefficients;

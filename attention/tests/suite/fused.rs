@@ -4,18 +4,11 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::Subject;
-use heedful_attention::contract::AttentionInput;
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::visibility::{Span, Visibility};
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::{
-    AttentionProgram, Bias, Content, Dropout, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Normaliser, Ramp, SoftCap, SoftSpan,
-    Weighting,
+    AttentionProgram, Bias, Dropout, GaussianShape, GaussianWeights, Kronecker, Normaliser, Ramp, SoftCap, SoftSpan, Weighting,
 };
-use heedful_attention::mechanisms::cosformer::CosformerConfig;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use crate::array::{Array, finite, same};
 use crate::backends::{Backend, backends, flex};

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::heads::repeat_heads;
-use heedful_attention::engine::{AttentionProgram, Bias, Content, Dropout, LogitTerms, Normaliser, Ramp, SoftSpan, Weighting};
-use heedful_random::RandomKey;
+use heedful_attention::engine::{AttentionProgram, Bias, Dropout, Normaliser, Ramp, SoftSpan, Weighting};
+use heedful_attention::prelude::*;
 
 use crate::array::{Array, same};
 use crate::backends::{backends, flex};

@@ -3,14 +3,11 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::{Property, Subject};
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::Mechanism;
-use heedful_attention::mechanisms::dot_product::{DotProduct, DotProductConfig};
-use heedful_attention::mechanisms::uniform::{Uniform, UniformConfig};
+use heedful_attention::mechanisms::dot_product::DotProduct;
+use heedful_attention::mechanisms::uniform::Uniform;
+use heedful_attention::prelude::*;
 use heedful_attention::softmax_attention::logits::LogitsRef;
-use heedful_attention::softmax_attention::{HeadCall, Heads, SoftmaxAttention};
-use heedful_random::RandomKey;
+use heedful_attention::softmax_attention::{HeadCall, Heads};
 
 use crate::backends::backends;
 

@@ -3,18 +3,9 @@
 //! A logit of a thousand that is rounded to 32 bits moves weights more than one of 1. How far numbers may differ is therefore asked of the formula itself: by as
 //! much as its result moves when inputs and parameters are rounded in another way.
 
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::description::view::{View, views};
-use heedful_attention::description::{AnyAttention, AnyMechanism, Case, PlainAttention};
-use heedful_attention::mechanisms::linear_attention::LinearAttentionConfig;
-use heedful_attention::mechanisms::performer::PerformerConfig;
-use heedful_attention::mechanisms::softpick::SoftpickConfig;
-use heedful_random::RandomKey;
+use heedful_attention::description::{Case, PlainAttention};
+use heedful_attention::prelude::*;
 
 use crate::array::{Array, finite};
 use crate::backends::{backends, flex};

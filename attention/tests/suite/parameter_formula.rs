@@ -2,33 +2,9 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::parameter_formula::ParameterCount;
-use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
-use heedful_attention::mechanisms::aft::AftConfig;
-use heedful_attention::mechanisms::base_conv::BaseConvConfig;
-use heedful_attention::mechanisms::delta_net::DeltaNetConfig;
-use heedful_attention::mechanisms::dot_product::DotProductConfig;
-use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
-use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
-use heedful_attention::mechanisms::gla::GlaConfig;
-use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
-use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
-use heedful_attention::mechanisms::linformer::LinformerConfig;
-use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
-use heedful_attention::mechanisms::mamba_2::MambaTwoConfig;
-use heedful_attention::mechanisms::mixture::MixtureConfig;
-use heedful_attention::mechanisms::mla::MlaConfig;
-use heedful_attention::mechanisms::mlp_mixer::MlpMixerConfig;
-use heedful_attention::mechanisms::performer::PerformerConfig;
-use heedful_attention::mechanisms::shaw::ShawConfig;
-use heedful_attention::mechanisms::simple_gla::SimpleGlaConfig;
-use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
-use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
-use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
-use heedful_attention::mechanisms::t5_bias::T5BiasConfig;
-use heedful_random::RandomKey;
+use heedful_attention::mechanisms::lsh::BucketCount;
+use heedful_attention::prelude::*;
 
 use crate::variants::{parse, variants};
 

@@ -3,15 +3,8 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::conformance::{Property, Subject};
-use heedful_attention::contract::Positions;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::visibility::Span;
-use heedful_attention::description::Mechanism;
-use heedful_attention::engine::LogitTerms;
-use heedful_attention::mechanisms::rotary::{Rotary, RotaryConfig};
-use heedful_attention::softmax_attention::SoftmaxAttention;
-use heedful_attention::softmax_attention::logits::{LogitAbilities, Logits};
-use heedful_random::RandomKey;
+use heedful_attention::mechanisms::rotary::Rotary;
+use heedful_attention::prelude::*;
 
 use crate::backends::flex;
 use crate::variants::spec;

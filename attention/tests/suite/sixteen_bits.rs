@@ -8,10 +8,9 @@
 use std::sync::Arc;
 
 use burn::tensor::{Bool, Device, FloatDType, Tensor, TensorData};
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::visibility::{Span, Visibility};
 use heedful_attention::engine::fused::{self, Part};
-use heedful_attention::engine::{AttentionProgram, LogitTerms, Normaliser, Weighting};
+use heedful_attention::engine::{AttentionProgram, Normaliser, Weighting};
+use heedful_attention::prelude::*;
 
 use crate::array::{Array, same};
 use crate::backends::flex;

@@ -3,16 +3,10 @@
 use std::ops::Range;
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::{Span, Visibility};
-use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::case::parameters;
 use heedful_attention::engine::blocked::{Blocks, attend_parts};
-use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
-use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
-use heedful_random::RandomKey;
+use heedful_attention::engine::{AttentionProgram, Dropout, Ramp, SoftSpan, Weighting, reference};
+use heedful_attention::prelude::*;
 
 use crate::array::{Array, same};
 use crate::backends::{backends, flex};

@@ -7,22 +7,15 @@ use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
-use heedful_attention::contract::init::Init;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::visibility::{Span, Visibility};
-use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::description::AnyMechanism;
+use heedful_models::prelude::*;
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::linear::linear;
-use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
-use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
+use heedful_attention::engine::{AttentionProgram, Dropout, Weighting};
+use heedful_attention::mechanisms::lsh::BucketCount;
 use heedful_attention::tensors::read::read;
 use heedful_backends::Backend;
 use heedful_models::kernels::precision::cast;
 use heedful_models::parts::loss::projected_cross_entropy;
-use heedful_models::parts::norm::NormConfig;
-use heedful_random::RandomKey;
 
 /// Compare the native kernels of a GPU with the processor.
 #[derive(Parser)]

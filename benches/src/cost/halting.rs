@@ -9,15 +9,11 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use clap::Args;
-use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_host::exit::ProgramError;
 use heedful_host::rounds::{Series, in_turn};
-use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_models::block::BlockConfig;
 use heedful_models::block::halting::HaltingConfig;
-use heedful_models::block::layer_sharing::{DepthConfig, SharedConfig};
-use heedful_models::parts::residual::NormOrder;
-use heedful_random::RandomKey;
+use heedful_models::block::layer_sharing::SharedConfig;
+use heedful_models::prelude::*;
 
 use crate::peers::options::positive;
 use crate::training_step::ModelSizes;

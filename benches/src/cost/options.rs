@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::prelude::*;
 use heedful_backends::Backend;
 use heedful_host::exit::ProgramError;
 use heedful_host::names::listed;

@@ -4,12 +4,8 @@ use std::fmt;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use clap::ValueEnum;
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::multiplications::multiplications;
+use heedful_attention::prelude::*;
 use heedful_models::kernels::precision::Precision;
 use serde::{Deserialize, Serialize};
 

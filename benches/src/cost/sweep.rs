@@ -4,10 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::init::Init;
+use heedful_attention::prelude::*;
 use heedful_models::kernels::precision::Precision;
-use heedful_random::RandomKey;
 use indicatif::ProgressBar;
 
 use super::crossover::DENSE;

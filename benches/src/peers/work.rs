@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use burn::tensor::Device;
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -16,7 +16,6 @@ mod tokeniser;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::iter::Sum;
 use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
@@ -231,12 +230,6 @@ impl Add for BleuStatistics {
     }
 }
 
-impl Sum for BleuStatistics {
-    fn sum<I: Iterator<Item = Self>>(statistics: I) -> Self {
-        statistics.fold(Self::default(), Add::add)
-    }
-}
-
 /// A BLEU score with what it was made of. `Display` prints the line that sacreBLEU prints.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BleuScore {
@@ -300,8 +293,8 @@ mod tests {
         words: Vec<String>,
     }
 
-    fn each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
-        fixtures::each_case(&corpora("bleu", 10), check);
+    fn for_each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
+        fixtures::for_each_case(&corpora("bleu", 10), check);
     }
 
     #[test]
@@ -317,7 +310,7 @@ mod tests {
 
     #[test]
     fn corpus_scores_agree_with_sacrebleu() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             let score = case.options.corpus_score(&corpus.hypotheses, &corpus.references);
             assert_eq!((score.counts, score.totals), (case.counts, case.totals), "{what}");
             assert_eq!((score.sys_len, score.ref_len), (case.sys_len, case.ref_len), "{what}");
@@ -330,7 +323,7 @@ mod tests {
 
     #[test]
     fn sentence_scores_agree_with_sacrebleu() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             for (hypothesis, references, expected) in corpus.examples(&case.sentence_scores) {
                 let score = case.options.sentence_score(hypothesis, references);
                 assert_agrees(score.score, *expected, &format!("{what}, {hypothesis:?}"));
@@ -340,14 +333,14 @@ mod tests {
 
     #[test]
     fn signatures_are_those_of_sacrebleu_but_for_the_version() {
-        each_case(|corpus, case, _| {
+        for_each_case(|corpus, case, _| {
             assert_eq!(fields(&case.options.signature(reference_count(&corpus.references))), case.signature);
         });
     }
 
     #[test]
     fn summed_statistics_of_two_halves_give_the_score_of_the_whole() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             assert_eq!(corpus.score_of_halves(&case.options), case.options.corpus_score(&corpus.hypotheses, &corpus.references), "{what}");
         });
     }

@@ -12,7 +12,6 @@
 
 use std::fmt;
 use std::hash::Hash;
-use std::iter::Sum;
 use std::ops::Add;
 
 use derive_more::AddAssign;
@@ -187,12 +186,6 @@ impl Add for ChrFStatistics {
     }
 }
 
-impl Sum for ChrFStatistics {
-    fn sum<I: Iterator<Item = Self>>(statistics: I) -> Self {
-        statistics.fold(Self::default(), Add::add)
-    }
-}
-
 /// A chrF score. `Display` prints the line that sacreBLEU prints.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChrFScore {
@@ -226,14 +219,14 @@ mod tests {
         sentence_scores: Vec<f64>,
     }
 
-    fn each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
-        fixtures::each_case(&corpora("chrf", 10), check);
+    fn for_each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
+        fixtures::for_each_case(&corpora("chrf", 10), check);
     }
 
     #[test]
     fn corpus_scores_agree_with_sacrebleu() {
-        each_case(|corpus, case, what| {
-            let statistics: ChrFStatistics = case.options.corpus_statistics(&corpus.hypotheses, &corpus.references).into_iter().sum();
+        for_each_case(|corpus, case, what| {
+            let statistics = case.options.total(case.options.corpus_statistics(&corpus.hypotheses, &corpus.references));
             let overlaps: Vec<_> = statistics.orders.iter().map(|order| [order.hypothesis, order.reference, order.matches]).collect();
             assert_eq!(overlaps, case.overlaps, "{what}");
             let score = case.options.corpus_score(&corpus.hypotheses, &corpus.references);
@@ -244,7 +237,7 @@ mod tests {
 
     #[test]
     fn sentence_scores_agree_with_sacrebleu() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             for (hypothesis, references, expected) in corpus.examples(&case.sentence_scores) {
                 let score = case.options.sentence_score(hypothesis, references);
                 assert_agrees(score.score, *expected, &format!("{what}, {hypothesis:?}"));
@@ -254,7 +247,7 @@ mod tests {
 
     #[test]
     fn signatures_are_those_of_sacrebleu_but_for_the_version() {
-        each_case(|corpus, case, _| {
+        for_each_case(|corpus, case, _| {
             assert_eq!(fields(&case.options.signature(reference_count(&corpus.references))), case.signature);
         });
     }

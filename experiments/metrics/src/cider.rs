@@ -16,7 +16,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::iter::Sum;
 
 use derive_more::{Add, AddAssign};
 use serde::{Deserialize, Serialize};
@@ -199,12 +198,6 @@ pub struct CiderStatistics {
     pub score: f64,
 }
 
-impl Sum for CiderStatistics {
-    fn sum<I: Iterator<Item = Self>>(statistics: I) -> Self {
-        statistics.fold(Self::default(), |sum, statistics| sum + statistics)
-    }
-}
-
 /// A CIDEr score. `Display` prints it with the name of the variant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CiderScore {
@@ -232,17 +225,17 @@ mod tests {
         score: f64,
     }
 
-    fn each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
+    fn for_each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
         let corpora = corpora::<Case>("cider", 20);
         for variant in [CiderVariant::CiderD, CiderVariant::Cider] {
             assert!(corpora.iter().all(|corpus| corpus.cases.iter().any(|case| case.options.variant == variant)));
         }
-        fixtures::each_case(&corpora, check);
+        fixtures::for_each_case(&corpora, check);
     }
 
     #[test]
     fn each_example_agrees_with_pycocoevalcap_and_the_plain_cosine() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             let frequencies = case.options.document_frequencies(&corpus.references);
             for (hypothesis, references, expected) in corpus.examples(&case.scores) {
                 let statistics = case.options.statistics(hypothesis, references, &frequencies);
@@ -254,7 +247,7 @@ mod tests {
 
     #[test]
     fn corpus_scores_agree_with_pycocoevalcap_and_the_plain_cosine() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             let score = case.options.corpus_score(&corpus.hypotheses, &corpus.references);
             assert_eq!(score.variant, case.options.variant);
             assert_agrees(score.score, case.score, what);
@@ -263,12 +256,12 @@ mod tests {
 
     #[test]
     fn summed_statistics_of_two_halves_give_the_score_of_the_whole() {
-        each_case(|corpus, case, what| assert_agrees(corpus.score_of_halves(&case.options).score, case.score, what));
+        for_each_case(|corpus, case, what| assert_agrees(corpus.score_of_halves(&case.options).score, case.score, what));
     }
 
     #[test]
     fn scores_are_the_same_each_time_to_the_last_digit() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             let statistics = || case.options.corpus_statistics(&corpus.hypotheses, &corpus.references);
             assert_eq!(statistics(), statistics(), "{what}");
         });

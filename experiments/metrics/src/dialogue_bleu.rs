@@ -108,22 +108,22 @@ mod tests {
         scores: Vec<[f64; MAX_ORDER]>,
     }
 
-    fn each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
+    fn for_each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
         let corpora = corpora::<Case>("dialogue_bleu", 20);
         assert!(corpora.iter().all(|corpus| corpus.cases.len() == 2));
-        fixtures::each_case(&corpora, check);
+        fixtures::for_each_case(&corpora, check);
     }
 
     #[test]
     fn corpus_scores_agree_with_pycocoevalcap() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             assert_all_agree(case.options.corpus_score(&corpus.hypotheses, &corpus.references).bleu, case.bleu, what);
         });
     }
 
     #[test]
     fn the_score_of_each_example_agrees_with_pycocoevalcap() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             for (hypothesis, references, expected) in corpus.examples(&case.scores) {
                 let score = case.options.score(&case.options.statistics(hypothesis, references));
                 assert_all_agree(score.bleu, *expected, &format!("{what}, {hypothesis:?}"));
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn summed_statistics_of_two_halves_give_the_score_of_the_whole() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             assert_eq!(corpus.score_of_halves(&case.options), case.options.corpus_score(&corpus.hypotheses, &corpus.references), "{what}");
         });
     }

@@ -39,7 +39,7 @@ pub(super) fn corpora<C: DeserializeOwned>(name: &str, least: usize) -> Vec<Corp
 }
 
 /// Calls `check` with each case of the corpora and what to call it.
-pub(super) fn each_case<C>(corpora: &[Corpus<C>], mut check: impl FnMut(&Corpus<C>, &C, &str)) {
+pub(super) fn for_each_case<C>(corpora: &[Corpus<C>], mut check: impl FnMut(&Corpus<C>, &C, &str)) {
     for corpus in corpora {
         for (number, case) in corpus.cases.iter().enumerate() {
             check(corpus, case, &format!("{}, case {number}", corpus.name));
@@ -59,7 +59,7 @@ impl<C> Corpus<C> {
     pub(super) fn score_of_halves<M: TextMetric>(&self, metric: &M) -> M::Score {
         let statistics = metric.corpus_statistics(&self.hypotheses, &self.references);
         let (front, back) = statistics.split_at(statistics.len() / 2);
-        metric.score(&(back.iter().cloned().sum::<M::Statistics>() + front.iter().cloned().sum()))
+        metric.score(&(metric.total(back.iter().cloned()) + metric.total(front.iter().cloned())))
     }
 }
 

@@ -20,7 +20,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::iter::Sum;
 
 use derive_more::{Add, AddAssign};
 use serde::{Deserialize, Serialize};
@@ -203,12 +202,6 @@ pub struct MeteorStatistics {
     pub score: f64,
 }
 
-impl Sum for MeteorStatistics {
-    fn sum<I: Iterator<Item = Self>>(statistics: I) -> Self {
-        statistics.fold(Self::default(), |sum, statistics| sum + statistics)
-    }
-}
-
 /// A METEOR score. `Display` prints it with four decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeteorScore {
@@ -235,11 +228,11 @@ mod tests {
         score: f64,
     }
 
-    fn each_case(mut check: impl FnMut(&Corpus<Case>, &Case, Meteor, &str)) {
+    fn for_each_case(mut check: impl FnMut(&Corpus<Case>, &Case, Meteor, &str)) {
         let corpora = corpora::<Case>("meteor", 20);
         let with_synonyms = |corpus: &Corpus<Case>| corpus.cases.iter().filter(|case| case.synonyms.is_some()).count();
         assert!(corpora.iter().all(|corpus| with_synonyms(corpus) == 1));
-        fixtures::each_case(&corpora, |corpus, case, what| {
+        fixtures::for_each_case(&corpora, |corpus, case, what| {
             let synonyms = case.synonyms.as_ref().map(|sets| Synonyms::new("fixture", sets));
             check(corpus, case, Meteor { tokeniser: Tokeniser::Whitespace, synonyms: synonyms.as_ref() }, what);
         });
@@ -248,7 +241,7 @@ mod tests {
     #[test]
     fn each_example_agrees_with_nltk() {
         let mut with_other_scores = 0;
-        each_case(|corpus, case, meteor, what| {
+        for_each_case(|corpus, case, meteor, what| {
             for (hypothesis, references, expected) in corpus.examples(&case.scores) {
                 let statistics = meteor.statistics(hypothesis, references);
                 assert_eq!(statistics.examples, 1);
@@ -262,14 +255,14 @@ mod tests {
 
     #[test]
     fn corpus_scores_are_the_means_of_what_nltk_gives_each_example() {
-        each_case(|corpus, case, meteor, what| {
+        for_each_case(|corpus, case, meteor, what| {
             assert_agrees(meteor.corpus_score(&corpus.hypotheses, &corpus.references).score, case.score, what);
         });
     }
 
     #[test]
     fn summed_statistics_of_two_halves_give_the_score_of_the_whole() {
-        each_case(|corpus, case, meteor, what| assert_agrees(corpus.score_of_halves(&meteor).score, case.score, what));
+        for_each_case(|corpus, case, meteor, what| assert_agrees(corpus.score_of_halves(&meteor).score, case.score, what));
     }
 
     #[test]

@@ -15,7 +15,6 @@
 //! weighs recall more.
 
 use std::fmt;
-use std::iter::Sum;
 
 use derive_more::{Add, AddAssign};
 use serde::{Deserialize, Serialize};
@@ -210,12 +209,6 @@ pub struct RougeStatistics {
     pub f_measure: f64,
 }
 
-impl Sum for RougeStatistics {
-    fn sum<I: Iterator<Item = Self>>(statistics: I) -> Self {
-        statistics.fold(Self::default(), |sum, statistics| sum + statistics)
-    }
-}
-
 /// A ROUGE score. `Display` names the F-measure first, which is what papers report (usually times 100).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RougeScore {
@@ -248,10 +241,10 @@ mod tests {
         score: [f64; 3],
     }
 
-    fn each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
+    fn for_each_case(check: impl FnMut(&Corpus<Case>, &Case, &str)) {
         let corpora = corpora("rouge", 20);
         assert!(corpora.iter().all(|corpus| corpus.cases.len() == 8));
-        fixtures::each_case(&corpora, check);
+        fixtures::for_each_case(&corpora, check);
     }
 
     fn assert_score(score: &RougeScore, expected: [f64; 3], what: &str) {
@@ -260,7 +253,7 @@ mod tests {
 
     #[test]
     fn each_example_agrees_with_rouge_score() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             for (hypothesis, references, expected) in corpus.examples(&case.scores) {
                 let statistics = case.options.statistics(hypothesis, references);
                 assert_eq!(statistics.examples, 1);
@@ -271,7 +264,7 @@ mod tests {
 
     #[test]
     fn corpus_scores_are_the_means_of_what_rouge_score_gives_each_example() {
-        each_case(|corpus, case, what| {
+        for_each_case(|corpus, case, what| {
             let score = case.options.corpus_score(&corpus.hypotheses, &corpus.references);
             assert_eq!(score.variant, case.options.variant);
             assert_score(&score, case.score, what);
@@ -280,7 +273,7 @@ mod tests {
 
     #[test]
     fn summed_statistics_of_two_halves_give_the_score_of_the_whole() {
-        each_case(|corpus, case, what| assert_score(&corpus.score_of_halves(&case.options), case.score, what));
+        for_each_case(|corpus, case, what| assert_score(&corpus.score_of_halves(&case.options), case.score, what));
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! What scores of texts against references have in common.
 
-use std::iter::Sum;
 use std::ops::Add;
 
 /// A score of texts against their references, computed from statistics that are summed over examples.
 pub trait TextMetric {
     /// What the score needs to know of an example or, summed, of several; the default is the sum over none.
-    type Statistics: Clone + Default + Add<Output = Self::Statistics> + Sum;
+    type Statistics: Clone + Default + Add<Output = Self::Statistics>;
     /// The score.
     type Score;
 
@@ -34,7 +33,12 @@ pub trait TextMetric {
     /// # Panics
     /// As [`corpus_statistics`](Self::corpus_statistics) and [`score`](Self::score).
     fn corpus_score<H: AsRef<str>, S: AsRef<[R]>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[S]) -> Self::Score {
-        self.score(&self.corpus_statistics(hypotheses, references).into_iter().sum())
+        self.score(&self.total(self.corpus_statistics(hypotheses, references)))
+    }
+
+    /// The sum of the statistics of several examples, in their order.
+    fn total(&self, statistics: impl IntoIterator<Item = Self::Statistics>) -> Self::Statistics {
+        statistics.into_iter().fold(Self::Statistics::default(), Add::add)
     }
 }
 

@@ -108,10 +108,15 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// The error of what was shown.
+    pub(super) fn refused(&self, problem: String) -> AnalyseError {
+        AnalyseError::Observed(format!("text {}, module `{}`: {problem}", self.text, self.module))
+    }
+
     /// Refuses values that do not fit their tokens, and values outside the range of their kind.
     ///
     /// # Errors
-    /// [`AnalyseError::Shape`] and [`AnalyseError::Value`].
+    /// [`AnalyseError::Observed`].
     pub fn check(&self) -> Result<(), AnalyseError> {
         let (queries, keys) = (self.queries.len(), self.keys.len());
         let expected = match self.kind {
@@ -135,14 +140,10 @@ impl Observed {
         };
         let size = self.shape.iter().try_fold(1_usize, |size, &length| size.checked_mul(length));
         if !fits || size != Some(self.values.len()) || self.values.is_empty() {
-            return Err(AnalyseError::Shape {
-                text: self.text,
-                module: self.module.clone(),
-                kind: self.kind,
-                shape: self.shape.clone(),
-                count: self.values.len(),
-                expected,
-            });
+            let (kind, shape, count) = (self.kind, &self.shape, self.values.len());
+            let problem = format!("{kind} of the shape {shape:?} with {count} values instead of {expected}");
+            let remedy = "each text is to be observed by itself, without padding, with its own tokens";
+            return Err(self.refused(format!("{problem}; {remedy}")));
         }
         let (expected, is_right): (_, fn(f32) -> bool) = match self.kind {
             Kind::Weights | Kind::SlotWeights | Kind::Spans | Kind::HaltingSteps => {
@@ -154,14 +155,10 @@ impl Observed {
         };
         match self.values.iter().position(|&value| !is_right(value)) {
             None => Ok(()),
-            Some(at) => Err(AnalyseError::Value {
-                text: self.text,
-                module: self.module.clone(),
-                kind: self.kind,
-                index: self.index(at),
-                value: self.values[at],
-                expected,
-            }),
+            Some(at) => {
+                let problem = format!("{} hold {} at {:?} instead of {expected}", self.kind, self.values[at], self.index(at));
+                Err(self.refused(format!("{problem}; if the model has diverged, take an earlier checkpoint")))
+            }
         }
     }
 

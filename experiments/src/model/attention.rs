@@ -1,7 +1,6 @@
 //! What is compared: the mechanisms of a model under one name.
 
-use heedful_attention::description::AnyMechanism;
-use heedful_models::block::layout::AttentionLayout;
+use heedful_models::prelude::*;
 
 /// An attention under the name that was asked for.
 #[derive(Clone, Debug)]

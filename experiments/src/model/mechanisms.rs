@@ -4,16 +4,10 @@ use std::fmt;
 
 use burn::module::{ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::abilities::Abilities;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::Mechanism;
-use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
+use heedful_attention::mechanisms::mixture::MixtureWeights;
+use heedful_attention::prelude::*;
 use heedful_attention::registry;
 use heedful_host::display::grouped;
-use heedful_random::RandomKey;
 use heedful_runs::markup::columns;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
@@ -318,8 +312,6 @@ fn trained_parameters<A: Attention>(attention: &A) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::mechanisms::gaussian::GaussianConfig;
-    use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 
     use super::*;
 

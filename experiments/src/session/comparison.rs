@@ -27,14 +27,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use burn::tensor::Device;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::prelude::*;
 use heedful_backends::device_failure::guarded;
 use heedful_backends::{Backend, memory_bytes};
 use heedful_host::allocator::keep_freed_memory;
 use heedful_host::interrupt::Interrupt;
 use heedful_host::progress::progress;
 use heedful_host::threads::among_workers;
-use heedful_random::RandomKey;
 use heedful_runs::record::ResultRecord;
 use heedful_runs::report::Section;
 use heedful_runs::results::Results;

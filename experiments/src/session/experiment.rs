@@ -11,7 +11,7 @@ mod lengths;
 pub(crate) mod paper_model;
 pub use self::command_option::{CommandOption, OptionValue};
 pub use self::config::Config;
-pub use self::definition::{Candidate, Card, Experiment, NamedModel, ReadSegment, Reading, Setup, check_length};
+pub use self::definition::{Candidate, Card, Experiment, NamedModel, ReadSegment, Reading, Setup, ShowSegment, Trained, check_length};
 pub use self::lengths::TrainingLengths;
 pub use self::paper_model::PaperModel;
 pub(crate) mod rule;

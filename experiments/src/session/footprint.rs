@@ -12,14 +12,12 @@ mod activations;
 #[cfg(all(test, target_os = "linux"))]
 mod measured;
 
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::parameter_formula::ParameterCount;
-use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
+use heedful_attention::mechanisms::linformer::Sharing;
 use heedful_backends::Backend;
 use heedful_host::machine::available_memory;
 use heedful_models::kernels::precision::Precision;
-use heedful_models::parts::position::PositionConfig;
+use heedful_models::prelude::*;
 use heedful_runs::settings::Settings;
 
 use crate::model::ModelSettings;
@@ -408,7 +406,6 @@ pub(crate) fn amount(bytes: u128) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heedful_random::RandomKey;
 
     use super::*;
     use crate::session::experiment::definition::Setup;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::tensors::read::read;
+use heedful_models::prelude::*;
 
 /// What the module is called that has the members.
 const MIXTURE: &str = "Struct:Mixture";
@@ -131,10 +131,7 @@ impl ModuleVisitor for Mixtures {
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Device, TensorData};
-    use heedful_attention::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
-    use heedful_models::architectures::language_model::{LanguageModel, LanguageModelConfig};
-    use heedful_models::block::BlockConfig;
-    use heedful_random::RandomKey;
+    use heedful_attention::mechanisms::mixture::{Mixture, MixtureWeights};
 
     use super::*;
 

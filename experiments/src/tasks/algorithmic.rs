@@ -15,7 +15,7 @@ use heedful_host::whole_files::write_atomically;
 use heedful_models::architectures::language_model::LanguageModel;
 
 use crate::tasks::answers::{Answering, ExerciseSets, QUESTIONS, TEST_SET, TokenExercise, accuracy_columns};
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::Tally;
 
 use config::ROUNDS;
@@ -159,13 +159,8 @@ impl Experiment for Algorithmic {
         Ok(setup.config.model(setup.data.tokeniser.vocabulary_size(), setup.attention).init(key, device))
     }
 
-    fn score(
-        setup: Setup<'_, Self>,
-        task: &Answering<'_>,
-        model: &LanguageModel,
-        paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, paths } = trained;
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         let AlgorithmicDataset { exercises: ExerciseSets { test, .. }, tokeniser, .. } = setup.data;
         for &rounds in &setup.config.own.data.rounds {

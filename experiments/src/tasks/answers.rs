@@ -9,7 +9,7 @@ use heedful_data::tokenise::PAD;
 use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::Hidden;
 
-use super::imports::*;
+use super::prelude::*;
 use super::scoring::{Tally, are_right, integers, of_items, score_batches};
 use crate::train::batch::{at_least_in_a_batch, sequential_batches, token_budget_batches};
 

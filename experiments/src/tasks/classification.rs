@@ -23,7 +23,7 @@ use heedful_models::pretrained::presets::Preset;
 use heedful_runs::settings::Assignment;
 
 use crate::session::experiment::definition::Prepare;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::Checksums;
 use crate::tasks::swap::{FOLDER, contender};
 use crate::train::batch::at_least_in_a_batch;
@@ -301,13 +301,8 @@ impl Experiment for Classification {
         own
     }
 
-    fn score(
-        setup: Setup<'_, Self>,
-        task: &ClassificationTask,
-        model: &Classifier,
-        paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, paths } = trained;
         let Setup { config, data, .. } = setup;
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         match &data.start {

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::session::comparison::folder_name;
 use crate::session::experiment::seen_image::SeenImage;
 use crate::session::presets::is_of_images;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 pub use classification::{ClassifiedImages, ImageClassification, VisionBatch, VisionTask};
 use config::row;
@@ -137,13 +137,8 @@ impl Experiment for ImageModelling {
         Ok(config.own.0.model(&config.model, &data.images, attention).init(key, device))
     }
 
-    fn score(
-        _setup: Setup<'_, Self>,
-        task: &ImageTask,
-        model: &LanguageModel,
-        paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(_setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, paths } = trained;
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         if task.options.conditions == Conditions::Class && task.options.data.samples > 0 {
             scores.notes.push("each row of samples.png has images of one class, from class 0 on".to_owned());

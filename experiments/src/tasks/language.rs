@@ -25,7 +25,7 @@ use heedful_models::pretrained::presets::{Preset, PresetModel};
 
 use crate::session::comparison::folder_name;
 use crate::session::presets::is_of_images;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::{Checksums, read_into, refused, score_before, tokens_of_texts};
 
 use self::positions::PositionLosses;
@@ -242,13 +242,8 @@ impl Experiment for Language {
     }
 
     /// Where training began with pretrained weights, the perplexity that these have as well.
-    fn score(
-        setup: Setup<'_, Self>,
-        task: &LanguageTask<'_>,
-        model: &LanguageModel,
-        paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, paths } = trained;
         let Language { data, loss_by_position, .. } = &setup.config.own;
         let mut positions = loss_by_position.then(|| PositionLosses::new(data.context));
         let Some(mut scores) = task.scores(model, Split::Test, positions.as_mut(), interrupt) else { return Ok(None) };
@@ -337,12 +332,7 @@ impl Experiment for Language {
     }
 
     /// As evaluation reads: where there is a memory, segments of the length of the context, each with what is remembered of those before it.
-    fn read_segments(
-        setup: Setup<'_, Self>,
-        model: &LanguageModel,
-        text: &str,
-        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
-    ) -> Result<(), ExperimentError> {
+    fn read_segments(setup: Setup<'_, Self>, model: &LanguageModel, text: &str, show: &mut ShowSegment<'_>) -> Result<(), ExperimentError> {
         let Setup { config, data: dataset, .. } = setup;
         let length = config.own.data.evaluation_memory();
         if length == 0 {

@@ -17,7 +17,7 @@ use heedful_models::parts::embedding::EmbeddingScale;
 use heedful_models::parts::position::PositionConfig;
 
 use self::environment::EnvironmentConfig;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 pub use config::{MemoryConfig, MemoryData, MemoryRl, PpoConfig, SearchConfig};
 pub use task::{MemoryBatch, MemoryTask, Playing};
@@ -255,12 +255,7 @@ impl Experiment for MemoryRl {
     }
 
     /// Each model plays the episode itself. Positions show the number of the step and the action that was taken in it.
-    fn read_segments(
-        setup: Setup<'_, Self>,
-        model: &Policy,
-        text: &str,
-        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
-    ) -> Result<(), ExperimentError> {
+    fn read_segments(setup: Setup<'_, Self>, model: &Policy, text: &str, show: &mut ShowSegment<'_>) -> Result<(), ExperimentError> {
         watching::watch(model, &setup.config.own.data, text, show)
     }
 }

@@ -14,7 +14,7 @@ use heedful_host::checksum::sha256_hex;
 use heedful_models::architectures::recurrent::RecurrentNetwork;
 use heedful_models::parts::position::PositionConfig;
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 pub use config::{NetworkSettings, Ponder, PonderConfig, PonderData};
 pub use task::{VectorBatch, VectorLearning};

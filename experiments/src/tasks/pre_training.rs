@@ -17,7 +17,7 @@ use rand::RngExt;
 
 use crate::session::comparison::{STEPS_PER_SECOND, folder_name};
 use crate::session::options::RunSettings;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::{Checksums, tokens_of_texts};
 
 use self::config::SpecialTokens;

@@ -13,7 +13,7 @@ use heedful_models::pretrained::{Architecture, Pretrained};
 use heedful_runs::settings::{self, MECHANISMS};
 
 use crate::session::experiment::paper_model::add_options;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Fields of the table `model` that decide which parameters a model has, or how its heads divide them.
 const SIZES: [&str; 15] = [

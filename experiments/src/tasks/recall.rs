@@ -14,7 +14,7 @@ use heedful_models::parts::position::PositionConfig;
 use heedful_runs::record::STATE_BYTES;
 
 use crate::session::footprint::{self, Memory};
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 pub use config::{Family, Recall, RecallFamily, SequenceData, Sequences, Track, TrackFamily};
 pub use rebuilding::{Reader, Rebuilding};
@@ -206,13 +206,8 @@ impl<F: Family> Experiment for Sequences<F> {
         Ok(Reader::new(&setup.config.language_model(setup.attention), &setup.data.task, key, device))
     }
 
-    fn score(
-        _setup: Setup<'_, Self>,
-        task: &SequenceLearning<'_>,
-        model: &Reader,
-        _paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(_setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, .. } = trained;
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         let length = task.set.length();
         if let Some(bytes) = model.state_bytes(length) {

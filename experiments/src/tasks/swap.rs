@@ -18,8 +18,8 @@ use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::pretrained::swap::Swappable;
 
 use crate::session::experiment::definition::{Prepare, UNCHANGED};
-use crate::tasks::imports::*;
 use crate::tasks::language::{Language, LanguageConfig, LanguageData, LanguageDataset, LanguageTask, ReadsText, check_data, reading_rules};
+use crate::tasks::prelude::*;
 
 pub use config::{Swap, SwapConfig, SwapStart};
 use replacement::{Beginning, beginning};
@@ -212,13 +212,8 @@ impl Experiment for Swap {
         own
     }
 
-    fn score(
-        setup: Setup<'_, Self>,
-        task: &LanguageTask<'_>,
-        model: &LanguageModel,
-        paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, paths } = trained;
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         let device = model.embedding.tokens.weight.device();
         let key = RandomKey::from_seed(setup.config.run.seed).named("init");
@@ -260,12 +255,7 @@ impl Experiment for Swap {
         Language::read(Setup { config: &config, data: &setup.data.language, attention: setup.attention }, model, text, probe)
     }
 
-    fn read_segments(
-        setup: Setup<'_, Self>,
-        model: &LanguageModel,
-        text: &str,
-        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
-    ) -> Result<(), ExperimentError> {
+    fn read_segments(setup: Setup<'_, Self>, model: &LanguageModel, text: &str, show: &mut ShowSegment<'_>) -> Result<(), ExperimentError> {
         let config: LanguageConfig = setup.config.language();
         Language::read_segments(Setup { config: &config, data: &setup.data.language, attention: setup.attention }, model, text, show)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use heedful_runs::settings::Assignment;
 use tempfile::TempDir;
 
-use super::imports::*;
+use super::prelude::*;
 
 /// The first data set of a configuration, and an attention for it.
 pub(crate) struct Case<E: Experiment> {

@@ -15,7 +15,7 @@ use heedful_models::pretrained::presets::Preset;
 use crate::session::comparison::STEPS_PER_SECOND;
 use crate::tasks::classification::examples::{Encoder, Frame, Part, Question};
 use crate::tasks::classification::{ClassificationDataset, ClassificationTask, Start, baselines, check_pooling};
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 pub use config::{TextClassification, TextClassificationConfig, TextClassificationData};
 

@@ -19,7 +19,7 @@ use heedful_models::architectures::seq2seq::Seq2SeqTransformer;
 use heedful_models::pretrained::presets::Preset;
 
 use crate::session::comparison::folder_name;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::{Checksums, read_into};
 use crate::tasks::text_to_text::models::{self, MODELS};
 use crate::tasks::text_to_text::pretrained::{self, PERPLEXITY_BEFORE, Read};
@@ -203,13 +203,8 @@ impl Experiment for TextGeneration {
         read_into(setup.config.own.pretrained.as_deref(), model)
     }
 
-    fn score(
-        setup: Setup<'_, Self>,
-        task: &TextToTextTask,
-        model: &Seq2SeqTransformer,
-        paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, paths } = trained;
         let Setup { config, data: dataset, .. } = setup;
         let mut scores = Scores::default();
         let sets = dataset.pairs.corpus.tests.len();

@@ -15,7 +15,7 @@ use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search
 use heedful_models::parts::loss::{CrossEntropy, real_states};
 use serde::{Deserialize, Serialize};
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::score_batches;
 use crate::tasks::token_losses::token_losses;
 use crate::train::batch::{PaddedBatch, at_least_in_a_batch, pad, sequential_batches, token_budget_batches};

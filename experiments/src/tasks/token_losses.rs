@@ -26,8 +26,8 @@ pub(crate) fn token_losses(states: &Tensor<2>, targets: &[i32], logits: impl Fn(
 #[cfg(test)]
 mod tests {
     use crate::tasks::image::{ImageClassification, ImageMixtures, ImageModelling, ImageOptions, SuperResolution};
-    use crate::tasks::imports::*;
     use crate::tasks::pre_training::{MaskedModelling, PreTrainingOptions, SpanModelling};
+    use crate::tasks::prelude::*;
     use crate::tasks::testing::Case;
 
     /// Scores of the built-in test set by a model that has learned nothing.

@@ -14,7 +14,7 @@ use heedful_models::architectures::seq2seq::Seq2SeqTransformer;
 use heedful_models::pretrained::presets::Preset;
 
 use crate::session::comparison::folder_name;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::{Checksums, read_into};
 use crate::tasks::text_to_text::models::{self, MODELS};
 use crate::tasks::text_to_text::pretrained::{PERPLEXITY_BEFORE, Read};
@@ -262,13 +262,8 @@ impl Experiment for Translation {
         read_into(setup.config.own.pretrained.as_deref(), model)
     }
 
-    fn score(
-        setup: Setup<'_, Self>,
-        task: &TextToTextTask,
-        model: &Seq2SeqTransformer,
-        paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, paths } = trained;
         let TranslationDataset { corpus: ParallelCorpus { tests, .. }, pretrained, .. } = setup.data;
         let mut scores = Scores::default();
         for (index, (name, pairs)) in tests.iter().enumerate() {
@@ -338,7 +333,7 @@ fn add_scores(config: &TranslationConfig, data: &TranslationDataset, index: usiz
     ];
     if let Some(meteor) = data.meteor(bleu) {
         let statistics = meteor.corpus_statistics(hypotheses, &references);
-        let value = meteor.score(&statistics.iter().copied().sum()).score;
+        let value = meteor.score(&meteor.total(statistics.iter().copied())).score;
         values.push((METEOR, value, meteor.signature(Some(1)), ItemScore::new(name, "sentences", Combination::Mean, &[METEOR])));
         let mut table = ItemTable::new(name, &[METEOR]);
         references.iter().zip(&statistics).for_each(|([reference], of_sentence)| table.push(reference.as_bytes(), &[of_sentence.score]));

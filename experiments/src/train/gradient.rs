@@ -7,13 +7,13 @@ use burn::optim::GradientsParams;
 use burn::tensor::{FloatDType, Tensor};
 use heedful_models::kernels::adam::sum_of_squares;
 
+use super::parameter::{EachParameter, visited};
+
 /// The sum of squares of every gradient, with the path of its parameter, in the order in which the module is visited (so sums over them are
 /// reproducible). A parameter that appears twice (tied weights) has one gradient, under its first path. Each is a tensor of one 32-bit element, still on the
 /// device.
 pub fn squared_norms<M: Module>(model: &M, gradients: &GradientsParams) -> Vec<(String, Tensor<1>)> {
-    let mut visitor = SquaredNorms { path: Vec::new(), gradients, seen: HashSet::new(), norms: Vec::new() };
-    model.visit(&mut visitor);
-    visitor.norms
+    visited(model, SquaredNorms { gradients, seen: HashSet::new(), norms: Vec::new() }).norms
 }
 
 /// Every gradient multiplied by `factor`, in 32 bits.
@@ -41,26 +41,17 @@ pub fn clipping_factor(norm: f64, bound: Option<f64>) -> f64 {
 }
 
 struct SquaredNorms<'a> {
-    path: Vec<String>,
     gradients: &'a GradientsParams,
     seen: HashSet<ParamId>,
     norms: Vec<(String, Tensor<1>)>,
 }
 
-impl ModuleVisitor for SquaredNorms<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_string());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+impl EachParameter for SquaredNorms<'_> {
+    fn visit<const D: usize>(&mut self, path: &[String], param: &Param<Tensor<D>>) {
         if self.seen.insert(param.id)
             && let Some(gradient) = self.gradients.get::<D>(param.id)
         {
-            self.norms.push((self.path.join("."), sum_of_squares(gradient.cast(FloatDType::F32))));
+            self.norms.push((path.join("."), sum_of_squares(gradient.cast(FloatDType::F32))));
         }
     }
 }

@@ -16,6 +16,38 @@ pub fn assign_parameter_ids<M: Module>(model: M) -> M {
     model.map(&mut AssignIds::default())
 }
 
+/// What is done with each floating-point parameter of a module, given the names on the path to it.
+pub(crate) trait EachParameter {
+    /// Does it with this one.
+    fn visit<const D: usize>(&mut self, path: &[String], param: &Param<Tensor<D>>);
+}
+
+struct WithPath<V> {
+    path: Vec<String>,
+    visitor: V,
+}
+
+impl<V: EachParameter> ModuleVisitor for WithPath<V> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_string());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.visitor.visit(&self.path, param);
+    }
+}
+
+/// The visitor after it was shown all floating-point parameters of a model, in the order of its fields.
+pub(crate) fn visited<M: Module, V: EachParameter>(model: &M, visitor: V) -> V {
+    let mut visitor = WithPath { path: Vec::new(), visitor };
+    model.visit(&mut visitor);
+    visitor.visitor
+}
+
 #[derive(Default)]
 struct AssignIds {
     path: Vec<String>,
@@ -74,29 +106,19 @@ pub struct ParameterCount {
 impl ParameterCount {
     /// Counts the parameters of a model, whether it is in training or in evaluation mode.
     pub fn of<M: Module>(model: &M) -> Self {
-        let mut visitor = Count { path: Vec::new(), seen: HashSet::new(), count: Self { parts: Vec::new(), trainable: 0, total: 0 } };
+        let count = Count { seen: HashSet::new(), count: Self { parts: Vec::new(), trainable: 0, total: 0 } };
         // In evaluation mode no tensor requires a gradient; training mode restores which ones do.
-        model.clone().train().visit(&mut visitor);
-        visitor.count
+        visited(&model.clone().train(), count).count
     }
 }
 
 struct Count {
-    path: Vec<String>,
     seen: HashSet<ParamId>,
     count: ParameterCount,
 }
 
-impl ModuleVisitor for Count {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_string());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+impl EachParameter for Count {
+    fn visit<const D: usize>(&mut self, path: &[String], param: &Param<Tensor<D>>) {
         if !self.seen.insert(param.id) {
             return;
         }
@@ -105,7 +127,7 @@ impl ModuleVisitor for Count {
         if param.is_require_grad() {
             self.count.trainable += elements;
         }
-        let part = self.path.first().map_or("", String::as_str);
+        let part = path.first().map_or("", String::as_str);
         match self.count.parts.iter_mut().find(|(name, _)| name == part) {
             Some((_, count)) => *count += elements,
             None => self.count.parts.push((part.to_string(), elements)),
@@ -118,31 +140,18 @@ impl ModuleVisitor for Count {
 /// # Panics
 /// If the device cannot be read.
 pub fn first_non_finite_parameter<M: Module>(model: &M) -> Option<String> {
-    let mut visitor = Finite { path: Vec::new(), checks: Vec::new() };
-    model.visit(&mut visitor);
-    let (paths, checks): (Vec<_>, Vec<_>) = visitor.checks.into_iter().unzip();
+    let (paths, checks): (Vec<_>, Vec<_>) = visited(model, Finite(Vec::new())).0.into_iter().unzip();
     let values = read_scalars(checks);
     paths.into_iter().zip(values).find(|(_, value)| !value.is_finite()).map(|(path, _)| path)
 }
 
-struct Finite {
-    path: Vec<String>,
-    checks: Vec<(String, Tensor<1>)>,
-}
+struct Finite(Vec<(String, Tensor<1>)>);
 
-impl ModuleVisitor for Finite {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_string());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+impl EachParameter for Finite {
+    fn visit<const D: usize>(&mut self, path: &[String], param: &Param<Tensor<D>>) {
         // 0 times a finite value is 0; 0 times infinity or NaN is NaN, and so is the sum with it.
         let check = param.val().without_autodiff().cast(FloatDType::F32).mul_scalar(0.0).sum();
-        self.checks.push((self.path.join("."), check));
+        self.0.push((path.join("."), check));
     }
 }
 
@@ -156,28 +165,15 @@ pub fn read_scalars(scalars: Vec<Tensor<1>>) -> Vec<f64> {
 
 /// The floating-point tensors of a model by path, as they are saved.
 pub(crate) fn tensors_by_path<M: Module>(model: &M) -> BTreeMap<String, burn::tensor::TensorData> {
-    let mut visitor = Collect { path: Vec::new(), tensors: BTreeMap::new() };
-    model.visit(&mut visitor);
-    visitor.tensors
+    visited(model, Collect(BTreeMap::new())).0
 }
 
-struct Collect {
-    path: Vec<String>,
-    tensors: BTreeMap<String, burn::tensor::TensorData>,
-}
+struct Collect(BTreeMap<String, burn::tensor::TensorData>);
 
-impl ModuleVisitor for Collect {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_string());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+impl EachParameter for Collect {
+    fn visit<const D: usize>(&mut self, path: &[String], param: &Param<Tensor<D>>) {
         let tensor = param.transform_for_save().val();
-        self.tensors.insert(self.path.join("."), read(tensor));
+        self.0.insert(path.join("."), read(tensor));
     }
 }
 

@@ -3,10 +3,9 @@
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use heedful_attention::contract::probe::Probe;
+use heedful_attention::prelude::*;
 use heedful_attention::registry::constraints;
 use heedful_models::kernels::precision::{Precision, cast};
-use heedful_random::RandomKey;
 use tracing::{Span, trace_span};
 
 use super::error::TrainingError;

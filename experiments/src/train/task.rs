@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::TensorData;
-use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::prelude::*;
 use heedful_metrics::{ItemScore, ItemTable};
-use heedful_random::RandomKey;
 
 use super::loss::TrainingLoss;
 use super::state::Metric;

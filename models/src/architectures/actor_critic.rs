@@ -8,12 +8,9 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::contract::init::{self, Init};
-use heedful_random::RandomKey;
+use heedful_attention::contract::init;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
-
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// Sizes of [`ActorCriticHeads`], and weights of their losses. The number of actions must be given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -153,9 +150,6 @@ mod tests {
     use super::*;
     use burn::optim::{AdamConfig, GradientsParams};
     use burn::tensor::TensorData;
-    use heedful_attention::contract::layer_spec::Role;
-    use heedful_attention::contract::probe::Probe;
-    use heedful_attention::description::{AnyAttention, AnyMechanism};
     use rand::RngExt;
 
     use crate::block::BlockConfig;

@@ -5,14 +5,9 @@ mod config;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::contract::mask::Mask;
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::training::Training;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, Losses, Positions};
-use heedful_attention::description::AnyAttention;
 use heedful_attention::engine::dropout::dropout;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 pub use self::config::{ClassifierConfig, Pooling};
 use crate::architectures::masked::MaskedHead;
@@ -128,7 +123,6 @@ impl<A: Attention> Classifier<A> {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::description::AnyMechanism;
 
     use crate::block::BlockConfig;
     use crate::parts::feed_forward::Activation;

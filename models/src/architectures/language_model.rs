@@ -6,11 +6,8 @@ mod config;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::training::Training;
-use heedful_attention::contract::{Attention, Positions};
-use heedful_attention::description::AnyAttention;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 pub use self::classes::{ClassState, OfClasses};
 pub use self::config::LanguageModelConfig;
@@ -293,14 +290,8 @@ impl<A: Attention> StepDecoder for LanguageModel<A> {
 pub(crate) mod tests {
     use super::*;
     use burn::tensor::TensorData;
-    use heedful_attention::contract::abilities::{Abilities, Causality};
-    use heedful_attention::contract::decoding_position::{DecodingStart, Progress};
-    use heedful_attention::contract::layer_spec::LayerSpec;
-    use heedful_attention::contract::probe::Observation;
-    use heedful_attention::contract::visibility::Span;
-    use heedful_attention::contract::{AttentionInput, AttentionOutput, init};
-    use heedful_attention::description::AnyMechanism;
-    use heedful_attention::mechanisms::lsh::LshConfig;
+    use heedful_attention::contract::decoding_position::Progress;
+    use heedful_attention::contract::init;
 
     use crate::block::layer_sharing::{DepthConfig, SharedConfig};
     use crate::block::layout::LayerAttention;

@@ -8,11 +8,8 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::init::{self, Init};
-use heedful_random::RandomKey;
+use heedful_attention::contract::init;
+use heedful_attention::prelude::*;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
@@ -171,7 +168,6 @@ mod tests {
     use super::*;
     use burn::optim::{AdamConfig, GradientsParams};
     use burn::tensor::{Device, TensorData};
-    use heedful_attention::contract::probe::Probe;
 
     use crate::architectures::classifier::{ClassifierConfig, Sentences};
     use crate::parts::loss::cross_entropy;

@@ -8,15 +8,9 @@ use burn::module::Module;
 use burn::nn::{Linear, Lstm, LstmConfig, LstmState};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::init::{self, Init};
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyAttention;
+use heedful_attention::contract::init;
+use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::read;
-use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::architectures::actor_critic::{ActorCriticHeads, ActorCriticHeadsConfig, Decision};
@@ -315,7 +309,6 @@ impl PolicyState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::description::AnyMechanism;
 
     use crate::parts::residual::NormOrder;
     use crate::parts::residual_gate::{GateConfig, GateKind};

@@ -8,11 +8,8 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::{Losses, init};
-use heedful_random::RandomKey;
+use heedful_attention::contract::init;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::block::halting::{Halting, HaltingConfig};
@@ -178,7 +175,6 @@ impl RecurrentNetwork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::contract::init::Init;
 
     fn config(cell: CellKind, limit: usize, bias: f64) -> RecurrentConfig {
         let halting = HaltingConfig { bias, ..HaltingConfig::default() };

@@ -7,13 +7,8 @@ mod universal_tests;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::contract::mask::Mask;
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::training::Training;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, Losses, Positions};
-use heedful_attention::description::AnyAttention;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 pub use self::config::{Seq2SeqConfig, Tying};
 use crate::block::stack::{Stack, StackState};
@@ -215,8 +210,6 @@ pub(crate) fn last_position(states: Tensor<3>) -> Tensor<2> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::contract::layer_spec::Role;
-    use heedful_attention::description::AnyMechanism;
 
     use crate::architectures::language_model::tests::all_pairs;
     use crate::block::BlockConfig;

@@ -4,12 +4,9 @@
 //! sentinel followed by the tokens that it replaces. The shown and the hidden tokens are cut into the same number of pieces at random places, and the pieces
 //! alternate; a sequence begins with a shown piece.
 
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
-
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// How much is hidden. The first sentinel must be given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -8,13 +8,9 @@ mod config;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::contract::training::Training;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, Losses, Positions};
-use heedful_attention::description::AnyAttention;
 use heedful_attention::engine::dropout::dropout;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 pub use self::config::VisionConfig;
 use crate::architectures::classifier::Pooling;
@@ -141,7 +137,6 @@ mod tests {
     use super::*;
     use burn::optim::GradientsParams;
     use burn::tensor::{Device, TensorData};
-    use heedful_attention::contract::init::Init;
     use heedful_attention::description::case::parameters;
 
     use crate::block::BlockConfig;

@@ -8,10 +8,7 @@
 use std::sync::Arc;
 
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, AttentionInput, Losses, Positions};
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use super::{Block, BlockState, Context, Hidden, Sublayer};
 
@@ -189,10 +186,6 @@ mod tests {
     use std::sync::Mutex;
 
     use burn::tensor::Device;
-    use heedful_attention::contract::decoding_position::DecodingStart;
-    use heedful_attention::contract::init::Init;
-    use heedful_attention::contract::layer_spec::Role;
-    use heedful_attention::description::{AnyAttention, AnyMechanism};
 
     use super::*;
     use crate::block::{BlockConfig, Parallel};

@@ -18,10 +18,8 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::{Losses, init};
-use heedful_random::RandomKey;
+use heedful_attention::contract::init;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::loss::projected_cross_entropy;
@@ -174,7 +172,6 @@ impl LayerLosses {
 mod tests {
     use super::*;
     use burn::tensor::activation::log_softmax;
-    use heedful_attention::contract::probe::Probe;
 
     use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
     use crate::block::BlockConfig;

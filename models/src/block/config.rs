@@ -1,11 +1,7 @@
 //! Configuration of a block.
 
 use burn::tensor::Device;
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{Block, Parallel};

@@ -2,9 +2,8 @@
 
 use burn::module::{Param, ParamId};
 use burn::tensor::{Int, Tensor};
-use heedful_attention::contract::init::Init;
+use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::read;
-use heedful_random::RandomKey;
 use libm::erf;
 
 use crate::architectures::actor_critic::{ActorCriticHeadsConfig, Decision, Experience};

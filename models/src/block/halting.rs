@@ -13,14 +13,11 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Bool, Device, Tensor};
-use heedful_attention::contract::init::{self, Init};
+use heedful_attention::contract::init;
 use heedful_attention::engine::linear::linear;
+use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::read;
-use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
-
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// How the states of the steps become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

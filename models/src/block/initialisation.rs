@@ -5,11 +5,8 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::init::Init;
 use heedful_attention::contract::unit_variant::without_options;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::embedding::EmbeddingScale;
@@ -160,7 +157,6 @@ impl ModuleMapper for Draw {
 mod tests {
     use super::*;
     use burn::tensor::{Device, Int};
-    use heedful_attention::contract::probe::Probe;
     use heedful_attention::mechanisms::dot_product::DotProduct;
 
     use crate::architectures::classifier::ClassifierConfig;

@@ -15,11 +15,8 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::Positions;
-use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::unit_variant::without_options;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::block::halting::HaltingConfig;
@@ -158,10 +155,6 @@ mod tests {
     use super::*;
     use burn::module::Param;
     use burn::tensor::Int;
-    use heedful_attention::contract::layer_spec::Role;
-    use heedful_attention::contract::probe::{Observation, Probe};
-    use heedful_attention::contract::visibility::Visibility;
-    use heedful_attention::description::AnyMechanism;
 
     use crate::architectures::language_model::tests::all_pairs;
     use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};

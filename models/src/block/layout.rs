@@ -25,10 +25,7 @@ mod reading;
 
 use std::sync::LazyLock;
 
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::prelude::*;
 use serde::Serialize;
 
 pub(crate) use self::choice::resolved;
@@ -263,7 +260,6 @@ impl AttentionLayout {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::mechanisms::gaussian::GaussianConfig;
     use serde::Deserialize;
 
     use super::*;

@@ -13,8 +13,7 @@ use std::collections::HashMap;
 use burn::backend::Dispatch;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{DType, Device, Gradients, Tensor};
-use heedful_attention::contract::Losses;
-use heedful_attention::contract::probe::Probe;
+use heedful_attention::prelude::*;
 
 use crate::block::Hidden;
 

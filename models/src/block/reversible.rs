@@ -2,9 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::{Attention, Losses};
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use crate::block::auxiliary::LayerLosses;
 use crate::block::recomputation::{ParameterGradients, ReplayedGradients, backward, gradient_of, is_recorded, replayed};
@@ -202,10 +200,6 @@ mod tests {
     use super::*;
     use burn::module::{ModuleVisitor, Param};
     use burn::tensor::{Device, Int, TensorData};
-    use heedful_attention::contract::init::Init;
-    use heedful_attention::contract::layer_spec::Role;
-    use heedful_attention::contract::visibility::Visibility;
-    use heedful_attention::description::AnyMechanism;
 
     use crate::block::BlockConfig;
     use crate::block::auxiliary::AuxiliaryLossesConfig;

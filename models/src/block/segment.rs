@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use heedful_attention::contract::Positions;
+use heedful_attention::prelude::*;
 
 /// Inputs of the layers of a stack in the last positions of each batch row.
 #[derive(Clone, Debug)]
@@ -127,9 +127,6 @@ impl SegmentMemory {
 mod tests {
     use super::*;
     use burn::tensor::{Device, Int};
-    use heedful_attention::contract::probe::Probe;
-    use heedful_attention::description::AnyMechanism;
-    use heedful_random::RandomKey;
 
     use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
     use crate::block::BlockConfig;

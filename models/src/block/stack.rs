@@ -5,15 +5,7 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, Losses, Positions};
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use crate::block::auxiliary::LayerLosses;
 use crate::block::halting::{Halting, HaltingConfig};

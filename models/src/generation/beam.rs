@@ -4,8 +4,7 @@
 //! finished; the first `beam` that do not end live on. The search ends when `beam` hypotheses are finished, the best finished one cannot be
 //! beaten by a live one, or the limit is reached. With a beam of 1 this is greedy decoding.
 
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, room, tokens_of};
@@ -185,8 +184,6 @@ impl Sentence {
 mod tests {
     use super::*;
     use burn::tensor::{Device, Int, Tensor};
-    use heedful_attention::contract::probe::Probe;
-    use heedful_random::RandomKey;
 
     use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
     use crate::block::BlockConfig;

@@ -1,9 +1,7 @@
 //! Generation in one call.
 
 use burn::tensor::{Int, Tensor};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use super::{BeamSearch, Hypothesis, Prompts, Rules, Sampling, SpecialTokens, StepDecoder, beam_search, greedy, sample};
 
@@ -126,7 +124,6 @@ pub fn generate<D: StepDecoder>(decoder: &D, state: D::State, prompts: Tensor<2,
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::contract::mask::Mask;
 
     use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
     use crate::architectures::seq2seq::{Padded, Seq2SeqConfig};

@@ -1,8 +1,6 @@
 //! Generation of one sequence for each row: greedy, or sampled.
 
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 

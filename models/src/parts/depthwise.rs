@@ -6,8 +6,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::init::Init;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 /// Sizes of a [`DepthwiseConvolution`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,10 @@
 use burn::module::{Module, Param};
 use burn::nn::{Embedding, Linear};
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::contract::Positions;
-use heedful_attention::contract::init::{self, Init};
+use heedful_attention::contract::init;
 use heedful_attention::engine::dropout::dropout;
 use heedful_attention::engine::linear::projected;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::adaptive_softmax::AdaptiveEmbedding;

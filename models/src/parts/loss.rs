@@ -1,7 +1,7 @@
 //! Training losses, as sums: the mean over any set of tokens or sentences is a division by its size.
 
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
-use heedful_attention::contract::Losses;
+use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::is_queued;
 
 use crate::kernels::fused;
@@ -117,8 +117,6 @@ mod tests {
     use super::*;
     use burn::tensor::Device;
     use burn::tensor::activation::log_softmax;
-    use heedful_attention::contract::init::Init;
-    use heedful_random::RandomKey;
 
     fn scalar(x: Tensor<1>) -> f64 {
         f64::from(x.into_scalar::<f32>())

@@ -10,11 +10,8 @@ use burn::module::{Module, Param};
 use burn::nn::{LayerNormConfig, RmsNorm};
 use burn::tensor::{DType, Device, Tensor};
 use derive_setters::Setters;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::init::Init;
+use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::is_queued;
-use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::kernels::fused::{self, NORM_EPSILON};

@@ -10,14 +10,9 @@ use std::ops::Range;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::Positions;
-use heedful_attention::contract::init::Init;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
-
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 pub use self::grid::{GridConfig, GridEncoding, Join};
 

@@ -8,9 +8,8 @@
 use burn::module::Module;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::probe::{Observation, Probe};
 use heedful_attention::engine::dropout::dropout;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::norm::{Norm, NormConfig};

@@ -15,13 +15,10 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::init::{self, Init};
+use heedful_attention::contract::init;
 use heedful_attention::engine::linear::linear;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
-
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 
 /// Which gate joins the stream and a sublayer's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,6 @@
 //! Gemma-2: `Gemma2ForCausalLM`. Norms have `1 + weight`, and the files the weight, so that no number changes on its way.
 
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
+use heedful_attention::prelude::*;
 use serde_json::json;
 
 use super::error::PretrainedError;

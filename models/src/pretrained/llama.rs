@@ -1,8 +1,7 @@
 //! Llama, Mistral and Qwen-3: `LlamaForCausalLM`, `MistralForCausalLM` and `Qwen3ForCausalLM`.
 
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::qk_norm::QkNorm;
-use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
+use heedful_attention::prelude::*;
 use serde_json::{Value, json};
 
 use super::error::PretrainedError;

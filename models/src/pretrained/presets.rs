@@ -37,15 +37,10 @@
 
 mod released;
 
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::parameter_formula::ParameterCount;
-use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
-use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
-use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::lsh::BucketCount;
 use heedful_attention::mechanisms::shared_qk::Scale;
-use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
-use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+use heedful_attention::prelude::*;
 
 pub use self::released::{bert_base, gemma_2_2b, gpt2, llama_3_8b, mistral_7b, qwen_3_0_6b, vit_b16};
 use crate::architectures::classifier::ClassifierConfig;
@@ -443,9 +438,6 @@ mod tests {
     use burn::module::Module;
     use burn::optim::{AdamConfig, GradientsParams};
     use burn::tensor::{Device, Int, Tensor, TensorData};
-    use heedful_attention::contract::init::Init;
-    use heedful_attention::contract::probe::Probe;
-    use heedful_random::RandomKey;
 
     use crate::architectures::classifier::Sentences;
     use crate::architectures::seq2seq::Padded;

@@ -24,11 +24,8 @@ mod report;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::prelude::*;
 use heedful_attention::registry::constraints;
-use heedful_random::RandomKey;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use thiserror::Error;

@@ -5,8 +5,7 @@
 //! dot-product attention here, are multiplied by it instead. Where the output is the embedding's matrix, T5 divides states by the root of the model's width: here
 //! the gain of the decoder's last norm is divided.
 
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::mechanisms::t5_bias::T5BiasConfig;
+use heedful_attention::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::error::PretrainedError;

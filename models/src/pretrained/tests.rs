@@ -11,9 +11,7 @@ use std::path::{Path, PathBuf};
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::{AnyLogits, AnyMechanism};
-use heedful_attention::softmax_attention::SoftmaxAttention;
+use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::read;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::{Map, Value};

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{Tensor, TensorData};
-use heedful_attention::description::AnyAttention;
 use heedful_attention::mechanisms::dot_product::DotProduct;
+use heedful_attention::prelude::*;
 use safetensors::{Dtype, SafeTensors};
 use thiserror::Error;
 
@@ -243,11 +243,6 @@ mod tests {
     use super::*;
     use burn::module::Module;
     use burn::tensor::Device;
-    use heedful_attention::contract::probe::Probe;
-    use heedful_attention::contract::visibility::Visibility;
-    use heedful_attention::description::AnyMechanism;
-    use heedful_attention::mechanisms::dot_product::DotProductConfig;
-    use heedful_random::RandomKey;
 
     use crate::architectures::seq2seq::Seq2SeqConfig;
     use crate::block::layout::CrossLayout;

@@ -13,10 +13,8 @@ use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
 use burn::tensor::{FloatDType, Int, Tensor};
 use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, RegressionOutput, SequenceOutput, TrainOutput, TrainStep};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::{Attention, Losses};
+use heedful_attention::prelude::*;
 use heedful_attention::registry::constraints;
-use heedful_random::RandomKey;
 
 use crate::architectures::classifier::{Classifier, Sentences};
 use crate::architectures::language_model::LanguageModel;

@@ -3,10 +3,9 @@
 //! Counts are those of a built model, so a matrix that is embedding and output projection counts once, and layers that share a block count it once. There is no
 //! count where a mechanism does not say how many parameters it has, and where layers share some of them, as those of a layerwise Linformer.
 
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::parameter_formula::ParameterCount;
-use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
+use heedful_attention::mechanisms::linformer::Sharing;
+use heedful_attention::prelude::*;
 
 use crate::architectures::classifier::{ClassifierConfig, Pooling};
 use crate::architectures::language_model::LanguageModelConfig;
@@ -251,7 +250,6 @@ pub(crate) mod tests {
     use super::*;
     use burn::module::Module;
     use burn::tensor::Device;
-    use heedful_random::RandomKey;
 
     use crate::block::halting::HaltingConfig;
     use crate::block::layout::{AttentionLayout, LayerAttention};

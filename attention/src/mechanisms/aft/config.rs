@@ -2,7 +2,6 @@
 
 use super::Aft;
 use crate::description::formula::softmax;
-use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::prelude::*;
 
 /// Names of the forms that are not the default.
@@ -29,18 +28,16 @@ pub enum AftForm {
 /// Configuration of [`Aft`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct AftConfig {
     /// Which pairs of positions have biases (default: `full`).
     pub form: AftForm,
     /// Of the form `local`: distance from which on positions have no bias, at least 1 (default: 32, or a quarter of the maximal length if that is less).
-    #[setters(into)]
     pub window: Option<usize>,
     /// Whether biases are a product of factors, as in the paper; otherwise the form `full` has a table of all pairs (default: yes).
     pub factorised: bool,
     /// Width of the factors, at least 1 (default: 128, or a quarter of the maximal length if that is less).
-    #[setters(into)]
     pub rank: Option<usize>,
     /// Standard deviation of the initial biases, at least 0 (default: 0.1). Factors are drawn so that their product has it.
     pub init_std: f64,

@@ -5,7 +5,6 @@ use burn::module::RunningState;
 use super::buckets::{Directions, Hash, Hashing};
 use super::chunks::Chunking;
 use super::{Lsh, formula};
-use crate::mechanisms::default_sizes::quarter;
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::shared_qk::Scale;
 

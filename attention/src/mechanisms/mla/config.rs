@@ -13,18 +13,15 @@ const EPSILON: f64 = 1e-6;
 /// Configuration of [`Mla`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
-#[setters(prefix = "with_")]
+#[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct MlaConfig {
     /// Width of the latent that keys and values are made of, at least 1 (default: 4 times the width of a head, as in the paper).
-    #[setters(into)]
     pub latent: Option<usize>,
     /// Width of a latent that queries are made of, at least 1 (default: none, queries are made of elements; the paper has 12 times the width of a head).
-    #[setters(into)]
     pub query_latent: Option<usize>,
     /// Rotated channels of each query and of the key that all heads share, an even number; 0: there are no positions (default: half the width of a head, as in the
     /// paper, rounded up to an even number).
-    #[setters(into)]
     pub rotary_width: Option<usize>,
     /// Base of the angles, greater than 1 (default: 10000).
     pub base: f64,

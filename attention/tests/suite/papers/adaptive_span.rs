@@ -2,29 +2,16 @@
 
 use std::sync::Arc;
 
-use burn::module::Module;
-use burn::tensor::Tensor;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::visibility::{Span, Visibility};
-use heedful_attention::contract::{Attention, AttentionInput};
+use heedful_attention::description::AnyState;
 use heedful_attention::description::restricted::{PatternExecution, Restricted};
-use heedful_attention::description::{AnyAttention, AnyMechanism, AnyState};
-use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig, SpanKind, SpanOrigin};
-use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
+use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpan, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::mixture::MixtureWeights;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandom;
-use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::softmax_attention::kv_cache::KeyValueState;
-use heedful_attention::softmax_attention::logits::Logits;
 use heedful_attention::softmax_attention::pattern::Pattern;
-use heedful_random::RandomKey;
 
-use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{mixture, parse, spec};
+use super::*;
+use crate::variants::mixture;
 
 /// A decoder whose longest span is 40.
 fn place() -> LayerSpec {

@@ -1,17 +1,8 @@
 //! Attention Free Transformer: Zhai et al. 2021.
 
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::mechanisms::aft::{Aft, AftConfig, AftForm};
+use heedful_attention::mechanisms::aft::{Aft, AftForm};
 
-use super::{assert_same, context, identity, init, linear, parameter, self_attention};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::spec;
+use super::*;
 
 fn aft(form: AftForm) -> AftConfig {
     AftConfig::default().with_form(form).with_init_std(2.0)

@@ -1,18 +1,8 @@
 //! BaseConv: Arora et al. 2023 (2312.04927).
 
-use burn::module::Param;
-use burn::tensor::Tensor;
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::mechanisms::base_conv::{BaseConv, BaseConvConfig};
+use heedful_attention::mechanisms::base_conv::BaseConv;
 
-use super::{assert_same, context, identity, init, linear, parameter, self_attention};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::spec;
+use super::*;
 
 fn inner(attention: &mut AnyAttention) -> &mut BaseConv {
     attention.get_mut().expect("it is a gated convolution")

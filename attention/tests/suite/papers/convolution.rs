@@ -1,19 +1,10 @@
 //! Lightweight and dynamic convolutions: Wu et al. 2019.
 
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::convolution_attention::{ConvolutionAttention, ConvolutionExecution, KernelSizes};
-use heedful_attention::mechanisms::dynamic_conv::{DynamicConv, DynamicConvConfig};
-use heedful_attention::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig};
+use heedful_attention::mechanisms::dynamic_conv::DynamicConv;
+use heedful_attention::mechanisms::lightweight_conv::LightweightConv;
 
-use super::{assert_same, context, identity, init, linear, parameter, self_attention, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::spec;
+use super::*;
 
 fn light(taps: usize) -> LightweightConvConfig {
     LightweightConvConfig::default().with_kernel(KernelSizes::All(taps)).with_glu(false)

@@ -1,22 +1,13 @@
 //! DeltaNet and Gated DeltaNet: Yang et al. 2024b and 2025.
 
-use burn::tensor::{Tensor, TensorData};
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
+use burn::tensor::TensorData;
 use heedful_attention::engine::recurrence::{Recurrence, RecurrentState};
-use heedful_attention::mechanisms::delta_net::DeltaNetConfig;
 use heedful_attention::mechanisms::delta_rule::DeltaRule;
-use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
 use heedful_attention::mechanisms::gated_norm::HeadNorm;
 use heedful_attention::mechanisms::gated_recurrence::GatedRecurrence;
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 
-use super::{assert_same, context, init, parameter, self_attention};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::spec;
+use super::*;
 
 /// Contexts `[N, D]` of one head, where each element writes by the delta rule with its strength and asks with its own key.
 fn recalled(keys: &[[f32; 4]], values: &[[f32; 2]], asked: &[[f32; 4]], strength: f32) -> Array {

@@ -1,19 +1,9 @@
 //! The Differential Transformer: Ye et al. 2025.
 
-use burn::tensor::Tensor;
 use heedful_attention::conformance::Subject;
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::differential::{Differential, DifferentialConfig, lambda_init};
-use heedful_attention::softmax_attention::SoftmaxAttention;
-use heedful_random::RandomKey;
+use heedful_attention::mechanisms::differential::{Differential, lambda_init};
 
-use super::{assert_same, context, init, parameter, self_attention};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{parse, spec};
+use super::*;
 
 fn inner(attention: &mut AnyAttention) -> &mut SoftmaxAttention<Differential> {
     attention.get_mut().expect("it is a differential attention")

@@ -1,14 +1,9 @@
 //! Sparse weights: sparsemax (Martins and Astudillo 2016) and entmax (Peters, Niculae and Martins 2019).
 
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::engine::{AttentionProgram, LogitTerms, Normaliser, Weighting, reference};
-use heedful_attention::mechanisms::entmax::EntmaxConfig;
+use heedful_attention::engine::{AttentionProgram, Normaliser, Weighting, reference};
 
-use super::assert_same;
 use super::rectified::weights_of;
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::parse;
+use super::*;
 
 // The numbers of the package are those of `entmax` 1.3, in double precision: `entmax15(z)` and `sparsemax(z)` for `z` = MIXED, and `z.grad` after
 // `(weights * counts).sum().backward()`.

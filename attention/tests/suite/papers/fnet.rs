@@ -1,12 +1,6 @@
 //! FNet: Lee-Thorp et al. 2021.
 
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::mechanisms::fnet::FnetConfig;
-
-use super::{assert_same, context, init, self_attention};
-use crate::array::Array;
-use crate::variants::spec;
+use super::*;
 
 fn fnet() -> AnyAttention {
     init(&FnetConfig::default().into(), &spec(Role::Encoder, 2))

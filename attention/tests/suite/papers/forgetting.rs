@@ -1,15 +1,9 @@
 //! The Forgetting Transformer: Lin et al. 2025.
 
-use burn::nn::Linear;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::alibi::{Alibi, AlibiConfig};
-use heedful_attention::mechanisms::dot_product::DotProduct;
-use heedful_attention::mechanisms::forgetting::{ForgetGate, Forgetting, ForgettingConfig};
+use heedful_attention::mechanisms::alibi::Alibi;
+use heedful_attention::mechanisms::forgetting::{ForgetGate, Forgetting};
 
-use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::variants::{parse, spec};
+use super::*;
 
 fn forgetting(config: ForgettingConfig) -> AnyAttention {
     init(&AnyMechanism::from(config), &spec(Role::Decoder, 2))

@@ -1,13 +1,8 @@
 //! Hard-coded Gaussian attention: You et al. 2020.
 
-use burn::module::Module;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::gaussian::{GaussianConfig, GaussianExecution, Normalisation};
+use heedful_attention::mechanisms::gaussian::{GaussianExecution, Normalisation};
 
-use super::{assert_same, context, cross_attention, init, self_attention, weights};
-use crate::array::Array;
+use super::*;
 use heedful_attention::description::case::parameters;
 
 fn place(role: Role, heads: usize) -> LayerSpec {

@@ -1,12 +1,6 @@
 //! Soft caps of scores: Gemma Team 2024, section 2.
 
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
-
-use super::{assert_same, context, init, self_attention, weights};
-use crate::array::Array;
-use crate::variants::{parse, spec};
+use super::*;
 
 fn capped(logits: &str, cap: f64) -> AnyMechanism {
     AnyMechanism::from(SoftCapConfig::default().with_cap(cap)).over(parse(logits)).unwrap()

@@ -7,9 +7,7 @@ use heedful_attention::mechanisms::gla::{GatedLinear, GlaConfig};
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
 
 use super::retnet::response;
-use super::{assert_same, identity, init, linear, parameter};
-use crate::array::Array;
-use crate::variants::spec;
+use super::*;
 
 /// By how much the first element still moves each output, where every channel has this bias of its rate and elements have no say.
 fn response_with(bias: f64) -> Array {

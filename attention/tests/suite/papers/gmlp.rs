@@ -1,17 +1,9 @@
 //! gMLP: Liu et al. 2021.
 
 use heedful_attention::conformance::Property;
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::gmlp::{Gmlp, GmlpConfig};
+use heedful_attention::mechanisms::gmlp::Gmlp;
 
-use super::{assert_same, context, init, parameter, self_attention};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::subject::Subject;
-use crate::variants::spec;
+use super::*;
 
 fn gmlp(role: Role) -> AnyAttention {
     init(&GmlpConfig::default().with_init_scale(8.0).into(), &spec(role, 2))

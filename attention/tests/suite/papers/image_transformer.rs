@@ -1,16 +1,10 @@
 //! Local attention in one and two dimensions: Parmar et al. 2018.
 
-use heedful_attention::contract::AttentionInput;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::local_2d::BlockRaster;
 use heedful_attention::softmax_attention::pattern::Pattern;
 
-use super::{assert_same, context, init, self_attention, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{local_1d, local_2d, parse, spec};
+use super::*;
+use crate::variants::{local_1d, local_2d};
 
 /// The keys that a query sees together with the causal mask.
 fn causal(pattern: &dyn Pattern, i: usize) -> Vec<usize> {

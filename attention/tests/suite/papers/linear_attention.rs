@@ -1,18 +1,8 @@
 //! Linear attention: Katharopoulos et al. 2020.
 
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::AnyAttention;
 use heedful_attention::engine::recurrence::RecurrentState;
-use heedful_attention::mechanisms::linear_attention::LinearAttentionConfig;
 
-use super::{assert_same, context, cross_attention, init, self_attention, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::spec;
+use super::*;
 
 fn linear(role: Role) -> AnyAttention {
     init(&LinearAttentionConfig::default().into(), &spec(role, 2))

@@ -2,23 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn::module::Module;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, Positions};
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::dot_product::DotProduct;
-use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Sharing};
+use heedful_attention::mechanisms::linformer::{Linformer, Sharing};
 use heedful_attention::mechanisms::sequence_projection::ProjectionKind;
 use heedful_attention::tensors::read::read;
-use heedful_random::RandomKey;
 
-use super::{assert_same, context, cross_attention, identity, init, parameter, self_attention, softmax};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{Variant, parse, spec};
+use super::*;
+use crate::variants::Variant;
 
 fn config(rank: usize, sharing: Sharing) -> AnyMechanism {
     AnyMechanism::from(LinformerConfig::default().with_rank(rank).with_sharing(sharing))

@@ -1,18 +1,9 @@
 //! Multi-head latent attention: DeepSeek-AI 2024.
 
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::engine::{Engine, Executed};
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::mechanisms::dot_product::DotProduct;
-use heedful_attention::mechanisms::mla::{Mla, MlaConfig};
+use heedful_attention::contract::engine::Executed;
+use heedful_attention::mechanisms::mla::Mla;
 
-use super::{assert_same, context, identity, init, linear, self_attention, softmax};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{parse, spec};
+use super::*;
 
 #[test]
 fn a_latent_that_is_the_element_makes_dot_product_attention() {

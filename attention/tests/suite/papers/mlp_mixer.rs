@@ -1,16 +1,9 @@
 //! MLP-Mixer: Tolstikhin et al. 2021.
 
 use heedful_attention::conformance::Property;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::mlp_mixer::{MlpMixer, MlpMixerConfig};
+use heedful_attention::mechanisms::mlp_mixer::MlpMixer;
 
-use super::{assert_same, context, init, parameter, self_attention};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::subject::Subject;
-use crate::variants::spec;
+use super::*;
 
 fn mixer() -> AnyAttention {
     init(&MlpMixerConfig::default().with_hidden(5).into(), &spec(Role::Encoder, 2))

@@ -36,18 +36,16 @@ mod talking_heads;
 mod transformer;
 mod transformer_xl;
 
-use burn::module::Param;
+use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use heedful_attention::contract::layer_spec::LayerSpec;
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::description::{AnyAttention, AnyLogits, AnyMechanism};
-use heedful_attention::softmax_attention::SoftmaxAttention;
-use heedful_random::RandomKey;
+use heedful_attention::mechanisms::dot_product::DotProduct;
+use heedful_attention::prelude::*;
 
 use crate::array::Array;
 use crate::backends::flex;
+use crate::subject::Subject;
+use crate::variants::{parse, spec};
 
 /// The attention on the one backend that these checks need.
 fn init(config: &AnyMechanism, spec: &LayerSpec) -> AnyAttention {

@@ -1,11 +1,8 @@
 //! No attention: the ablation of the sublayer.
 
 use heedful_attention::conformance::Subject;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::AnyMechanism;
 
-use super::{context, init, self_attention};
-use crate::array::Array;
+use super::*;
 use crate::backends::backends;
 
 fn none() -> AnyMechanism {

@@ -1,16 +1,9 @@
 //! Gates on what heads give: Qiu et al. 2025.
 
-use burn::nn::Linear;
 use heedful_attention::conformance::Subject;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::output_gate::{GateForm, OutputGate, OutputGateConfig};
+use heedful_attention::mechanisms::output_gate::{GateForm, OutputGate};
 
-use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{parse, spec};
+use super::*;
 
 /// An attention, and the same without the gate.
 fn pair(logits: &str, form: GateForm) -> [AnyAttention; 2] {

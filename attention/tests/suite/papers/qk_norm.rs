@@ -1,21 +1,10 @@
 //! Normalised queries and keys: Henry et al. 2020, Dehghani et al. 2023.
 
-use burn::module::Param;
-use burn::tensor::Tensor;
-use heedful_attention::contract::Positions;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::visibility::Span;
-use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::engine::reference::logits;
-use heedful_attention::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use heedful_attention::mechanisms::qk_norm::QkNorm;
-use heedful_attention::mechanisms::rotary::{Rotary, RotaryConfig};
-use heedful_attention::softmax_attention::logits::Logits;
+use heedful_attention::mechanisms::rotary::Rotary;
 
-use super::{assert_same, context, init, parameter, self_attention, softmax};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{parse, spec};
+use super::*;
 
 /// Two heads of width 4.
 fn place() -> LayerSpec {

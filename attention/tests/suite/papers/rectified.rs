@@ -1,16 +1,9 @@
 //! Rectified weights: softpick (Zuhri, Fuadi and Aji 2025) and ReLU attention (Wortsman, Lee, Gilmer and Kornblith 2023).
 
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::mechanisms::relu::ReluConfig;
-use heedful_attention::mechanisms::softpick::SoftpickConfig;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandom;
 
-use super::{assert_same, init, parameter, self_attention, weights};
-use crate::array::{Array, finite};
-use crate::backends::flex;
-use crate::subject::Subject;
-use crate::variants::{parse, spec};
+use super::*;
+use crate::array::finite;
 
 const LENGTH: usize = 8;
 

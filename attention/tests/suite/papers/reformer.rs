@@ -1,24 +1,13 @@
 //! LSH attention: Kitaev, Kaiser and Levskaya 2020.
 
-use burn::module::{Module, RunningState};
-use burn::tensor::Tensor;
+use burn::module::RunningState;
 use heedful_attention::conformance::Property;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, AttentionInput, Positions};
-use heedful_attention::description::{AnyAttention, AnyMechanism, PlainAttention};
-use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, LshConfig, Rotations};
-use heedful_attention::mechanisms::shared_qk::{Scale, SharedQk, SharedQkConfig};
-use heedful_random::RandomKey;
+use heedful_attention::description::PlainAttention;
+use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, Rotations};
+use heedful_attention::mechanisms::shared_qk::{Scale, SharedQk};
 
-use super::{assert_same, context, identity, linear, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::backends::flex;
+use super::*;
 use crate::gradients::gradients_agree;
-use crate::subject::Subject;
-use crate::variants::{parse, spec};
 
 /// Four buckets, chunks of two, three rounds, never full attention.
 fn small() -> LshConfig {

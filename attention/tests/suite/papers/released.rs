@@ -1,24 +1,14 @@
 //! Layers of released models, against numbers in double precision: `tests/fixtures/released_layers.py`.
 
-use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::{AnyAttention, AnyMechanism};
+use burn::tensor::Device;
 use heedful_attention::mechanisms::delta_rule::DeltaRule;
-use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
 use heedful_attention::mechanisms::gated_recurrence::GatedRecurrence;
-use heedful_attention::mechanisms::mamba_2::{MambaTwoConfig, StateSpace};
-use heedful_attention::mechanisms::mla::{Mla, MlaConfig};
+use heedful_attention::mechanisms::mamba_2::StateSpace;
+use heedful_attention::mechanisms::mla::Mla;
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
-use heedful_attention::mechanisms::rotary::{Rotary, RotaryConfig, RotaryScaling};
-use heedful_attention::mechanisms::streaming_llm::StreamingLlmConfig;
+use heedful_attention::mechanisms::rotary::{Rotary, RotaryScaling};
 
-use super::{assert_same, context, init, linear, parameter, self_attention, weights};
-use crate::array::Array;
-use crate::backends::flex;
+use super::*;
 
 /// The outputs of a layer, `[6, 8]`.
 fn expected(name: &str) -> Vec<f64> {

@@ -1,20 +1,12 @@
 //! Retention: Sun et al. 2023.
 
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyAttention;
 use heedful_attention::engine::recurrence::RecurrentState;
 use heedful_attention::mechanisms::gated_norm::HeadNorm;
 use heedful_attention::mechanisms::gated_recurrence::GatedRecurrence;
 use heedful_attention::mechanisms::recurrent_attention::RecurrentAttention;
-use heedful_attention::mechanisms::retnet::{Retention, RetnetConfig};
+use heedful_attention::mechanisms::retnet::Retention;
 
-use super::{assert_same, context, identity, init, linear, self_attention};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::spec;
+use super::*;
 
 /// By how much a change of the first element moves the outputs, `[N, C]`, where all elements behind are equal.
 pub(super) fn response<A: Attention>(attention: &A, length: usize, width: usize) -> Array {

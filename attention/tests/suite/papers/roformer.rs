@@ -1,19 +1,9 @@
 //! Rotary positions: Su et al. 2021; and what follows for the ways to scale them.
 
-use burn::tensor::Tensor;
-use heedful_attention::contract::Positions;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::visibility::Span;
-use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::engine::reference::logits;
-use heedful_attention::mechanisms::dot_product::DotProduct;
-use heedful_attention::mechanisms::rotary::{PairLayout, Rotary, RotaryConfig, RotaryScaling};
-use heedful_attention::softmax_attention::logits::Logits;
+use heedful_attention::mechanisms::rotary::{PairLayout, Rotary, RotaryScaling};
 
-use super::{assert_same, context, init, linear, self_attention, softmax};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{parse, spec};
+use super::*;
 
 /// Two heads of width 6.
 fn place() -> LayerSpec {

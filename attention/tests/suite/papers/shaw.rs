@@ -1,14 +1,8 @@
 //! Relative position representations: Shaw, Uszkoreit and Vaswani 2018.
 
-use burn::module::Module;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::dot_product::DotProduct;
-use heedful_attention::mechanisms::shaw::{Shaw, ShawConfig};
+use heedful_attention::mechanisms::shaw::Shaw;
 
-use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::variants::{parse, spec};
+use super::*;
 
 fn place() -> LayerSpec {
     spec(Role::Encoder, 2)

@@ -1,16 +1,8 @@
 //! Softmaxes with one more key: Miller 2023, and the learned sinks of gpt-oss (OpenAI 2025).
 
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::case::parameters;
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
-use heedful_random::RandomKey;
 
-use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{parse, spec};
+use super::*;
 
 const HEADS: usize = 2;
 

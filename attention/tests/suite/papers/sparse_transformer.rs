@@ -2,18 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::mechanisms::local_1d::LocalOneD;
-use heedful_attention::mechanisms::sparse_fixed::{SparseFixedConfig, Summaries, SummariesWithin};
-use heedful_attention::mechanisms::sparse_strided::{Column, NearColumn, SparseStridedConfig};
+use heedful_attention::mechanisms::sparse_fixed::{Summaries, SummariesWithin};
+use heedful_attention::mechanisms::sparse_strided::{Column, NearColumn};
 use heedful_attention::softmax_attention::pattern::{Factorised, Integration, Near, Pattern};
 
 use super::image_transformer::{check_hints, equal};
-use super::{assert_same, context, init, self_attention};
-use crate::array::Array;
-use crate::variants::{parse, spec};
+use super::*;
 
 fn place(heads: usize, layer: usize) -> LayerSpec {
     spec(Role::Decoder, heads).at_layer(layer, 2)

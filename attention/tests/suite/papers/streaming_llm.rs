@@ -1,22 +1,11 @@
 //! StreamingLLM: Xiao, Tian, Chen, Han and Lewis 2023.
 
-use burn::tensor::Tensor;
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::visibility::Visibility;
 use heedful_attention::description::restricted::{PatternExecution, Restricted};
-use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::mechanisms::alibi::{Alibi, slopes};
 use heedful_attention::mechanisms::rotary::Rotary;
-use heedful_attention::mechanisms::streaming_llm::{StreamingLlmConfig, StreamingPositions};
+use heedful_attention::mechanisms::streaming_llm::StreamingPositions;
 
-use super::{assert_same, context, identity, init, linear, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{parse, spec};
+use super::*;
 
 /// Two heads of width 4.
 fn place() -> LayerSpec {

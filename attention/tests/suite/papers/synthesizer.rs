@@ -2,26 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use burn::module::Module;
 use burn::optim::{GradientsParams, SgdConfig};
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::{Span, Visibility};
-use heedful_attention::contract::{Attention, Positions};
-use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::engine::reference::logits;
 use heedful_attention::mechanisms::mixture::{Mixture, MixtureWeights};
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDense;
-use heedful_attention::mechanisms::synthesizer_factorized_dense::{SynthesizerFactorizedDense, SynthesizerFactorizedDenseConfig};
-use heedful_attention::mechanisms::synthesizer_factorized_random::{SynthesizerFactorizedRandom, SynthesizerFactorizedRandomConfig};
-use heedful_attention::mechanisms::synthesizer_random::{SynthesizerRandom, SynthesizerRandomConfig};
-use heedful_attention::softmax_attention::logits::Logits;
-use heedful_random::RandomKey;
+use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDense;
+use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandom;
+use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandom;
 
-use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{mixture, parse, spec};
+use super::*;
+use crate::variants::mixture;
 use heedful_attention::description::case::parameters;
 
 fn place() -> LayerSpec {

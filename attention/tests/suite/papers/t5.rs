@@ -1,20 +1,9 @@
 //! Relative position biases: Raffel et al. 2020.
 
-use burn::module::Module;
-use burn::tensor::Tensor;
-use heedful_attention::contract::Positions;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::visibility::Span;
-use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::engine::reference::logits;
-use heedful_attention::mechanisms::dot_product::DotProduct;
-use heedful_attention::mechanisms::t5_bias::{T5Bias, T5BiasConfig};
-use heedful_attention::softmax_attention::logits::Logits;
+use heedful_attention::mechanisms::t5_bias::T5Bias;
 
-use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{parse, spec};
+use super::*;
 
 /// Two heads of width 3.
 fn place(role: Role) -> LayerSpec {

@@ -1,15 +1,8 @@
 //! Talking-heads attention: Shazeer et al. 2020.
 
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::description::{AnyAttention, AnyMechanism};
-use heedful_attention::mechanisms::talking_heads::{MixingInit, TalkingHeads, TalkingHeadsConfig};
-use heedful_attention::softmax_attention::SoftmaxAttention;
-use heedful_random::RandomKey;
+use heedful_attention::mechanisms::talking_heads::{MixingInit, TalkingHeads};
 
-use super::{assert_same, context, init, parameter, self_attention, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{parse, spec};
+use super::*;
 
 fn inner(attention: &mut AnyAttention) -> &mut SoftmaxAttention<TalkingHeads> {
     attention.get_mut().expect("its heads talk")

@@ -1,18 +1,9 @@
 //! Scaled dot-product attention: Vaswani et al. 2017.
 
-use burn::nn::Linear;
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::softmax_attention::kv_cache::KeyValueState;
 
-use super::{assert_same, context, cross_attention, identity, init, linear, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{Variant, parse, spec};
+use super::*;
+use crate::variants::Variant;
 
 #[test]
 fn one_head_with_identity_projections_is_plain_attention() {

@@ -1,23 +1,10 @@
 //! Transformer-XL: Dai et al. 2019.
 
-use burn::module::Module;
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::{Span, Visibility};
-use heedful_attention::contract::{Attention, AttentionInput, Positions};
-use heedful_attention::description::{AnyAttention, AnyMechanism};
 use heedful_attention::engine::reference::logits;
 use heedful_attention::engine::relative_shift;
-use heedful_attention::mechanisms::dot_product::DotProduct;
-use heedful_attention::mechanisms::relative::{Relative, RelativeConfig};
-use heedful_attention::softmax_attention::logits::Logits;
-use heedful_random::RandomKey;
+use heedful_attention::mechanisms::relative::Relative;
 
-use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
-use crate::array::Array;
-use crate::backends::flex;
-use crate::variants::{parse, spec};
+use super::*;
 
 fn place() -> LayerSpec {
     spec(Role::Decoder, 2)

@@ -2,13 +2,10 @@
 
 use burn::tensor::Device;
 use heedful_attention::conformance::{Property, Subject};
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::description::formula::{distribution, dot, softmax};
-use heedful_attention::description::{AnyAttention, AnyMechanism, Card, Formula, LogitsOf, Mechanism, Query};
-use heedful_attention::mechanisms::dot_product::{DotProduct, DotProductConfig};
-use heedful_attention::mechanisms::mixture::MixtureConfig;
-use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
-use heedful_random::RandomKey;
+use heedful_attention::description::{Formula, Query};
+use heedful_attention::mechanisms::dot_product::DotProduct;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::backends::flex;

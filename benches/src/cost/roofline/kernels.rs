@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{DType, Device};
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::multiplications::{Multiplications, multiplications};
 use heedful_attention::engine::linear::SUMS;
 use heedful_attention::mechanisms::recurrent_attention::Stretch;
 use heedful_attention::mechanisms::short_convolution::ShortConvolution;
+use heedful_attention::prelude::*;
 use heedful_models::kernels::precision::Precision;
-use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 #[cfg(target_arch = "x86_64")]

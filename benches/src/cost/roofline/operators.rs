@@ -4,17 +4,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::init::Init;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::visibility::{Span, Visibility};
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::multiplications::multiplications;
 use heedful_attention::engine::fused::{GROUPS, Part, attend};
 use heedful_attention::engine::recurrence::Recurrence;
-use heedful_attention::engine::{AttentionProgram, Content, LogitTerms, Weighting};
-use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
-use heedful_random::RandomKey;
+use heedful_attention::engine::{AttentionProgram, Weighting};
+use heedful_attention::prelude::*;
 
 use super::kernels::{Candidate, Kernel, Numbers};
 use super::model::Limit;

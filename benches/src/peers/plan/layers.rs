@@ -1,6 +1,6 @@
 //! Comparisons of single layers.
 
-use heedful_attention::contract::engine::Engine;
+use heedful_attention::prelude::*;
 use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 
@@ -216,10 +216,7 @@ impl DropoutOptions {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::contract::layer_spec::Role;
-    use heedful_attention::description::AnyMechanism;
     use heedful_attention::description::multiplications::multiplications;
-    use heedful_random::RandomKey;
     use serde::Deserialize;
 
     use crate::peers::options::defaults;

@@ -1,7 +1,6 @@
 //! Comparisons of models.
 
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::description::AnyMechanism;
+use heedful_attention::prelude::*;
 use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 

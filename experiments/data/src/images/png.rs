@@ -18,29 +18,9 @@ const MOST_BYTES: usize = 1 << 30;
 /// Why no file was written.
 #[derive(Debug, thiserror::Error)]
 pub enum PngError {
-    /// A picture has values that its size or its levels do not allow.
-    #[error("picture {column} of row {row} has {found} where {expected} belong; draw it with the size and levels of its images")]
-    Picture {
-        /// Row of the grid, from 1.
-        row: usize,
-        /// Place in the row, from 1.
-        column: usize,
-        /// What the picture has.
-        found: String,
-        /// What was expected.
-        expected: String,
-    },
-    /// There is nothing to draw.
-    #[error("there is no picture to draw; give at least one row with a picture")]
-    Nothing,
-    /// The drawing would be too large.
-    #[error("a drawing of {height} x {width} pixels is too large; draw fewer pictures or take a smaller scale")]
-    TooLarge {
-        /// Rows of the drawing.
-        height: usize,
-        /// Columns of the drawing.
-        width: usize,
-    },
+    /// There is nothing to draw, too much, or a picture has values that its size or its levels do not allow. The message says what to do.
+    #[error("{0}")]
+    Picture(String),
     /// The encoder refused the drawing.
     #[error("the drawing cannot be encoded as PNG: {0}")]
     Encoding(#[from] EncodingError),
@@ -130,11 +110,15 @@ pub fn encode(rows: &[Vec<Picture<'_>>], layout: Layout) -> Result<Vec<u8>, PngE
     for (row, pictures) in rows.iter().enumerate() {
         for (column, picture) in pictures.iter().enumerate() {
             let check = picture.check();
-            check.map_err(|(found, expected)| PngError::Picture { row: row + 1, column: column + 1, found, expected })?;
+            check.map_err(|(found, expected)| {
+                let problem = format!("has {found} where {expected} belong; draw it with the size and levels of its images");
+                PngError::Picture(format!("picture {} of row {} {problem}", column + 1, row + 1))
+            })?;
         }
     }
     let all = || rows.iter().flatten();
-    let largest = |side: fn(&Picture<'_>) -> usize| all().map(side).max().ok_or(PngError::Nothing);
+    let nothing = || PngError::Picture("there is no picture to draw; give at least one row with a picture".into());
+    let largest = |side: fn(&Picture<'_>) -> usize| all().map(side).max().ok_or_else(nothing);
     let (cell_height, cell_width) = (largest(|picture| picture.height)?, largest(|picture| picture.width)?);
     let (scale, gap) = (layout.scale.max(1), layout.gap);
     let length = |cell: usize, count: usize| cell.saturating_mul(scale).saturating_add(gap).saturating_mul(count).saturating_add(gap);
@@ -143,7 +127,8 @@ pub fn encode(rows: &[Vec<Picture<'_>>], layout: Layout) -> Result<Vec<u8>, PngE
     let colours = all().map(|picture| picture.channels).max().unwrap_or(1);
     let bytes = height.saturating_mul(width).saturating_mul(colours);
     if bytes > MOST_BYTES {
-        return Err(PngError::TooLarge { height, width });
+        let problem = format!("a drawing of {height} x {width} pixels is too large; draw fewer pictures or take a smaller scale");
+        return Err(PngError::Picture(problem));
     }
     let mut drawing = vec![BACKGROUND; bytes];
     for (row, pictures) in rows.iter().enumerate() {
@@ -239,10 +224,10 @@ mod tests {
         ] {
             refused(encode(&[vec![good], vec![good, bad]], Layout::default()), &["picture 2 of row 2", part]);
         }
-        assert!(matches!(encode(&[], Layout::default()), Err(PngError::Nothing)));
-        assert!(matches!(encode(&[Vec::new()], Layout::default()), Err(PngError::Nothing)));
+        refused(encode(&[], Layout::default()), &["no picture to draw"]);
+        refused(encode(&[Vec::new()], Layout::default()), &["no picture to draw"]);
         for layout in [Layout { scale: usize::MAX, gap: 1 }, Layout { scale: 1, gap: usize::MAX }, Layout { scale: 100_000, gap: 0 }] {
-            assert!(matches!(encode(&[vec![good]], layout), Err(PngError::TooLarge { .. })));
+            refused(encode(&[vec![good]], layout), &["too large"]);
         }
     }
 

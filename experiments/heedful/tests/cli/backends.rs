@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::command::{Succeeds, parallel_folder, places, translate};
+use crate::command::{Run, parallel_folder, places, translate};
 
 /// Losses of 20 steps from equal weights, without dropout.
 fn losses(backend: &str) -> Vec<f64> {

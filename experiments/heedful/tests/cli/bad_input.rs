@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::command::{TINY, binary, parallel_folder, refused, text_folder, translate};
+use crate::command::{Run, TINY, binary, parallel_folder, refused, text_folder, translate};
 
 fn out() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -12,19 +12,18 @@ fn out() -> tempfile::TempDir {
 fn a_missing_folder_and_a_missing_file_are_named() {
     let out = out();
     let missing = out.path().join("nowhere");
-    refused(&translate(&missing, &out.path().join("run"), &[]).output().unwrap(), 1, &["nowhere"]);
+    translate(&missing, &out.path().join("run"), &[]).refuses(1, &["nowhere"]);
     assert!(!out.path().join("run").exists(), "nothing is left behind");
 
     let data = parallel_folder();
     fs::remove_file(data.path().join("train.de")).unwrap();
-    refused(&translate(data.path(), &out.path().join("run"), &[]).output().unwrap(), 1, &["train", "de"]);
+    translate(data.path(), &out.path().join("run"), &[]).refuses(1, &["train", "de"]);
 }
 
 #[test]
 fn a_language_that_is_not_there_is_refused_with_those_that_are() {
     let (data, out) = (parallel_folder(), out());
-    let output = translate(data.path(), &out.path().join("run"), &["--target", "fr"]).output().unwrap();
-    refused(&output, 1, &["fr", "de", "en"]);
+    translate(data.path(), &out.path().join("run"), &["--target", "fr"]).refuses(1, &["fr", "de", "en"]);
 }
 
 #[test]
@@ -32,16 +31,14 @@ fn files_of_different_length_are_named_with_their_lines() {
     let (data, out) = (parallel_folder(), out());
     let path = data.path().join("train.de");
     fs::write(&path, fs::read_to_string(&path).unwrap() + "fünf\n").unwrap();
-    let output = translate(data.path(), &out.path().join("run"), &[]).output().unwrap();
-    refused(&output, 1, &["train.en", "train.de", "60", "61"]);
+    translate(data.path(), &out.path().join("run"), &[]).refuses(1, &["train.en", "train.de", "60", "61"]);
 }
 
 #[test]
 fn invalid_utf_8_is_refused_with_file_and_line() {
     let (data, out) = (parallel_folder(), out());
     fs::write(data.path().join("val.en"), b"one\ntwo \xff two\nthree\n").unwrap();
-    let output = translate(data.path(), &out.path().join("run"), &[]).output().unwrap();
-    refused(&output, 1, &["val.en", "line 2", "UTF-8"]);
+    translate(data.path(), &out.path().join("run"), &[]).refuses(1, &["val.en", "line 2", "UTF-8"]);
 }
 
 #[test]
@@ -73,7 +70,7 @@ fn an_unknown_option_is_a_usage_error() {
 fn an_unknown_mechanism_field_backend_or_task_is_refused_with_the_nearest_name() {
     let (data, folder) = (parallel_folder(), out());
     let path = folder.path().join("run");
-    let refuse = |further: &[&str], parts: &[&str]| refused(&translate(data.path(), &path, further).output().unwrap(), 2, parts);
+    let refuse = |further: &[&str], parts: &[&str]| translate(data.path(), &path, further).refuses(2, parts);
     refuse(&["--attention", "sythesizer-random"], &["sythesizer-random", "did you mean `synthesizer-random`"]);
     refuse(&["--attention", "gaussien"], &["did you mean `gaussian`"]);
     refuse(&["--attention", "random+dotproduct"], &["dotproduct", "did you mean `dot-product`"]);
@@ -110,14 +107,14 @@ fn a_configuration_file_is_refused_with_file_line_and_field() {
     let config = folder.path().join("mine.toml");
     fs::write(&config, "[training]\nsteps = 10\nlerning_rate = 1e-3\n").unwrap();
     let mut command = translate(data.path(), &folder.path().join("run"), &[]);
-    refused(&command.arg("--config").arg(&config).output().unwrap(), 2, &["mine.toml:3", "lerning_rate", "learning_rate"]);
+    command.arg("--config").arg(&config).refuses(2, &["mine.toml:3", "lerning_rate", "learning_rate"]);
 }
 
 #[test]
 fn an_impossible_combination_is_refused_before_anything_is_read() {
     let (data, folder) = (parallel_folder(), out());
     let refuse = |further: &[&str], parts: &[&str]| {
-        refused(&translate(data.path(), &folder.path().join("run"), further).output().unwrap(), 2, parts);
+        translate(data.path(), &folder.path().join("run"), further).refuses(2, parts);
     };
     refuse(&["--set", "model.heads=3"], &["heads", "3", "d_model"]);
     refuse(&["--set", "model.dropout=1.5"], &["dropout", "1.5"]);
@@ -152,7 +149,7 @@ fn a_context_over_the_maximal_length_is_refused() {
     let (data, out) = (text_folder(), out());
     let mut command = binary("lm");
     command.args(TINY).args(["--set", "data.context=33"]).arg("--data").arg(data.path()).arg("--out").arg(out.path().join("run"));
-    refused(&command.output().unwrap(), 2, &["data.context", "33", "32", "model.max_length"]);
+    command.refuses(2, &["data.context", "33", "32", "model.max_length"]);
 }
 
 #[test]

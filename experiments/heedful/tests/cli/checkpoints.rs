@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::{Succeeds, latest_checkpoint, parallel_folder, places, refused, stderr, translate};
+use crate::command::{Run, latest_checkpoint, parallel_folder, places, refused, stderr, translate};
 
 const RUN: &str = "dot-product-seed1";
 
@@ -39,8 +39,7 @@ fn a_checkpoint_of_another_configuration_is_refused() {
     forgotten_run(data.path(), &second, &["--set", "training.learning_rate=1e-4"]);
     fs::remove_dir_all(second.join(RUN)).unwrap();
     fs::rename(first.join(RUN), second.join(RUN)).unwrap();
-    let output = translate(data.path(), &second, &["--resume", "--set", "training.learning_rate=1e-4"]).output().unwrap();
-    refused(&output, 2, &["configuration", "checkpoint"]);
+    translate(data.path(), &second, &["--resume", "--set", "training.learning_rate=1e-4"]).refuses(2, &["configuration", "checkpoint"]);
 }
 
 #[test]
@@ -62,7 +61,7 @@ fn a_full_disk_is_named_with_the_remedy_and_leaves_no_half_written_file() {
     // A limit of 8 blocks of 512 or 1024 bytes on each file stands for a disk that is full after them.
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""]).arg(run.get_program()).args(run.get_args());
-    refused(&limited.output().unwrap(), 1, &["free space", "--out"]);
+    limited.refuses(1, &["free space", "--out"]);
     let mut pending = vec![out];
     while let Some(path) = pending.pop() {
         for entry in fs::read_dir(path).unwrap() {
@@ -81,5 +80,5 @@ fn a_loss_that_is_not_a_number_stops_the_run_with_step_and_last_checkpoint() {
     let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
     let blow_up = ["--steps", "200", "--set", "training.learning_rate=1e30", "--set", "training.max_gradient_norm=unset"];
     let blow_up = [&blow_up[..], &["--set", "training.schedule={kind = \"constant\"}"]].concat();
-    refused(&translate(data.path(), &out, &blow_up).output().unwrap(), 1, &["step", "checkpoint", "learning rate"]);
+    translate(data.path(), &out, &blow_up).refuses(1, &["step", "checkpoint", "learning rate"]);
 }

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use heedful_experiments::tools::claims::{ClaimsReport, Ledger, Verdicts};
 
-use crate::command::{binary, places, refused, stderr, stdout, succeeded};
+use crate::command::{Run, binary, places, stderr, stdout, succeeded};
 use crate::documents::{book, root};
 use crate::pretrained;
 
@@ -44,6 +45,13 @@ plus = ["uniform"]
 minus = ["dot-product"]
 "#;
 
+/// A command in a folder, without a folder of data in its environment.
+fn claims(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = binary("claims");
+    command.args(arguments).current_dir(folder).env_remove("HEEDFUL_DATA");
+    command
+}
+
 fn ledger(folder: &Path, claim: &str) {
     fs::create_dir_all(folder.join("blocks")).unwrap();
     fs::write(folder.join("features.toml"), "").unwrap();
@@ -55,30 +63,24 @@ fn ledger(folder: &Path, claim: &str) {
 fn a_ledger_is_planned_run_continued_decided_and_shown() {
     let (folder, [own]) = places(["ledger"]);
     ledger(&own, CLAIM);
-    let claims = |arguments: &[&str]| {
-        let mut command = binary("claims");
-        command.args(arguments).arg("--ledger").arg(&own).current_dir(folder.path()).env_remove("HEEDFUL_DATA");
-        command.output().unwrap()
-    };
-    let plan = claims(&["plan"]);
-    succeeded(&plan);
+    let claims = |arguments: &[&str]| claims(folder.path(), &[arguments, &["--ledger", own.to_str().unwrap()]].concat());
+    let plan = claims(&["plan"]).succeeds();
     assert!(stdout(&plan).contains("6 of 6"), "{}", stdout(&plan));
-    let verdict = claims(&["verdict", "--why"]);
+    let verdict = claims(&["verdict", "--why"]).output().unwrap();
     assert!(stdout(&verdict).contains("not run") && stdout(&verdict).contains("S1 has not been run"), "{}", stdout(&verdict));
-    succeeded(&claims(&["run", "C01"]));
-    succeeded(&claims(&["run", "--all", "--resume", "--jobs", "2"]));
-    let verdict = claims(&["verdict", "C01", "--why"]);
-    succeeded(&verdict);
+    claims(&["run", "C01"]).succeeds();
+    claims(&["run", "--all", "--resume", "--jobs", "2"]).succeeds();
+    let verdict = claims(&["verdict", "C01", "--why"]).succeeds();
     assert!(stdout(&verdict).contains("reproduced") && stdout(&verdict).contains("paired bootstrap over 3 seeds"), "{}", stdout(&verdict));
-    assert!(stdout(&claims(&["plan"])).contains("0 of 6"));
-    succeeded(&claims(&["report", "--out", "report"]));
+    assert!(stdout(&claims(&["plan"]).succeeds()).contains("0 of 6"));
+    claims(&["report", "--out", "report"]).succeeds();
     let [text, page] = ["report.md", "report.html"].map(|name| fs::read_to_string(folder.path().join("report").join(name)).unwrap());
     assert!(text.contains("[C01](#c01)") && text.contains("Verdict: **reproduced**"), "{text}");
     assert!(page.contains("<svg") && page.contains("class=\"card reproduced\"") && page.contains("dot-product"), "{page}");
 
     // Another recipe under the same name is no run of the ledger.
     fs::write(own.join("blocks/S1.toml"), BLOCK.replace("steps = 4,", "steps = 5,")).unwrap();
-    let verdict = claims(&["verdict", "--why"]);
+    let verdict = claims(&["verdict", "--why"]).output().unwrap();
     assert!(stdout(&verdict).contains("`training.steps`: 4 there, 5 here"), "{}", stdout(&verdict));
 }
 
@@ -96,19 +98,19 @@ fn the_runs_of_a_block_begin_with_the_pretrained_model_that_it_names() {
     };
     let claims = |arguments: &[&str]| {
         let mut command = binary("claims");
-        command.args(arguments).arg("--ledger").arg(own.path()).current_dir(own.path()).env("HEEDFUL_DATA", data.path()).output().unwrap()
+        command.args(arguments).arg("--ledger").arg(own.path()).current_dir(own.path()).env("HEEDFUL_DATA", data.path());
+        command
     };
     block("data = \"text\"\npretrained = \"model\"", config);
-    succeeded(&claims(&["run", "F1", "--out", "runs"]));
+    claims(&["run", "F1", "--out", "runs"]).succeeds();
     let report = fs::read_to_string(own.path().join("runs/F1/report.md")).unwrap();
     assert!(report.contains("began with the weights of"), "{report}");
-    let plan = claims(&["plan", "--results", "runs"]);
-    succeeded(&plan);
+    let plan = claims(&["plan", "--results", "runs"]).succeeds();
     assert!(stdout(&plan).contains("finished"), "{}", stdout(&plan));
     block("data = \"text\"\npretrained = \"model\"", "pretrained = \"model\"");
-    refused(&claims(&["plan"]), 2, &["F1.toml", "write `pretrained` above it"]);
+    claims(&["plan"]).refuses(2, &["F1.toml", "write `pretrained` above it"]);
     block("pretrained = \"model\"", config);
-    refused(&claims(&["plan"]), 2, &["F1.toml", "`pretrained` is a folder beside `data`"]);
+    claims(&["plan"]).refuses(2, &["F1.toml", "`pretrained` is a folder beside `data`"]);
 }
 
 #[test]
@@ -119,52 +121,43 @@ fn blocks_without_claims_are_a_queue_that_processes_work_off_together() {
         let block = BLOCK.replace("seeds = 3", "seeds = 1").replace("order = 1", order);
         fs::write(own.join(format!("blocks/{name}.toml")), block).unwrap();
     }
-    let claims = |arguments: &[&str]| {
-        let mut command = binary("claims");
-        command.args(arguments).arg("--ledger").arg(&own).current_dir(folder.path()).env_remove("HEEDFUL_DATA").output().unwrap()
-    };
+    let claims = |arguments: &[&str]| claims(folder.path(), &[arguments, &["--ledger", own.to_str().unwrap()]].concat());
     let states = || {
-        let plan = claims(&["plan"]);
-        succeeded(&plan);
-        let text = stdout(&plan);
+        let text = stdout(&claims(&["plan"]).succeeds());
         let of = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(text.find("Q2") < text.find("Q1"), "in the order of the blocks: {text}");
         [of("Q1"), of("Q2")]
     };
     assert!(states().iter().all(|line| line.contains("waiting") && line.contains("2 of 2")));
-    succeeded(&claims(&["run", "Q2", "--processes", "2"]));
+    claims(&["run", "Q2", "--processes", "2"]).succeeds();
     let [first, second] = states();
     assert!(first.contains("waiting") && second.contains("finished") && second.contains("0 of 2"), "{first}\n{second}");
-    succeeded(&claims(&["run", "--all", "--processes", "2", "--resume"]));
+    claims(&["run", "--all", "--processes", "2", "--resume"]).succeeds();
     assert!(states().iter().all(|line| line.contains("finished")));
-    refused(&claims(&["run", "Q1", "--processes", "2", "--jobs", "2"]), 2, &["--processes", "--jobs"]);
+    claims(&["run", "Q1", "--processes", "2", "--jobs", "2"]).refuses(2, &["--processes", "--jobs"]);
     // What a claim tests by has seeds enough.
     fs::write(own.join("C01.toml"), CLAIM.replace("\"S1\"", "\"Q1\"")).unwrap();
-    refused(&claims(&["plan"]), 2, &["Q1.toml", "`seeds` must be at least 3", "C01"]);
+    claims(&["plan"]).refuses(2, &["Q1.toml", "`seeds` must be at least 3", "C01"]);
 }
 
 #[test]
 fn what_claims_cannot_do_is_refused_or_left_out_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
-    let claims =
-        |arguments: &[&str]| binary("claims").args(arguments).current_dir(folder.path()).env_remove("HEEDFUL_DATA").output().unwrap();
-    refused(&claims(&["run", "C99"]), 2, &["no claim `C99`", "claims list"]);
-    refused(&claims(&["verdict", "C99"]), 2, &["no claim `C99`"]);
-    let left_out = claims(&["run", "P1"]);
-    refused(&left_out, 1, &["P1"]);
+    let claims = |arguments: &[&str]| claims(folder.path(), arguments);
+    claims(&["run", "C99"]).refuses(2, &["no claim `C99`", "claims list"]);
+    claims(&["verdict", "C99"]).refuses(2, &["no claim `C99`"]);
+    let left_out = claims(&["run", "P1"]).refuses(1, &["P1"]);
     assert!(stdout(&left_out).contains("it reads `ptb`; give --data"), "{}{}", stdout(&left_out), stderr(&left_out));
     // The smoke subset reads no data.
-    refused(&claims(&["run", "--smoke", "--data", "data"]), 2, &["--smoke", "--data"]);
+    claims(&["run", "--smoke", "--data", "data"]).refuses(2, &["--smoke", "--data"]);
     let own = folder.path().join("ledger");
     ledger(&own, &CLAIM.replace("uniform\"]", "unifrom\"]"));
-    refused(&claims(&["run", "--all", "--ledger", own.to_str().unwrap()]), 2, &["C01.toml", "did you mean `uniform`?"]);
-    let list = claims(&["list"]);
-    succeeded(&list);
+    claims(&["run", "--all", "--ledger", own.to_str().unwrap()]).refuses(2, &["C01.toml", "did you mean `uniform`?"]);
+    let list = claims(&["list"]).succeeds();
     assert!(stdout(&list).contains("C36"), "{}", stdout(&list));
     ledger(&own, &CLAIM.replace("margin = 1.0", "margin = 1.0\nmissing = [\"F1\"]"));
     fs::write(own.join("features.toml"), "F1 = \"something\"\n").unwrap();
-    let list = claims(&["list", "--ledger", own.to_str().unwrap()]);
-    succeeded(&list);
+    let list = claims(&["list", "--ledger", own.to_str().unwrap()]).succeeds();
     assert!(stdout(&list).contains("F1: something"), "{}", stdout(&list));
 }
 
@@ -176,20 +169,8 @@ fn a_folder_of_data_that_no_configuration_can_name_is_refused_before_any_block()
 
     let (folder, name) = (tempfile::tempdir().unwrap(), OsStr::from_bytes(b"sets\xff"));
     for task in [&["run", "P1", "X1"][..], &["pilot", "P1"], &["plan", "--measure"]] {
-        let claims = |change: &dyn Fn(&mut std::process::Command)| {
-            let mut command = binary("claims");
-            command.args(task).current_dir(folder.path()).env_remove("HEEDFUL_DATA");
-            change(&mut command);
-            command.output().unwrap()
-        };
-        let by_option = claims(&|command: &mut std::process::Command| {
-            command.arg("--data").arg(name);
-        });
-        refused(&by_option, 2, &["--data", "is not UTF-8"]);
-        let by_environment = claims(&|command: &mut std::process::Command| {
-            command.env("HEEDFUL_DATA", name);
-        });
-        refused(&by_environment, 2, &["is not UTF-8"]);
+        claims(folder.path(), task).arg("--data").arg(name).refuses(2, &["--data", "is not UTF-8"]);
+        claims(folder.path(), task).env("HEEDFUL_DATA", name).refuses(2, &["is not UTF-8"]);
         assert!(!folder.path().join("runs").exists(), "{task:?}");
     }
 }
@@ -201,9 +182,8 @@ fn the_folder_of_the_environment_is_that_of_a_plan_that_measures() {
     fs::write(own.join("blocks/S1.toml"), BLOCK.replace("seeds = 3", "data = \"text\"\nseeds = 3").replace(", generated_words = 400", ""))
         .unwrap();
     let plan = |further: &[&str]| {
-        let mut command = binary("claims");
-        command.args(["plan", "--ledger"]).arg(&own).args(further).current_dir(folder.path());
-        command.env("HEEDFUL_DATA", folder.path().join("sets")).output().unwrap()
+        let mut command = claims(folder.path(), &["plan", "--ledger"]);
+        command.arg(&own).args(further).env("HEEDFUL_DATA", folder.path().join("sets")).output().unwrap()
     };
     let measured = plan(&["--measure"]);
     assert!(!stdout(&measured).contains("give --data") && stdout(&measured).contains("sets/text"), "{}", stdout(&measured));

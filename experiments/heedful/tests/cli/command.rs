@@ -63,17 +63,26 @@ pub fn succeeded(output: &Output) {
     assert!(output.status.success(), "{}", stderr(output));
 }
 
-/// A command that is run and succeeds.
-pub trait Succeeds {
-    /// What it wrote.
+/// A command that is run.
+pub trait Run {
+    /// Asserts that it succeeds. What it wrote.
     fn succeeds(&mut self) -> Output;
+    /// Asserts that it is [refused](refused). What it wrote.
+    fn refuses(&mut self, code: i32, parts: &[&str]) -> Output;
 }
 
-impl Succeeds for Command {
+impl Run for Command {
     #[track_caller]
     fn succeeds(&mut self) -> Output {
         let output = self.output().unwrap();
         succeeded(&output);
+        output
+    }
+
+    #[track_caller]
+    fn refuses(&mut self, code: i32, parts: &[&str]) -> Output {
+        let output = self.output().unwrap();
+        refused(&output, code, parts);
         output
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::command::{Succeeds, binary, final_weights, places, records, refused, small_model, stderr, stdout, succeeded, text_folder};
+use crate::command::{Run, binary, final_weights, places, records, refused, small_model, stderr, stdout, succeeded, text_folder};
 
 fn run(name: &str, out: &Path, further: &[&str]) -> Output {
     let training = "training={steps = 8, evaluate_every = 4, checkpoint_every = 2, log_every = 1}";
@@ -105,7 +105,7 @@ fn texts_are_generated_classified_and_analysed() {
     let page = fs::read_to_string(textgen.join("analysis/dot-product-seed1/analyse.md")).unwrap();
     assert!(page.contains("decoder.layers.0.cross_attention") && page.contains("spans"), "{page}");
     refused(&analyse(&["--attention", "gaussian"]), 2, &["gaussian", "dot-product"]);
-    refused(&binary("analyse").arg(folder.path()).output().unwrap(), 2, &["results.json"]);
+    binary("analyse").arg(folder.path()).refuses(2, &["results.json"]);
 
     let output = run("classify", &classify, &["--attention", "linformer", "--set", "data.generated_texts=60"]);
     assert!(record(&output, &classify)["metrics"]["accuracy"].as_f64().is_some());
@@ -143,7 +143,7 @@ fn images_are_drawn_completed_and_sharpened() {
     refused(&analysed(&["--pixel", "12,0"]), 2, &["--pixel 12,0", "0 to 11"]);
     refused(&analysed(&["--layers", "3"]), 2, &["--layers 3", "are 0"]);
     refused(&analysed(&["--pixel", "middle"]), 2, &["--pixel", "row and column"]);
-    refused(&binary("analyse").arg(&drawn).args(["--text", "0 1 9"]).output().unwrap(), 2, &["144 values", "0 to 3"]);
+    binary("analyse").arg(&drawn).args(["--text", "0 1 9"]).refuses(2, &["144 values", "0 to 3"]);
     let further = [&small[..], &["--super-resolution"]].concat();
     assert_eq!(record(&run("image", &sharpened, &further), &sharpened)["experiment"], "image-super-resolution");
     is_png(&sharpened.join("local-2d-seed1/samples.png"));
@@ -201,7 +201,7 @@ fn images_are_classified_by_their_patches() {
     let found = record(&run("classify", &out, &[&few[..], &["--attention", "synthesizer-random"]].concat()), &out);
     assert_eq!(found["experiment"], "classify-images");
     assert!(found["metrics"]["accuracy"].is_number() && found["signatures"]["accuracy"] == "8 test images", "{found}");
-    refused(&binary("analyse").arg(&out).output().unwrap(), 2, &["classify-images", "read no texts"]);
+    binary("analyse").arg(&out).refuses(2, &["classify-images", "read no texts"]);
     let named = folder.path().join("named");
     let found = record(&run("classify", &named, &[&few[..], &["--model", "vit-b16-tiny"]].concat()), &named);
     assert_eq!(found["attention"], "vit-b16-tiny");
@@ -300,7 +300,7 @@ fn mixtures_say_what_their_members_weigh_in_report_and_analysis() {
     let weights = fs::read_to_string(analysis.join("mixtures.csv")).unwrap();
     assert!(weights.contains("initial,decoder.layers.0.self_attention,0,dot-product,0.5\n"), "{weights}");
     assert!(fs::read_to_string(analysis.join("analyse.md")).unwrap().contains("## Mixtures, after training"));
-    refused(&binary("analyse").arg(&out).args(["--pixel", "0,0"]).output().unwrap(), 2, &["--pixel", "no images"]);
+    binary("analyse").arg(&out).args(["--pixel", "0,0"]).refuses(2, &["--pixel", "no images"]);
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn gates_of_an_agent_are_analysed_in_each_layer() {
         }
     }
     assert!(analysis.join("gates.svg").is_file());
-    refused(&binary("analyse").arg(&out).args(["--text", "north"]).output().unwrap(), 2, &["north", "number"]);
+    binary("analyse").arg(&out).args(["--text", "north"]).refuses(2, &["north", "number"]);
 }
 
 /// Settings of an agent that learns for a moment.
@@ -359,7 +359,7 @@ fn agents_that_diverge_are_counted_where_hyper_parameters_are_drawn() {
 #[test]
 fn impossible_agents_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let refuse = |further: &[&str], parts: &[&str]| refused(&agent(&folder.path().join("run")).args(further).output().unwrap(), 2, parts);
+    let refuse = |further: &[&str], parts: &[&str]| agent(&folder.path().join("run")).args(further).refuses(2, parts);
     refuse(&["--set", "ppo.parts=3"], &["ppo.parts", "data.copies = 4"]);
     refuse(&["--set", "ppo.clip=0"], &["ppo.clip"]);
     refuse(&["--data", "."], &["run.data"]);
@@ -442,7 +442,7 @@ fn sequences_are_recalled_tracked_and_analysed() {
     );
     assert!(items.contains("values of other models are left out") && !items.contains("RWKV-7"), "those of other mechanisms do not");
     binary("analyse").arg(&recall).args(["--texts", "1", "--pictured", "1"]).succeeds();
-    refused(&binary("analyse").arg(&recall).args(["--text", "1 256"]).output().unwrap(), 2, &["0 to 255"]);
+    binary("analyse").arg(&recall).args(["--text", "1 256"]).refuses(2, &["0 to 255"]);
 
     let words = ["--task", "words", "--set", "data.task={group = \"a5\", length = 8, shortest = 4, longer = [12]}"];
     let found = record(&run("track", &track, &[&small[..], &words].concat()), &track);

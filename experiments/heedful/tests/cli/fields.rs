@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::command::{Succeeds, binary};
+use crate::command::{Run, binary};
 use crate::documents::book;
 use crate::output::stdout;
 

@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::command::{Succeeds, binary, final_weights, places, records, refused, stdout};
+use crate::command::{Run, binary, final_weights, places, records, stdout};
 use crate::pretrained::copied;
 
 /// Words of the built-in SST-2.
@@ -79,7 +79,7 @@ fn encoders_are_fine_tuned() {
     assert_eq!(final_weights(&second.join("unchanged-seed1")), final_weights(&first.join("unchanged-seed1")));
     // Another encoder is another task.
     fs::write(folder.path().join("tokenizer.json"), fs::read_to_string(folder.path().join("tokenizer.json")).unwrap() + " ").unwrap();
-    refused(&glue(folder.path(), &first, "SST-2", 300).arg("--resume").output().unwrap(), 2, &["SHA-256", "choose another --out"]);
+    glue(folder.path(), &first, "SST-2", 300).arg("--resume").refuses(2, &["SHA-256", "choose another --out"]);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_roberta_is_fine_tuned_on_pairs_with_two_separators() {
         assert_eq!(of(&all, task, "unchanged")["parameters"], 2 * layer + (67 + 12 + 2 + 2) * 16 + (16 * 16 + 16) + (16 * 2 + 2));
     }
     let without = model_with_words("roberta", &["[PAD]", "[UNK]", "[CLS]", "[SEP]"]);
-    refused(&glue(without.path(), &out.path().join("other"), "SST-2", 4).output().unwrap(), 2, &["tokenizer.json", "no token <s>"]);
+    glue(without.path(), &out.path().join("other"), "SST-2", 4).refuses(2, &["tokenizer.json", "no token <s>"]);
 }
 
 /// The share of values and output in an attention of four maps of 16 by 16 with biases, [`rounded`].
@@ -128,7 +128,7 @@ fn attentions_of_fine_tuned_encoders_are_swapped() {
     };
     let planned = swap().arg("--dry-run").succeeds();
     assert!(stdout(&planned).contains("layers.1=uniform") && !out.exists(), "{}", stdout(&planned));
-    refused(&swap().args(["--shard", "1/2"]).output().unwrap(), 2, &["--shard 1/2", "trained first", "start"]);
+    swap().args(["--shard", "1/2"]).refuses(2, &["--shard 1/2", "trained first", "start"]);
     swap().arg("--resume").succeeds();
     let (first, all) = (records(&out.join("start")), records(&out));
     assert_eq!((first.len(), all.len()), (2, 8));
@@ -203,7 +203,7 @@ fn decoders_are_fine_tuned_and_swapped() {
 fn folders_and_options_that_do_not_fit_are_refused() {
     let (folder, (_folder, [out])) = (bert(), places(["run"]));
     let refuse = |folder: &Path, further: &[&str], parts: &[&str]| {
-        refused(&glue(folder, &out, "SST-2", 4).args(further).output().unwrap(), 2, parts);
+        glue(folder, &out, "SST-2", 4).args(further).refuses(2, parts);
         assert!(!out.exists(), "{further:?}");
     };
     refuse(Path::new("nowhere"), &[], &["--pretrained", "config.json"]);
@@ -229,15 +229,14 @@ fn folders_and_options_that_do_not_fit_are_refused() {
     );
     refuse(folder.path(), &["--init", "runs/mlm"], &["--init", "--pretrained"]);
     refuse(folder.path(), &["--swap", "uniform", "--slurm"], &["--swap", "--slurm"]);
-    refused(&binary("glue").args(["--swap", "uniform"]).arg("--out").arg(&out).output().unwrap(), 2, &["--swap", "--pretrained DIR"]);
+    binary("glue").args(["--swap", "uniform"]).arg("--out").arg(&out).refuses(2, &["--swap", "--pretrained DIR"]);
     let kind = ["--set", "tokeniser={kind='pretrained'}"];
-    refused(&binary("glue").args(kind).arg("--out").arg(&out).output().unwrap(), 2, &["tokeniser.kind", "--pretrained DIR"]);
+    binary("glue").args(kind).arg("--out").arg(&out).refuses(2, &["tokeniser.kind", "--pretrained DIR"]);
 
     let path = folder.path().join("model.safetensors");
     let bytes = fs::read(&path).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let gone = "bert.encoder.layer.1.output.dense.bias";
     fs::write(&path, safetensors::serialize(tensors.iter().filter(|(name, _)| *name != gone), None).unwrap()).unwrap();
-    let output = glue(folder.path(), &out, "SST-2", 4).output().unwrap();
-    refused(&output, 2, &["model.safetensors", &format!("no tensor `{gone}`"), "of the same model"]);
+    glue(folder.path(), &out, "SST-2", 4).refuses(2, &["model.safetensors", &format!("no tensor `{gone}`"), "of the same model"]);
 }

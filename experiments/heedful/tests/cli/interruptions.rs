@@ -10,7 +10,7 @@ use rand::RngExt;
 use serde_json::{Map, Value};
 
 use crate::command::{
-    Succeeds, binary, final_weights, parallel_folder, places, records, small_model, stderr, succeeded, text_folder, wait_until,
+    Run, binary, final_weights, parallel_folder, places, records, small_model, stderr, succeeded, text_folder, wait_until,
 };
 
 const KILLS: usize = 20;

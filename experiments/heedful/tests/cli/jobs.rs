@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::command::{
-    Succeeds, TINY, binary, final_weights, parallel_folder, places, records, refused, stderr, stdout, text_folder, translate, wait_until,
+    Run, TINY, binary, final_weights, parallel_folder, places, records, stderr, stdout, text_folder, translate, wait_until,
 };
 
 const NAMES: [&str; 3] = ["dot-product", "gaussian", "synthesizer-dense"];
@@ -92,8 +92,7 @@ fn an_error_of_one_run_stops_those_beside_it() {
     train(data.path(), &out, "400", &["--shard", "7/7"]).succeeds();
     // No file can be written in the place of a folder.
     fs::create_dir_all(out.join("gaussian-seed1/log.jsonl")).unwrap();
-    let output = train(data.path(), &out, "400", &["--jobs", "2"]).output().unwrap();
-    refused(&output, 1, &["gaussian-seed1", "log.jsonl"]);
+    train(data.path(), &out, "400", &["--jobs", "2"]).refuses(1, &["gaussian-seed1", "log.jsonl"]);
     let other = out.join("dot-product-seed1");
     assert!(other.join("checkpoint").exists() && !other.join("result.json").exists(), "it goes on, or lost its steps");
     fs::remove_dir(out.join("gaussian-seed1/log.jsonl")).unwrap();
@@ -111,7 +110,7 @@ fn the_report_has_what_was_finished_before_a_run_failed_or_the_command_was_stopp
     };
     train(data.path(), &out, "400", &["--shard", "7/7"]).succeeds();
     fs::create_dir_all(out.join("gaussian-seed1/log.jsonl")).unwrap();
-    refused(&train(data.path(), &out, "400", &[]).output().unwrap(), 1, &["gaussian-seed1", "log.jsonl"]);
+    train(data.path(), &out, "400", &[]).refuses(1, &["gaussian-seed1", "log.jsonl"]);
     assert_eq!((records(&out).len(), reported()), (1, [true, false, false]));
     fs::remove_dir(out.join("gaussian-seed1/log.jsonl")).unwrap();
     let mut child = train(data.path(), &out, "400", &["--resume"]).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -149,8 +148,7 @@ fn shards_share_the_runs_and_the_last_reports_all() {
 fn impossible_jobs_and_shards_are_refused() {
     let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
     let refuse = |further: &[&str], parts: &[&str]| {
-        let output = translate(data.path(), &folder.path().join("out"), further).output().unwrap();
-        refused(&output, 2, parts);
+        translate(data.path(), &folder.path().join("out"), further).refuses(2, parts);
     };
     refuse(&["--jobs", "0"], &["--jobs", "from 1 on, or auto"]);
     refuse(&["--shard", "3/2"], &["--shard", "K/N"]);
@@ -181,7 +179,7 @@ fn a_dry_run_shows_the_runs_that_are_left_and_writes_nothing() {
     let before = files(&out);
     let text = shown(&[]);
     assert!(text.contains("4 of 6 runs are left") && files(&out) == before, "{text}");
-    refused(&train(data.path(), &out, "40", &["--dry-run", "--attention", "linformer"]).output().unwrap(), 2, &["linformer"]);
+    train(data.path(), &out, "40", &["--dry-run", "--attention", "linformer"]).refuses(2, &["linformer"]);
 }
 
 #[test]
@@ -191,8 +189,7 @@ fn the_printed_configuration_is_that_of_the_run() {
     assert!(!out.exists());
     train(data.path(), &out, "8", &["--shard", "7/7"]).succeeds();
     assert_eq!(stdout(&printed), fs::read_to_string(out.join("config.toml")).unwrap());
-    let output = train(data.path(), &out, "8", &["--print-config", "--dry-run"]).output().unwrap();
-    refused(&output, 2, &["--print-config", "--dry-run"]);
+    train(data.path(), &out, "8", &["--print-config", "--dry-run"]).refuses(2, &["--print-config", "--dry-run"]);
 }
 
 #[test]
@@ -203,7 +200,7 @@ fn the_schema_has_the_fields_of_the_configuration() {
     assert!(steps["default"].is_u64() && steps["type"][0] == "integer", "{steps}");
     assert!(schema["properties"]["mechanisms"]["properties"]["sparse-strided"]["properties"]["stride"].is_object(), "{schema:#}");
     for without_effect in [&["--list"][..], &["--steps", "3"]] {
-        refused(&binary("lm").arg("--print-schema").args(without_effect).output().unwrap(), 2, &["--print-schema", "cannot be used"]);
+        binary("lm").arg("--print-schema").args(without_effect).refuses(2, &["--print-schema", "cannot be used"]);
     }
 }
 
@@ -223,7 +220,7 @@ fn shells_get_the_options_of_every_experiment() {
     let typed = format!("{script}\nCOMP_WORDS=(heedful mt --sha) COMP_CWORD=2\n_heedful heedful --sha mt\necho \"${{COMPREPLY[@]}}\"");
     let completed = Command::new("bash").args(["-c", &typed]).output().unwrap();
     assert_eq!(stdout(&completed).trim(), "--shard", "{}", stderr(&completed));
-    refused(&binary("mt").args(["--completions", "basic"]).output().unwrap(), 2, &["basic"]);
+    binary("mt").args(["--completions", "basic"]).refuses(2, &["basic"]);
 }
 
 #[cfg(target_os = "linux")]
@@ -242,7 +239,7 @@ fn texts_for_a_reader_that_is_gone_or_a_full_disk_end_without_a_panic() {
     ];
     for (name, arguments) in texts {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        refused(&binary(name).args(arguments).stdout(full).output().unwrap(), 1, &["standard output"]);
+        binary(name).args(arguments).stdout(full).refuses(1, &["standard output"]);
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = binary(name).args(arguments).stdout(writer).output().unwrap();

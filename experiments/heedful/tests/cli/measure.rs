@@ -5,7 +5,7 @@ use std::path::Path;
 
 use heedful_host::rounds::Rounds;
 
-use crate::command::{Succeeds, TINY, binary, parallel_folder, places, refused, text_folder, translate};
+use crate::command::{Run, TINY, binary, parallel_folder, places, text_folder, translate};
 
 /// What was measured: names, units and how many positive values there are.
 fn measured(arguments: &[&str], run: &Path, out: &Path) -> Vec<(String, String, usize)> {
@@ -61,7 +61,7 @@ fn scoring_takes_longer_with_a_window_that_moves_by_one_and_losses_stand_by_posi
     assert_eq!(names(&one), ["window, stride 4"], "as it is configured");
 
     let refuse = |arguments: &[&str], code: i32, parts: &[&str]| {
-        refused(&binary("measure").arg(arguments[0]).arg(&out).args(&arguments[1..]).output().unwrap(), code, parts);
+        binary("measure").arg(arguments[0]).arg(&out).args(&arguments[1..]).refuses(code, parts);
     };
     refuse(&["scoring", "--attention", "memory,longer", "--stride", "1"], 2, &["--stride", "leave it out"]);
     refuse(&["scoring", "--stride", "9"], 2, &["--stride 9", "8 tokens"]);
@@ -81,7 +81,7 @@ fn translations_are_timed_and_the_largest_batch_within_a_memory_is_found() {
     assert!(found.iter().all(|(_, unit, positive)| unit == "sentences per second" && *positive == 3), "{found:?}");
 
     let refuse = |arguments: &[&str], parts: &[&str]| {
-        refused(&binary("measure").arg("batch").arg(&out).args(arguments).output().unwrap(), 2, parts);
+        binary("measure").arg("batch").arg(&out).args(arguments).refuses(2, parts);
     };
     refuse(&["--memory", "0"], &["--memory 0", "greater than 0"]);
     #[cfg(target_os = "linux")]

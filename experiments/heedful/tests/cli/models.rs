@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::command::{
-    Succeeds, binary, final_weights, parallel_folder, places, records, refused, stderr, stdout, text_folder, translate, wait_until,
+    Run, binary, final_weights, parallel_folder, places, records, refused, stderr, stdout, text_folder, translate, wait_until,
 };
 
 /// Settings of models that train in well under a second.
@@ -76,8 +76,7 @@ fn models_of_papers_train_by_name_and_are_listed() {
         let output = binary(program).arg("--list").succeeds();
         assert!(stdout(&output).contains(name), "{program} does not list {name}");
     }
-    let output = binary("mt").args(["--model", "hc-sa-iwlst"]).arg("--out").arg(folder.path().join("mt")).output().unwrap();
-    refused(&output, 2, &["unknown model", "hc-sa-iwslt"]);
+    binary("mt").args(["--model", "hc-sa-iwlst"]).arg("--out").arg(folder.path().join("mt")).refuses(2, &["unknown model", "hc-sa-iwslt"]);
 }
 
 #[test]
@@ -134,7 +133,7 @@ fn a_trained_model_is_scored_again_with_another_memory() {
 fn impossible_models_are_refused() {
     let (data, out) = (text_folder(), tempfile::tempdir().unwrap());
     let refuse = |further: &[&str], parts: &[&str]| {
-        refused(&language(data.path(), &out.path().join("run"), further).output().unwrap(), 2, parts);
+        language(data.path(), &out.path().join("run"), further).refuses(2, parts);
     };
     refuse(&["--model", "transfomer-xl"], &["transfomer-xl", "did you mean `transformer-xl`"]);
     refuse(&["--model", "reformer", "--set", "data.memory=16"], &["data.memory", "reversible"]);
@@ -145,7 +144,7 @@ fn impossible_models_are_refused() {
     refuse(&["--set", "run.models=[{name = 'mine', attention = 'relative', set = {modle = 1}}]"], &["modle", "model"]);
     let mut classification = binary("classify");
     classification.args(["--set", "run.models=[{name = 'universal'}]"]).arg("--out").arg(out.path().join("classify"));
-    refused(&classification.output().unwrap(), 2, &["unknown model `universal`", "--list"]);
+    classification.refuses(2, &["unknown model `universal`", "--list"]);
 }
 
 #[test]
@@ -258,9 +257,7 @@ fn stories_and_lists_are_read_from_files() {
     assert!(stdout(&output).contains("babi-1") && stdout(&output).contains("list-ops"), "{}", stdout(&output));
 
     let refuse = |arguments: &[&str], code: i32, parts: &[&str]| {
-        let mut command = binary("algorithmic");
-        command.args(&EXERCISES[..4]).args(arguments).arg("--out").arg(out.path().join("refused"));
-        refused(&command.output().unwrap(), code, parts);
+        binary("algorithmic").args(&EXERCISES[..4]).args(arguments).arg("--out").arg(out.path().join("refused")).refuses(code, parts);
     };
     let folder = data.path().to_str().unwrap();
     refuse(&["--task", "babi-2", "--data", folder], 1, &["qa2_", "train"]);
@@ -287,7 +284,6 @@ fn activations_may_have_16_bits_where_the_backend_has_them() {
         // Of gradients times a thousand million some exceed 16 bits: the scale has gone down.
         assert!(if precision == "f16" { scale.unwrap() < 1e9 } else { scale.is_none() }, "{state}");
         let refuse = ["--set", &setting, "--backend", "ndarray", "--model", "transformer"];
-        let output = language(data.path(), &folder.path().join("refused"), &refuse).output().unwrap();
-        refused(&output, 2, &["training.precision", "ndarray", "f32"]);
+        language(data.path(), &folder.path().join("refused"), &refuse).refuses(2, &["training.precision", "ndarray", "f32"]);
     }
 }

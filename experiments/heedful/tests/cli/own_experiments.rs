@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command::{Succeeds, TINY, binary, example, parallel_folder, places, records, refused, stdout, translate};
+use crate::command::{Run, TINY, binary, example, parallel_folder, places, records, stdout, translate};
 
 /// Runs an example with little data, and returns its folder.
 fn run(name: &str, out: &Path, further: &[&str]) -> PathBuf {
@@ -38,7 +38,7 @@ fn own_experiments_have_reports_comparisons_and_analyses() {
     assert!(analysis.join("analyse.md").exists());
     let page = fs::read_to_string(sort.join("report.html")).unwrap();
     assert!(page.contains("<h1>Sorting letters</h1>") && page.contains("differences from dot-product"), "{page}");
-    refused(&example("series").arg("analyse").arg(folder.path().join("series")).args(["--text", "1"]).output().unwrap(), 2, &["series"]);
+    example("series").arg("analyse").arg(folder.path().join("series")).args(["--text", "1"]).refuses(2, &["series"]);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn own_experiments_resume_and_refuse_as_the_others_do() {
     run("series", &resumed, &["--seeds", "2", "--resume"]);
     let scores = |out: &Path| records(out).iter().map(|record| record["metrics"]["MSE"].clone()).collect::<Vec<_>>();
     assert_eq!(scores(&whole), scores(&resumed));
-    let refusal = |arguments: &[&str], parts: &[&str]| refused(&example("sort").args(arguments).output().unwrap(), 2, parts);
+    let refusal = |arguments: &[&str], parts: &[&str]| example("sort").args(arguments).refuses(2, parts);
     refusal(&["--set", "leters=4"], &["leters", "did you mean `letters`?", "training"]);
     refusal(&["--set", "letters=40"], &["--set letters=40", "half of model.max_length"]);
     refusal(&["--set", "batch_tokens=0"], &["--set batch_tokens=0", "at least 1"]);
@@ -72,5 +72,5 @@ fn an_analysis_without_the_mechanism_of_a_run_says_what_to_do() {
     let config = out.join("config.toml");
     let text = fs::read_to_string(&config).unwrap() + "\n[mechanisms.distance-power]\nslope = 1.0\n";
     fs::write(&config, text).unwrap();
-    refused(&binary("analyse").arg(&out).output().unwrap(), 2, &["`distance-power`", "registers it", "`heedful::main()`"]);
+    binary("analyse").arg(&out).refuses(2, &["`distance-power`", "registers it", "`heedful::main()`"]);
 }

@@ -11,7 +11,7 @@ use std::fs;
 use safetensors::tensor::Dtype;
 
 use self::case::{BACKENDS, BATCH, Case, HEADS, LENGTH, MEMORY, Tensor, Tensors, WIDTH, differences, drawn, same, tensor};
-use crate::command::{Succeeds, binary, refused, stderr, stdout, succeeded};
+use crate::command::{Run, binary, refused, stderr, stdout, succeeded};
 
 const PROJECTIONS: [&str; 4] = ["logits.query.weight", "logits.key.weight", "value.weight", "output.weight"];
 

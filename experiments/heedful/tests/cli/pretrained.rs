@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::mask::Mask;
-use heedful_attention::contract::probe::Probe;
 use heedful_attention::tensors::read::read;
-use heedful_models::architectures::classifier::Sentences;
+use heedful_models::prelude::*;
 use heedful_models::pretrained::Pretrained;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::command::{Succeeds, binary, final_weights, places, refused, stdout, succeeded};
+use crate::command::{Run, binary, final_weights, places, refused, stdout, succeeded};
 
 const LETTERS: &str = "\n acdeghnorst0123456789";
 /// Short enough for one window.
@@ -53,11 +51,17 @@ pub fn texts() -> TempDir {
     folder
 }
 
-fn lm(pretrained: &Path, data: &Path, out: &Path) -> Command {
-    let mut command = binary("lm");
-    command.arg("--pretrained").arg(pretrained).arg("--data").arg(data).arg("--out").arg(out);
-    command.args(["--set", "data={context = 12, stride = 6, batch = 2}", "--steps", "4"]);
+/// Four steps of an experiment that begins with a pretrained model.
+fn short(program: &str, pretrained: &Path, data: &Path, out: &Path) -> Command {
+    let mut command = binary(program);
+    command.arg("--pretrained").arg(pretrained).arg("--data").arg(data).arg("--out").arg(out).args(["--steps", "4"]);
     command.args(["--set", "training={learning_rate = 5e-2, evaluate_every = 2, checkpoint_every = 2}"]);
+    command
+}
+
+fn lm(pretrained: &Path, data: &Path, out: &Path) -> Command {
+    let mut command = short("lm", pretrained, data, out);
+    command.args(["--set", "data={context = 12, stride = 6, batch = 2}"]);
     command
 }
 
@@ -85,6 +89,24 @@ fn says_where_it_began(out: &Path) {
     assert!(report.contains("began with the weights of") && report.contains(".safetensors has the SHA-256"), "{report}");
 }
 
+/// What a run that says where it began, and what the pretrained weights score, has recorded.
+fn scored(command: &mut Command, out: &Path) -> Value {
+    let output = command.succeeds();
+    assert!(stdout(&output).contains("before"), "{}", stdout(&output));
+    says_where_it_began(out);
+    metrics(out)
+}
+
+/// Asserts that the written configuration repeats a run.
+fn is_repeated(program: &[&str], first: &Path, scores: &[&str]) {
+    let second = first.with_file_name("second");
+    binary(program[0]).args(&program[1..]).arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
+    for score in scores {
+        assert_eq!(metrics(&second)[score], metrics(first)[score], "{}: {score}", first.display());
+    }
+    assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(first)), "{}", first.display());
+}
+
 fn run_of(out: &Path) -> PathBuf {
     let runs = fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.join("checkpoint").is_dir());
     runs.expect("there is a run")
@@ -96,18 +118,11 @@ fn pretrained_models_are_scored_and_fine_tuned() {
     for name in ["gemma2", "gpt2", "llama", "mistral", "qwen3"] {
         let (folder, out) = (folder(name), tempfile::tempdir().unwrap());
         let first = out.path().join("first");
-        let output = lm(folder.path(), data.path(), &first).succeeds();
-        assert!(stdout(&output).contains("before"), "{}", stdout(&output));
-        let found = metrics(&first);
+        let found = scored(&mut lm(folder.path(), data.path(), &first), &first);
         let before = found["perplexity before"].as_f64().unwrap();
         assert!((before / perplexity(folder.path()) - 1.0).abs() < 1e-4, "{name}: {before} and {}", perplexity(folder.path()));
         assert!(found["perplexity"].as_f64().unwrap() < 0.9 * before, "{name}: {found}");
-        says_where_it_began(&first);
-        // The written configuration repeats the run.
-        let second = out.path().join("second");
-        binary("lm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
-        assert_eq!(metrics(&second)["perplexity"], found["perplexity"], "{name}");
-        assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)), "{name}");
+        is_repeated(&["lm"], &first, &["perplexity"]);
     }
 }
 
@@ -129,18 +144,9 @@ const MASKED: [(&str, &[&str]); 2] =
     [("bert-masked", &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]), ("roberta-masked", &["<s>", "<pad>", "</s>", "<unk>", "<mask>"])];
 
 fn mlm(pretrained: &Path, data: &Path, out: &Path) -> Command {
-    let mut command = binary("mlm");
-    command.arg("--pretrained").arg(pretrained).arg("--data").arg(data).arg("--out").arg(out);
+    let mut command = short("mlm", pretrained, data, out);
     // All tokens are hidden, so that what is scored is not drawn.
-    command.args([
-        "--set",
-        "data={context = 8, batch = 2}",
-        "--set",
-        "masking={probability = 1.0, masked = 1.0, random = 0.0}",
-        "--steps",
-        "4",
-    ]);
-    command.args(["--set", "training={learning_rate = 5e-2, evaluate_every = 2, checkpoint_every = 2}"]);
+    command.args(["--set", "data={context = 8, batch = 2}", "--set", "masking={probability = 1.0, masked = 1.0, random = 0.0}"]);
     command
 }
 
@@ -173,9 +179,7 @@ fn pretrained_masked_language_models_are_scored_and_trained_on() {
     for (name, special) in MASKED {
         let (folder, out) = (masked(name, special), tempfile::tempdir().unwrap());
         let first = out.path().join("first");
-        let output = mlm(folder.path(), data.path(), &first).succeeds();
-        assert!(stdout(&output).contains("before"), "{}", stdout(&output));
-        let found = metrics(&first);
+        let found = scored(&mut mlm(folder.path(), data.path(), &first), &first);
         let (before, after) = (found["log perplexity before"].as_f64().unwrap(), found["log perplexity"].as_f64().unwrap());
         let (words, unknown) = (
             [5, 6, 7, 8, 9, 8, 9, 7, 5, -1, 6, 5, 5],
@@ -186,11 +190,7 @@ fn pretrained_masked_language_models_are_scored_and_trained_on() {
         let expected = masked_nats(folder.path(), &text, ids, |token| token >= 5);
         assert!((before / expected - 1.0).abs() < 1e-4, "{name}: {before} and {expected}");
         assert!(after < before - 0.05, "{name}: {found}");
-        says_where_it_began(&first);
-        // The written configuration repeats the run.
-        let second = out.path().join("second");
-        binary("mlm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
-        assert_eq!(metrics(&second)["log perplexity"], found["log perplexity"], "{name}");
+        is_repeated(&["mlm"], &first, &["log perplexity"]);
     }
 }
 
@@ -222,7 +222,7 @@ fn a_pre_training_that_began_with_a_pretrained_model_is_fine_tuned() {
         assert!(first == second, "{name}");
 
         let refuse = |further: &[&str], parts: &[&str]| {
-            refused(&glue(&out.path().join("refused")).args(further).output().unwrap(), 2, parts);
+            glue(&out.path().join("refused")).args(further).refuses(2, parts);
         };
         refuse(&["--set", "tokeniser={kind='word'}"], &["tokeniser", "leave it out"]);
         refuse(&["--set", "model.d_model=32"], &["model.d_model", "for 16; leave it out"]);
@@ -240,7 +240,7 @@ fn folders_that_are_no_masked_language_models_are_refused() {
     let (name, special) = MASKED[0];
     let folder = masked(name, special);
     let refuse = |folder: &Path, further: &[&str], parts: &[&str]| {
-        refused(&mlm(folder, data.path(), &out).args(further).output().unwrap(), 2, parts);
+        mlm(folder, data.path(), &out).args(further).refuses(2, parts);
     };
     refuse(masked("bert", special).path(), &[], &["--pretrained", "cls.predictions", "BertForMaskedLM"]);
     refuse(self::folder("gpt2").path(), &[], &["--pretrained", "gpt2", "no masked language model"]);
@@ -321,7 +321,7 @@ fn folders_and_options_that_do_not_fit_are_refused() {
     let (data, out, gpt2) = (texts(), tempfile::tempdir().unwrap(), folder("gpt2"));
     let out = out.path().join("run");
     let refuse = |folder: &Path, further: &[&str], parts: &[&str]| {
-        refused(&lm(folder, data.path(), &out).args(further).output().unwrap(), 2, parts);
+        lm(folder, data.path(), &out).args(further).refuses(2, parts);
         assert!(!out.exists());
     };
     refuse(Path::new("nowhere"), &[], &["--pretrained", "config.json"]);
@@ -344,12 +344,8 @@ fn folders_and_options_that_do_not_fit_are_refused() {
     refuse(without.path(), &[], &["--pretrained", "tokenizer.json", "no token for \"0\"", "add one of them"]);
 
     let set = ["--set", "tokeniser={kind='pretrained'}"];
-    let mut language = binary("lm");
-    language.args(set).arg("--out").arg(&out);
-    refused(&language.output().unwrap(), 2, &["tokeniser.kind", "--pretrained DIR"]);
-    let mut translation = binary("mt");
-    translation.args(set).arg("--out").arg(&out);
-    refused(&translation.output().unwrap(), 2, &["tokeniser.kind", "give --pretrained DIR"]);
+    binary("lm").args(set).arg("--out").arg(&out).refuses(2, &["tokeniser.kind", "--pretrained DIR"]);
+    binary("mt").args(set).arg("--out").arg(&out).refuses(2, &["tokeniser.kind", "give --pretrained DIR"]);
 }
 
 /// Pairs of sentences for training, validation and test.
@@ -365,10 +361,8 @@ fn pairs() -> TempDir {
 }
 
 fn mt(pretrained: &Path, data: &Path, out: &Path) -> Command {
-    let mut command = binary("mt");
-    command.arg("--pretrained").arg(pretrained).arg("--data").arg(data).arg("--out").arg(out);
-    command.args(["--set", "data.batch_tokens=200", "--set", "decoding={beam=2, extra_length=2}", "--steps", "4", "--quiet"]);
-    command.args(["--set", "training={learning_rate = 5e-2, evaluate_every = 2, checkpoint_every = 2}"]);
+    let mut command = short("mt", pretrained, data, out);
+    command.args(["--set", "data.batch_tokens=200", "--set", "decoding={beam=2, extra_length=2}", "--quiet"]);
     command
 }
 
@@ -396,9 +390,7 @@ fn a_pretrained_t5_is_scored_and_fine_tuned() {
     for name in ["t5", "t5-gated"] {
         let (folder, out) = (folder(name), tempfile::tempdir().unwrap());
         let first = out.path().join("first");
-        let output = mt(folder.path(), data.path(), &first).succeeds();
-        assert!(stdout(&output).contains("before"), "{}", stdout(&output));
-        let found = metrics(&first);
+        let found = scored(&mut mt(folder.path(), data.path(), &first), &first);
         let [before, after] = ["valid perplexity before", "valid perplexity"].map(|metric| found[metric].as_f64().unwrap());
         let expected = perplexity_of_pairs(
             folder.path(),
@@ -408,13 +400,7 @@ fn a_pretrained_t5_is_scored_and_fine_tuned() {
         assert!(after < 0.9 * before && found["BLEU before"].is_number() && found["BLEU"].is_number(), "{name}: {found}");
         let config = fs::read_to_string(first.join("config.toml")).unwrap();
         assert!(config.contains("prefix = \"translate English to German: \"") && config.contains("decoder_layers = 3"), "{config}");
-        says_where_it_began(&first);
-        // The written configuration repeats the run.
-        let second = out.path().join("second");
-        binary("mt").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
-        let scores = |found: &Value| ["BLEU", "BLEU before", "valid perplexity"].map(|metric| found[metric].clone());
-        assert_eq!(scores(&metrics(&second)), scores(&found), "{name}");
-        assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)), "{name}");
+        is_repeated(&["mt"], &first, &["BLEU", "BLEU before", "valid perplexity"]);
         // Without a prefix the model reads other sources.
         let plain = out.path().join("plain");
         mt(folder.path(), data.path(), &plain).args(["--set", "prefix=''", "--target", "nl"]).succeeds();
@@ -433,11 +419,8 @@ fn a_pretrained_t5_summarises_what_it_can_read_of_a_document() {
         write("source", "the cat sat on the dog and the hen");
         write("target", "cat on dog");
     }
-    let mut command = binary("textgen");
-    command.arg("--pretrained").arg(folder.path()).arg("--data").arg(data.path()).arg("--out").arg(out.path().join("run"));
-    command.args(["--task", "summary", "--set", "model.max_length=32", "--set", "decoding={beam=2, extra_length=2}", "--steps", "4"]);
-    command.args(["--quiet", "--set", "training={learning_rate = 5e-2, evaluate_every = 2, checkpoint_every = 2}"]);
-    command.succeeds();
+    let mut command = short("textgen", folder.path(), data.path(), &out.path().join("run"));
+    command.args(["--task", "summary", "--set", "model.max_length=32", "--set", "decoding={beam=2, extra_length=2}", "--quiet"]).succeeds();
     let found = metrics(&out.path().join("run"));
     // The last of 32 tokens is that of the end.
     let pairs = [0, 1].map(|n| {
@@ -455,7 +438,7 @@ fn encoder_decoders_and_options_that_do_not_fit_are_refused() {
     let (data, out, t5) = (pairs(), tempfile::tempdir().unwrap(), folder("t5"));
     let out = out.path().join("run");
     let refuse = |folder: &Path, further: &[&str], parts: &[&str]| {
-        refused(&mt(folder, data.path(), &out).args(further).output().unwrap(), 2, parts);
+        mt(folder, data.path(), &out).args(further).refuses(2, parts);
         assert!(!out.exists(), "{further:?}");
     };
     refuse(folder("bert").path(), &[], &["--pretrained", "bert", "no encoder-decoder"]);
@@ -466,10 +449,10 @@ fn encoder_decoders_and_options_that_do_not_fit_are_refused() {
     refuse(t5.path(), &["--set", "tokeniser={kind='word'}"], &["tokeniser.kind", "leave it out"]);
     let mut plain = binary("mt");
     plain.arg("--data").arg(data.path()).arg("--out").arg(&out).args(["--set", "prefix='translate: '"]);
-    refused(&plain.output().unwrap(), 2, &["prefix", "--pretrained DIR"]);
+    plain.refuses(2, &["prefix", "--pretrained DIR"]);
     let mut language = binary("lm");
     language.arg("--out").arg(&out).args(["--set", "model.decoder_layers=1"]);
-    refused(&language.output().unwrap(), 2, &["model.decoder_layers", "one stack"]);
+    language.refuses(2, &["model.decoder_layers", "one stack"]);
 }
 
 /// The mean and the deviation of each channel.
@@ -537,18 +520,11 @@ fn accuracy(folder: &Path) -> f64 {
 fn a_pretrained_vision_transformer_is_scored_and_fine_tuned() {
     let (folder, data, out) = (vision(), images([8, 12], 5), tempfile::tempdir().unwrap());
     let first = out.path().join("first");
-    let output = classify(folder.path(), data.path(), &first).succeeds();
-    assert!(stdout(&output).contains("before"), "{}", stdout(&output));
-    let found = metrics(&first);
+    let found = scored(&mut classify(folder.path(), data.path(), &first), &first);
     let [before, after] = ["accuracy before", "accuracy"].map(|metric| found[metric].as_f64().unwrap());
     assert_eq!(before, accuracy(folder.path()));
     assert!(after > before + 0.3, "{found}");
-    says_where_it_began(&first);
-    // The written configuration repeats the run.
-    let second = out.path().join("second");
-    binary("classify").arg("--images").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).succeeds();
-    assert_eq!(metrics(&second)["accuracy"], found["accuracy"]);
-    assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)));
+    is_repeated(&["classify", "--images"], &first, &["accuracy"]);
     // Larger images are made smaller, and other classes have a new output.
     let (larger, third) = (images([16, 24], 3), out.path().join("third"));
     classify(folder.path(), larger.path(), &third).args(["--set", "data.reductions.shrink=2"]).succeeds();
@@ -562,7 +538,7 @@ fn vision_transformers_and_images_that_do_not_fit_are_refused() {
     let (data, out, vit) = (images([8, 12], 5), tempfile::tempdir().unwrap(), vision());
     let out = out.path().join("run");
     let refuse = |folder: &Path, data: &TempDir, further: &[&str], parts: &[&str]| {
-        refused(&classify(folder, data.path(), &out).args(further).output().unwrap(), 2, parts);
+        classify(folder, data.path(), &out).args(further).refuses(2, parts);
         assert!(!out.exists(), "{further:?}");
     };
     refuse(folder("bert").path(), &data, &[], &["--pretrained", "bert", "no classifier of images"]);
@@ -574,7 +550,5 @@ fn vision_transformers_and_images_that_do_not_fit_are_refused() {
     refuse(copied("vit").path(), &data, &[], &["preprocessor_config.json", "save_pretrained of the image processor"]);
     fs::write(vit.path().join("preprocessor_config.json"), json!({"image_mean": [0.5, 0.5]}).to_string()).unwrap();
     refuse(vit.path(), &data, &[], &["preprocessor_config.json", "image_mean", "3 channels"]);
-    let mut texts = binary("classify");
-    texts.arg("--pretrained").arg(vit.path());
-    refused(&texts.output().unwrap(), 2, &["--pretrained", "--images"]);
+    binary("classify").arg("--pretrained").arg(vit.path()).refuses(2, &["--pretrained", "--images"]);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::command::{Succeeds, binary, example, parallel_folder, succeeded, text_folder};
+use crate::command::{Run, binary, example, parallel_folder, succeeded, text_folder};
 use crate::documents::{arguments_of_heedful, book, commands, documents, root, words};
 
 /// The experiments and tools.

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::command::{Succeeds, binary, parallel_folder, records, refused, stderr, stdout, succeeded, translate};
+use crate::command::{Run, binary, parallel_folder, records, refused, stderr, stdout, succeeded, translate};
 
 const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../results");
 

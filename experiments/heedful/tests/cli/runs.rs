@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::command::{
-    Succeeds, TINY, binary, example, parallel_folder, places, records, refused, stderr, stdout, succeeded, text_folder, translate,
+    Run, TINY, binary, example, parallel_folder, places, records, refused, stderr, stdout, succeeded, text_folder, translate,
 };
 
 #[test]
@@ -61,8 +61,7 @@ fn translations_into_english_have_a_meteor_with_the_stages_that_were_used() {
     }
     fs::write(&synonyms, "one single\nfour\n").unwrap();
     let refuse = |further: &[&str], code, parts: &[&str]| {
-        let output = translate(data.path(), &folder.path().join("refused"), &[further, &["--set", &option]].concat()).output().unwrap();
-        refused(&output, code, parts);
+        translate(data.path(), &folder.path().join("refused"), &[further, &["--set", &option]].concat()).refuses(code, parts);
     };
     refuse(&english, 1, &["synonyms.txt", "line 2", "`four`"]);
     refuse(&[], 2, &["data.synonyms", "--target en"]);
@@ -141,7 +140,7 @@ fn a_configuration_says_which_mechanism_stands_where() {
             ["run.models.0.set.model.attention", "leave this out"],
         ),
     ] {
-        refused(&binary("mt").args(settings).arg("--out").arg(folder.path().join("refused")).output().unwrap(), 2, &parts);
+        binary("mt").args(settings).arg("--out").arg(folder.path().join("refused")).refuses(2, &parts);
     }
 }
 
@@ -186,7 +185,7 @@ fn models_are_put_together_from_their_parts() {
         let out = tempfile::tempdir().unwrap();
         let settings = ["--set", setting, "--set", "model.norm_order=post"];
         let settings = if setting.contains("reversible'") { &settings[..] } else { &settings[..2] };
-        refused(&translate(data.path(), &out.path().join("run"), settings).output().unwrap(), 2, &parts);
+        translate(data.path(), &out.path().join("run"), settings).refuses(2, &parts);
     }
 }
 
@@ -248,7 +247,7 @@ fn another_configuration_does_not_overwrite_a_folder() {
     let (data, (_folder, [out])) = (parallel_folder(), places(["run"]));
     translate(data.path(), &out, &[]).succeeds();
     let before = fs::read(out.join("results.json")).unwrap();
-    refused(&translate(data.path(), &out, &["--steps", "9"]).output().unwrap(), 2, &["training.steps", "--out"]);
+    translate(data.path(), &out, &["--steps", "9"]).refuses(2, &["training.steps", "--out"]);
     assert_eq!(fs::read(out.join("results.json")).unwrap(), before);
 }
 
@@ -433,5 +432,5 @@ fn an_experiment_without_a_trivial_baseline_refuses_to_leave_it_out() {
     let out = tempfile::tempdir().unwrap();
     let mut command = example("sort");
     command.arg("--no-trivial-baseline").arg("--out").arg(out.path().join("run"));
-    refused(&command.output().unwrap(), 2, &["--no-trivial-baseline", "no trivial baseline", "leave it out"]);
+    command.refuses(2, &["--no-trivial-baseline", "no trivial baseline", "leave it out"]);
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::command::{Succeeds, TINY, binary, final_weights, places, records, refused, stderr, succeeded, text_folder, wait_until};
+use crate::command::{Run, TINY, binary, final_weights, places, records, refused, stderr, succeeded, text_folder, wait_until};
 
 /// Language models of some seconds each.
 fn train(data: &Path, out: &Path, further: &[&str]) -> Command {
@@ -108,7 +108,7 @@ fn a_run_that_another_command_works_on_is_left_to_it() {
     let further = ["--attention", "dot-product"];
     let first = begun(&mut train(data.path(), &out, &further), &out.join("dot-product-seed1"));
     let holder = first.id().to_string();
-    refused(&train(data.path(), &out, &further).output().unwrap(), 1, &["dot-product, seed 1: process", &holder, "lock.json", "--resume"]);
+    train(data.path(), &out, &further).refuses(1, &["dot-product, seed 1: process", &holder, "lock.json", "--resume"]);
     succeeded(&ended(first));
     let before = fs::read(out.join("results.json")).unwrap();
     train(data.path(), &out, &further).succeeds();
@@ -134,7 +134,7 @@ fn a_folder_has_runs_on_one_set_of_data_and_one_backend() {
         || ["config.toml", "tokenizer.json", "results.json", "report.md", "report.html"].map(|name| fs::read(out.join(name)).unwrap());
     let before = files();
     let refuse = |data: &Path, further: &[&str], parts: &[&str]| {
-        refused(&train(data, &out, &[&["--attention", "gaussian"], further].concat()).output().unwrap(), 2, parts);
+        train(data, &out, &[&["--attention", "gaussian"], further].concat()).refuses(2, parts);
         assert!(files() == before && !out.join("gaussian-seed1").exists());
     };
     refuse(other.path(), &[], &["another --out", other.path().to_str().unwrap(), data.path().to_str().unwrap()]);
@@ -150,8 +150,8 @@ fn a_folder_has_runs_on_one_set_of_data_and_one_backend() {
     train(&moved, &out, &["--attention", "gaussian"]).succeeds();
     assert_eq!(records(&out).len(), 2);
     fs::copy(&train_text, moved.join("small.train.txt")).unwrap();
-    refused(&train(&moved, &out, &["--attention", "uniform"]).output().unwrap(), 2, &["SHA-256", "another --out"]);
-    refused(&binary("analyse").arg(&out).output().unwrap(), 2, &["SHA-256", "restore them"]);
+    train(&moved, &out, &["--attention", "uniform"]).refuses(2, &["SHA-256", "another --out"]);
+    binary("analyse").arg(&out).refuses(2, &["SHA-256", "restore them"]);
 }
 
 #[test]
@@ -182,9 +182,7 @@ fn the_recorded_results_can_be_gone_on_with() {
     for file in ["config.toml", "results.json"] {
         fs::copy(recorded.join(file), folder.path().join(file)).unwrap();
     }
-    let mut command = binary("mt");
-    command.arg("--config").arg(recorded.join("config.toml")).arg("--out").arg(folder.path()).arg("--resume");
-    let output = command.succeeds();
+    let output = binary("mt").arg("--config").arg(recorded.join("config.toml")).arg("--out").arg(folder.path()).arg("--resume").succeeds();
     assert!(stderr(&output).contains("6 runs in"), "{}", stderr(&output));
 }
 
@@ -196,8 +194,7 @@ fn a_lock_of_another_machine_is_named_with_the_remedy() {
     train(data.path(), &out, &["--attention", "gaussian"]).succeeds();
     fs::create_dir_all(lock.parent().unwrap()).unwrap();
     fs::write(&lock, r#"{"host": "node7", "machine": "0", "id": 7, "started": "1"}"#).unwrap();
-    let output = train(data.path(), &out, &further).output().unwrap();
-    refused(&output, 1, &["process 7 on node7", "delete `", "lock.json"]);
+    train(data.path(), &out, &further).refuses(1, &["process 7 on node7", "delete `", "lock.json"]);
     assert!(lock.exists());
     fs::remove_file(&lock).unwrap();
     train(data.path(), &out, &further).succeeds();

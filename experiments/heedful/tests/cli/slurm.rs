@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::command::{Succeeds, TINY, binary, final_weights, places, records, refused, stderr, stdout, succeeded, text_folder};
+use crate::command::{Run, TINY, binary, final_weights, places, records, refused, stderr, stdout, succeeded, text_folder};
 
 /// Language models of two attentions and two seeds.
 fn train(data: &Path, out: &Path, further: &[&str]) -> Command {
@@ -180,7 +180,7 @@ fn a_later_attempt_takes_over_the_lock_of_an_earlier_one_on_another_machine() {
     fs::write(&lock, json!({"host": "node7", "machine": "0", "id": 7, "started": "1", "slurm": attempt}).to_string()).unwrap();
     let mut command = train(data.path(), &out, &["--shard", "1/4", "--resume"]);
     command.env("SLURM_CLUSTER_NAME", "c").env("SLURM_ARRAY_JOB_ID", "7").env("SLURM_ARRAY_TASK_ID", "1");
-    refused(&command.output().unwrap(), 1, &["process 7 on node7", "lock.json"]);
+    command.refuses(1, &["process 7 on node7", "lock.json"]);
     assert!(status(&out).contains("process 7 on node7") && status(&out).contains("(not checked)"), "{}", status(&out));
     command.env("SLURM_RESTART_COUNT", "1").succeeds();
     assert!(!lock.exists() && records(&out).len() == 1);
@@ -203,14 +203,14 @@ fn jobs_are_submitted_with_the_merge_behind_the_array() {
     refused(&submit(&half), 1, &["merge.sh", "the array is job 41", "sbatch --dependency=afterany:41", "scancel 41"]);
     refused(&submit(&FakeSlurm::new(&[("sbatch", "echo Submitted")])), 1, &["no number of a job", "Submitted"]);
     let mut nowhere = train(data.path(), &out, &["--slurm", "--submit"]);
-    refused(&nowhere.env("PATH", folder.path()).output().unwrap(), 1, &["no `sbatch`", "--submit"]);
+    nowhere.env("PATH", folder.path()).refuses(1, &["no `sbatch`", "--submit"]);
 }
 
 #[test]
 fn what_the_options_cannot_mean_is_refused() {
     let (data, (folder, [out])) = (text_folder(), places(["out"]));
     let refuse = |further: &[&str], parts: &[&str]| {
-        refused(&train(data.path(), &out, further).output().unwrap(), 2, parts);
+        train(data.path(), &out, further).refuses(2, parts);
         assert!(!out.exists(), "{further:?}");
     };
     // The rest of this message stands in further lines.
@@ -227,7 +227,7 @@ fn what_the_options_cannot_mean_is_refused() {
     let output = binary("lm").args(["--set", models, "--out"]).arg(&out).output().unwrap();
     refused(&output, 2, &["slurm", "leave it out"]);
     let broken = folder.path().join("a\"b");
-    refused(&train(data.path(), &broken, &["--slurm"]).output().unwrap(), 2, &["a quote", "choose another folder"]);
+    train(data.path(), &broken, &["--slurm"]).refuses(2, &["a quote", "choose another folder"]);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_run_that_fails_says_why_until_it_is_begun_again() {
     // No file can be written in the place of a folder.
     let log: PathBuf = out.join("gaussian-seed1/log.jsonl");
     fs::create_dir_all(&log).unwrap();
-    refused(&train(data.path(), &out, &[]).output().unwrap(), 1, &["log.jsonl"]);
+    train(data.path(), &out, &[]).refuses(1, &["log.jsonl"]);
     let error = fs::read_to_string(out.join("gaussian-seed1/error.txt")).unwrap();
     assert!(error.contains("log.jsonl") && error.ends_with('\n'), "{error}");
     assert!(status(&out).contains("4 runs: 1 finished, 1 failed, 2 waiting"), "{}", status(&out));
@@ -264,10 +264,10 @@ fn a_run_that_fails_says_why_until_it_is_begun_again() {
     assert_eq!((&run["run"], &run["state"], &run["steps"]), (&json!("gaussian-seed1"), &json!("failed"), &json!(8)));
     assert!(run["error"].as_str().unwrap().contains("log.jsonl"), "{run}");
     assert_eq!((&shown["runs"][0]["step"], &shown["runs"][0]["selected"]["metric"]), (&json!(8), &json!("perplexity")));
-    refused(&train(data.path(), &out, &["--merge"]).output().unwrap(), 1, &["3 of the 4 runs", "gaussian, seed 1 (failed: ", "log.jsonl"]);
+    train(data.path(), &out, &["--merge"]).refuses(1, &["3 of the 4 runs", "gaussian, seed 1 (failed: ", "log.jsonl"]);
     fs::remove_dir(&log).unwrap();
     train(data.path(), &out, &["--resume"]).succeeds();
     assert!(!out.join("gaussian-seed1/error.txt").exists());
     assert!(status(&out).ends_with("4 runs: 4 finished\n"), "{}", status(&out));
-    refused(&binary("status").arg(folder.path()).output().unwrap(), 2, &["no config.toml", "--out"]);
+    binary("status").arg(folder.path()).refuses(2, &["no config.toml", "--out"]);
 }

@@ -7,7 +7,7 @@ use std::process::Output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{Succeeds, binary, final_weights, places, records, refused, stdout, succeeded, text_folder};
+use crate::command::{Run, binary, final_weights, places, records, refused, stdout, succeeded, text_folder};
 
 const SHORT: [&str; 4] = [
     "--set",
@@ -189,7 +189,7 @@ fn impossible_swaps_are_refused_before_anything_is_trained() {
         let lm = trained.path("lm");
         for run in [&["--run", lm.as_str()][..], &[]] {
             let command = [&["--out", out.as_str()][..], run, arguments].concat();
-            refused(&binary("swap").args(SMALL).args(SHORT).args(command).output().unwrap(), 2, parts);
+            binary("swap").args(SMALL).args(SHORT).args(command).refuses(2, parts);
             assert!(!Path::new(&out).exists(), "{arguments:?}");
         }
     };
@@ -201,8 +201,7 @@ fn impossible_swaps_are_refused_before_anything_is_trained() {
     refuse(&["--swap", "uniform", "--swap", "layers.*=uniform"], &["`uniform` is named twice"]);
     refuse(&["--swap", "uniform", "--set", "mechanisms.gaussian.window=3"], &["mechanisms.gaussian.window", "would change no model"]);
 
-    let refuse =
-        |arguments: &[&str], parts: &[&str]| refused(&binary("swap").args(["--out", &out]).args(arguments).output().unwrap(), 2, parts);
+    let refuse = |arguments: &[&str], parts: &[&str]| binary("swap").args(["--out", &out]).args(arguments).refuses(2, parts);
     refuse(&["--run", "nowhere"], &["--run nowhere", "config.toml", "output folder of `lm`"]);
     refuse(&["--set", "start.seed=2"], &["start.seed", "--run RUN"]);
     refuse(&["--slurm"], &["--slurm", "--run RUN"]);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::command::{Succeeds, binary, final_weights, parallel_folder, records};
+use crate::command::{Run, binary, final_weights, parallel_folder, records};
 
 /// Weights, scores and the threads that computed them, of one seed of each attention.
 fn trained(data: &Path, out: &Path, threads: usize, rate: &str) -> Vec<(Vec<u8>, Map<String, Value>, u64)> {

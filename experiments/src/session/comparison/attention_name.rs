@@ -1,9 +1,7 @@
 //! Attentions by name: mechanisms, layouts, and lists and tables of mechanisms, with options behind them.
 
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::description::AnyMechanism;
 use heedful_host::names::unknown;
-use heedful_models::block::layout::AttentionLayout;
+use heedful_models::prelude::*;
 use serde::Deserialize;
 
 use crate::model::attention::Attention;
@@ -159,11 +157,7 @@ fn compact(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::contract::layer_spec::Role;
-    use heedful_attention::mechanisms::gaussian::GaussianConfig;
-    use heedful_attention::mechanisms::linformer::LinformerConfig;
-    use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
-    use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
+    use heedful_attention::mechanisms::lsh::BucketCount;
     use heedful_runs::settings::Settings;
 
     use super::*;

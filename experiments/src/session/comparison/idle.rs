@@ -10,12 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::AnyLogits;
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::Kind;
-use heedful_attention::softmax_attention::logits::Logits;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde_json::{Map, Value, json};
 
 use self::masked_pairs::Hidden;

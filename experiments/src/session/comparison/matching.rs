@@ -1,8 +1,7 @@
 //! Candidates of equal size: the width of feed-forward networks makes up for what attentions differ in.
 
 use burn::tensor::Device;
-use heedful_models::block::FeedForwardIn;
-use heedful_random::RandomKey;
+use heedful_models::prelude::*;
 use heedful_runs::settings::Settings;
 
 use crate::session::error::ExperimentError;

@@ -40,11 +40,11 @@ pub(super) struct Runs<'a, E: Experiment> {
     pub(super) idle: Vec<Remark>,
     /// The folder's configuration. Other commands change nothing in it that belongs to a recipe.
     table: Table,
-    finished: Mutex<Finished>,
+    finished: Mutex<FinishedRuns>,
 }
 
 /// What is finished in a folder, which is read once; what other commands finish meanwhile is taken over.
-struct Finished {
+struct FinishedRuns {
     results: Results,
     /// When the reports were drawn, or the command began.
     drawn: Instant,
@@ -92,7 +92,7 @@ impl<'a, E: Experiment> Runs<'a, E> {
         let twins = twins::<E>(&with_earlier::<E>(candidates, &results, config), datasets)?;
         let told = twins.iter().chain(idle.iter().map(|remark| &remark.sentence));
         told.for_each(|sentence| tracing::warn!("{sentence}"));
-        let (table, finished) = (folder.table()?, Mutex::new(Finished { results, drawn: Instant::now(), is_behind: false }));
+        let (table, finished) = (folder.table()?, Mutex::new(FinishedRuns { results, drawn: Instant::now(), is_behind: false }));
         Ok(Self { config, datasets, candidates, backend, folder, twins, idle, table, finished })
     }
 
@@ -123,7 +123,7 @@ impl<'a, E: Experiment> Runs<'a, E> {
         Ok(runs)
     }
 
-    fn finished(&self) -> MutexGuard<'_, Finished> {
+    fn finished(&self) -> MutexGuard<'_, FinishedRuns> {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -30,7 +30,7 @@ use super::sweep::{Attempt, Sweep, attempts, keep};
 use super::tuning::TuningEnd;
 use crate::session::error::{Completion, ExperimentError};
 use crate::session::experiment::Scores;
-use crate::session::experiment::definition::{Candidate, Config, Experiment, Setup};
+use crate::session::experiment::definition::{Candidate, Config, Experiment, Setup, Trained};
 use crate::session::jobs::{Shard, side_by_side};
 use crate::session::mixture_weights;
 use crate::session::provenance;
@@ -265,7 +265,9 @@ impl<'a, E: Experiment> Session<'a, E> {
         let initial = E::model(setup, &RandomKey::from_seed(*seed).named("init"), &self.device)?;
         let task = E::task(setup);
         let model = task.without_training_parts(load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?);
-        let Some(mut scores) = E::score(setup, &task, &model, paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
+        let Some(mut scores) = E::score(setup, Trained { task: &task, model: &model, paths }, &self.interrupt)? else {
+            return Ok(RunEnd::Interrupted);
+        };
         E::score_change(setup, &model, &|| Ok(initial.clone()), &mut scores)?;
         scores.notes.extend(mixture_weights::note(&model));
         record.configuration.clone_from(&run.recipe);
@@ -353,7 +355,7 @@ impl<'a, E: Experiment> Session<'a, E> {
                 record.steps = trained.steps;
                 record.tokens_per_second = Some(trained.tokens_per_second);
                 record.score(STEPS_PER_SECOND, trained.steps as f64 / trained.training_seconds.max(f64::MIN_POSITIVE));
-                let mut scores = E::score(setup, &task, &trained.model, paths, &self.interrupt)?;
+                let mut scores = E::score(setup, Trained { task: &task, model: &trained.model, paths }, &self.interrupt)?;
                 if let Some(scores) = &mut scores {
                     E::score_change(setup, &trained.model, &|| E::model(setup, &key.named("init"), &self.device), scores)?;
                     scores.notes.extend(mixture_weights::note(&trained.model));

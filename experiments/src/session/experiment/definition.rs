@@ -5,15 +5,11 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyMechanism;
 use heedful_data::tokenise::Tokeniser;
 use heedful_host::interrupt::Interrupt;
 use heedful_metrics::MetricColumn;
-use heedful_models::block::layout::AttentionLayout;
+use heedful_models::prelude::*;
 use heedful_models::pretrained::presets::Preset;
-use heedful_random::RandomKey;
 use heedful_runs::published::PublishedNumbers;
 use heedful_runs::run_folder::RunPaths;
 use heedful_runs::settings::Settings;
@@ -128,6 +124,19 @@ pub struct Reading {
 
 /// Shows a segment of a text to a model, and says what its tokens are.
 pub type ReadSegment<'a> = dyn FnMut(&mut Probe) -> Result<Reading, ExperimentError> + 'a;
+
+/// Is given each segment of a text in turn.
+pub type ShowSegment<'a> = dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError> + 'a;
+
+/// A trained model, the task that it was trained on, and the folder of its run.
+pub struct Trained<'t, 'd, E: Experiment> {
+    /// The task.
+    pub task: &'t E::Task<'d>,
+    /// The model.
+    pub model: &'t E::Model,
+    /// The folder.
+    pub paths: &'t RunPaths,
+}
 
 /// A command before the first of its runs.
 pub trait Prepare<E: Experiment> {
@@ -334,14 +343,8 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     ///
     /// # Errors
     /// If a file cannot be written.
-    fn score(
-        _setup: Setup<'_, Self>,
-        task: &Self::Task<'_>,
-        model: &Self::Model,
-        _paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
-        Ok(task.evaluate(model, Split::Test, interrupt))
+    fn score(_setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        Ok(trained.task.evaluate(trained.model, Split::Test, interrupt))
     }
 
     /// Adds scores of what training has changed in a model; `initial` makes it with the weights that it began with. By default there are none.
@@ -391,12 +394,7 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     ///
     /// # Errors
     /// As [`read`](Self::read), and those of `show`.
-    fn read_segments(
-        setup: Setup<'_, Self>,
-        model: &Self::Model,
-        text: &str,
-        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
-    ) -> Result<(), ExperimentError> {
+    fn read_segments(setup: Setup<'_, Self>, model: &Self::Model, text: &str, show: &mut ShowSegment<'_>) -> Result<(), ExperimentError> {
         show(&mut |probe| Self::read(setup, model, text, probe))
     }
 }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heedful_attention::contract::layer_spec::Role;
-use heedful_models::block::layout::{AttentionLayout, LayerAttention};
+use heedful_models::prelude::*;
 
 /// The lengths of the training sequences, as batches hold them, and the attentions that read them.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,6 @@
 //! What a model of a paper is in an experiment, and how attentions of models are said in configurations.
 
-use heedful_attention::description::AnyMechanism;
-use heedful_models::block::layout::{AttentionLayout, LayerAttention};
+use heedful_models::prelude::*;
 use heedful_models::pretrained::presets::{Preset, PresetModel};
 use heedful_runs::settings::{self, MECHANISMS};
 use serde::Serialize;

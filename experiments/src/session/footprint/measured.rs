@@ -4,8 +4,7 @@
 
 use std::process::Command;
 
-use heedful_attention::description::AnyMechanism;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use peak_alloc::PeakAlloc;
 
 use super::tests::{attention, settings};

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::session::experiment::definition::UNCHANGED;
 use crate::session::options::RunSettings;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Complete configuration of `glue`.
 pub type ClassificationConfig = Config<Classification>;

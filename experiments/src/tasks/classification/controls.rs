@@ -5,7 +5,7 @@ use heedful_models::architectures::classifier::Pooling;
 
 use super::{Classification, ClassificationConfig};
 use crate::session::experiment::definition::UNCHANGED;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Refuses what cannot be, or changes nothing.
 pub(super) fn check(settings: &Settings<ClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {

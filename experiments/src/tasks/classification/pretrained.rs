@@ -16,7 +16,7 @@ use super::{Classification, ClassificationConfig, ClassificationTask, PreTrained
 use crate::session::comparison;
 use crate::session::experiment::definition::UNCHANGED;
 use crate::session::experiment::paper_model::name;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::{
     Checksums, check_model, check_tokeniser, configuration, opened, refused, special_token, special_tokens, tokeniser, training,
 };

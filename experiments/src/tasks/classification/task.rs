@@ -9,7 +9,7 @@ use heedful_models::architectures::classifier::{Classifier, Sentences};
 use heedful_models::parts::loss::{cross_entropy, squared_error};
 use rand::seq::SliceRandom;
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::score_batches;
 use crate::train::batch::{pad, sequential_batches, token_budget_batches};
 

@@ -7,7 +7,7 @@ use heedful_metrics::baselines::tf_idf::{Texts, TfIdf, bounded};
 use super::examples::{Part, Question, TokenExample};
 use super::scoring::{class, metrics, score};
 use super::task::ClassificationTask;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::first_greatest;
 
 /// Weights of a linear model, at most.

@@ -15,7 +15,7 @@ use heedful_models::pretrained::presets::{Preset, PresetModel};
 use super::config::SHAPE;
 use super::{ImageDataset, ImageModelling, open, rules};
 use crate::session::comparison::STEPS_PER_SECOND;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::score_before;
 
 use self::pretrained::Normalisation;
@@ -138,13 +138,8 @@ impl Experiment for ImageClassification {
     }
 
     /// Where training began with a pretrained model and its outputs, the accuracy that these have as well.
-    fn score(
-        setup: Setup<'_, Self>,
-        task: &VisionTask<'_>,
-        model: &VisionTransformer,
-        _paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, .. } = trained;
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         match &setup.data.pretrained {
             Some(checksums) if setup.data.has_new_output => {

@@ -18,7 +18,7 @@ use heedful_models::parts::position::{GridConfig, PositionConfig};
 use serde::{Deserialize, Serialize};
 
 use super::ImageModelling;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Complete configuration of `image`.
 pub type ImageConfig = Config<ImageModelling>;

@@ -9,10 +9,10 @@ use heedful_models::parts::embedding::EmbeddingScale;
 use serde::{Deserialize, Serialize};
 
 use super::config::{self, Conditions, ImageData};
-use super::task::{BITS, Beginning, Order, Tally, draw};
+use super::task::{BITS, Beginning, LikelihoodTally, Order, draw};
 use super::trivial::neighbours;
 use super::{ImageDataset, ImageModelling, check_images, fits_blocks, open, read_values, seen, shape, written};
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::score_batches;
 
 /// Values of a pixel.
@@ -141,13 +141,8 @@ impl Experiment for ImageMixtures {
         Ok(config.own.decoder(&config.model, &data.images, attention).init(key, device))
     }
 
-    fn score(
-        _setup: Setup<'_, Self>,
-        task: &PixelTask,
-        model: &PixelDecoder,
-        paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(_setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, paths } = trained;
         let Some(scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         Ok(task.draw(model, paths, interrupt)?.map(|()| scores))
     }
@@ -274,7 +269,7 @@ impl Task for PixelTask<'_> {
     /// Means of `-log2 p` over the values of the images.
     fn evaluate(&self, model: &PixelDecoder, split: Split, interrupt: &Interrupt) -> Option<Scores> {
         let (length, upper) = (self.order.indices().len(), self.order.upper);
-        let mut tally = Tally::new(self.images, split, upper * CHANNELS);
+        let mut tally = LikelihoodTally::new(self.images, split, upper * CHANNELS);
         let indices: Vec<usize> = (0..tally.set.len()).collect();
         let batches = indices.chunks(self.options.data.batch);
         score_batches(("scoring", batches.len()), batches, interrupt, |items| {

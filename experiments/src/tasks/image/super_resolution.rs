@@ -18,7 +18,7 @@ use super::task::{BITS, Order, shifted, special};
 use super::trivial::neighbours;
 use super::{CATEGORICAL, Conditions, ImageDataset, ImageModelling, ImageOptions, bits_column, check, config, fits_blocks, open, places};
 use super::{read_values, seen, shape, shown, written};
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::{integers, score_batches};
 use crate::tasks::token_losses::token_losses;
 
@@ -113,13 +113,8 @@ impl Experiment for SuperResolution {
         Ok(config.own.0.sharpening_model(&config.model, &data.images, attention).init(key, device))
     }
 
-    fn score(
-        _setup: Setup<'_, Self>,
-        task: &SharpeningTask,
-        model: &Seq2SeqTransformer,
-        paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(_setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, paths } = trained;
         let Some(scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         Ok(task.draw(model, paths, interrupt)?.map(|()| scores))
     }

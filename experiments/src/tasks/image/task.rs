@@ -13,7 +13,7 @@ use heedful_models::generation::{Prompts, SpecialTokens, sample};
 
 use super::config::{Conditions, ImageOptions, blocks, dims, row};
 use super::shape;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::{integers, score_batches};
 use crate::tasks::token_losses::token_losses;
 
@@ -258,7 +258,7 @@ impl Task for ImageTask<'_> {
     /// Means of `-log2 p` over the values of the images.
     fn evaluate(&self, model: &LanguageModel, split: Split, interrupt: &Interrupt) -> Option<Scores> {
         let (length, upper) = (self.images.size(), self.order.upper);
-        let mut tally = Tally::new(self.images, split, upper);
+        let mut tally = LikelihoodTally::new(self.images, split, upper);
         let indices: Vec<usize> = (0..tally.set.len()).collect();
         let batches = indices.chunks(self.options.data.batch);
         score_batches(("scoring", batches.len()), batches, interrupt, |items| {
@@ -292,7 +292,7 @@ impl Task for ImageTask<'_> {
 }
 
 /// Nats of the images of a split, of their upper and of their lower halves, as they come.
-pub(super) struct Tally<'a> {
+pub(super) struct LikelihoodTally<'a> {
     name: &'static str,
     pub(super) set: &'a ImageSet,
     split: Split,
@@ -304,7 +304,7 @@ pub(super) struct Tally<'a> {
     table: ItemTable,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> LikelihoodTally<'a> {
     pub(super) fn new(images: &'a Images, split: Split, upper: usize) -> Self {
         let (name, set) = split.of(("validation", &images.dev), ("test", &images.test));
         let table = ItemTable::new(name, &["bits", "values", "bits of the lower half", "values of the lower half"]);

@@ -23,9 +23,9 @@ pub(super) fn check(settings: &Settings<LanguageConfig>) -> Result<(), Experimen
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::imports::*;
     use crate::tasks::language::Language;
     use crate::tasks::language::positions::PositionLosses;
+    use crate::tasks::prelude::*;
     use crate::tasks::testing::{self, Case};
 
     const SMALL: [&str; 4] = [

@@ -9,7 +9,7 @@ use heedful_models::architectures::language_model::{LanguageModel, LanguageModel
 
 use super::{Language, LanguageConfig};
 use crate::analyse;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Mean divergence of the heads' histograms.
 const DIVERGENCE: &str = "histogram divergence";

@@ -10,7 +10,7 @@ use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::parts::adaptive_softmax::AdaptiveConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Complete configuration of `lm`.
 pub type LanguageConfig = Config<Language>;

@@ -11,7 +11,7 @@ use heedful_attention::tensors::read::read;
 use heedful_data::tokenise::UNK;
 use heedful_models::architectures::language_model::LanguageModel;
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::score_batches;
 
 use super::{LanguageData, LanguageDataset};

@@ -147,10 +147,7 @@ pub(super) const MODELS: &[NamedModel] = &[
 
 #[cfg(test)]
 mod tests {
-    use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
-    use heedful_attention::mechanisms::lsh::LshConfig;
-    use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
-    use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
+    use heedful_attention::prelude::*;
     use heedful_runs::settings::{Assignment, Settings};
 
     use super::*;
@@ -173,7 +170,7 @@ mod tests {
                 let candidates = candidates::<Language>(&mut Settings::read(None, assignments).unwrap(), Memory::here()).unwrap();
                 for mechanism in candidates[0].attention.layout.decoder.mechanisms() {
                     let parts = [
-                        mechanism.get::<SlidingWindowConfig>().map(|config| config.window_at(length)),
+                        mechanism.get::<SlidingWindowConfig>().map(|config| config.size(length)),
                         mechanism.get::<LocalOneDConfig>().map(|config| config.pattern(length).query_block),
                         mechanism.get::<SparseFixedConfig>().map(|config| config.stride_at(length)),
                         mechanism.get::<LshConfig>().map(|config| config.chunk_at(length)),

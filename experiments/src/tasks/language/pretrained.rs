@@ -7,7 +7,7 @@ use heedful_models::parts::position::PositionConfig;
 
 use super::{Language, LanguageConfig};
 use crate::session::experiment::paper_model::name;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::{
     check_attentions, check_model, check_tokeniser, configuration, opened, refused, tokeniser as tokeniser_of, training,
 };

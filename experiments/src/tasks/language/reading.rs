@@ -4,7 +4,7 @@ use heedful_models::block::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::block::layer_sharing::DepthConfig;
 
 use super::LanguageData;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// An experiment whose models read a text as those of `lm`.
 pub(crate) trait ReadsText: Experiment {

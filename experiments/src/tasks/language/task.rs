@@ -9,7 +9,7 @@ use heedful_models::architectures::language_model::LanguageModel;
 use heedful_models::block::segment::SegmentMemory;
 use rand::RngExt;
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::score_batches;
 use crate::train::batch::{EvaluationWindow, evaluation_windows};
 

@@ -6,7 +6,7 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
 use super::environment::{EnvironmentConfig, VectorEnvironment};
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Complete configuration of `memory-rl`.
 pub type MemoryConfig = Config<MemoryRl>;

@@ -14,7 +14,7 @@ use super::environment::{VectorEnvironment, VectorState};
 use super::rollout::{Rollout, play_episodes};
 use super::{MemoryConfig, MemoryDataset, MemoryRl};
 use crate::session::comparison::scoring_bar;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Episodes that evaluations play are other ones than those of training, and the same for all models.
 pub(super) const EVALUATION_SEED: u64 = 0;

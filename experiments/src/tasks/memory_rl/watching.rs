@@ -6,7 +6,7 @@ use heedful_models::architectures::policy::Policy;
 use super::MemoryData;
 use super::rollout::look;
 use super::task::EVALUATION_SEED;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// An episode that a policy has played.
 struct Played {
@@ -41,12 +41,7 @@ fn play(policy: &Policy, data: &MemoryData, number: u64) -> Played {
 
 /// Lets a policy play the episode that `text` asks for, and hands what it shows of it to `show` in segments as long as an unroll, each with the memory that
 /// training gives it.
-pub(super) fn watch(
-    policy: &Policy,
-    data: &MemoryData,
-    text: &str,
-    show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
-) -> Result<(), ExperimentError> {
+pub(super) fn watch(policy: &Policy, data: &MemoryData, text: &str, show: &mut ShowSegment<'_>) -> Result<(), ExperimentError> {
     let Played { observations, steps } = play(policy, data, number(text)?);
     let (size, device) = (observations.len() / steps.len(), policy.observation.weight.device());
     let mut state = policy.start(1, data.memory);

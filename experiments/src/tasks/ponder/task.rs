@@ -10,7 +10,7 @@ use heedful_models::parts::loss::cross_entropy;
 
 use super::VectorSet;
 use crate::tasks::answers::most_frequent;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::{are_right, integers, of_items, score_batches};
 
 const SEQUENCE_ACCURACY: &str = "sequence accuracy";

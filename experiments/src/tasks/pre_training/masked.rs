@@ -12,7 +12,7 @@ use super::{
     DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingData, PreTrainingDataset, PreTrainingOptions, batch_tokens, batches, card, check,
     columns, evaluated, fits, flops, open, pretrained, trivial,
 };
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::score_before;
 use crate::tasks::scoring::score_batches;
 use crate::tasks::token_losses::token_losses;
@@ -121,13 +121,8 @@ impl Experiment for MaskedModelling {
     }
 
     /// Where training began with pretrained weights, the log-perplexity that these have as well.
-    fn score(
-        setup: Setup<'_, Self>,
-        task: &MaskedTask<'_>,
-        model: &Classifier,
-        _paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Interruptible<Scores> {
+    fn score(setup: Setup<'_, Self>, trained: Trained<'_, '_, Self>, interrupt: &Interrupt) -> Interruptible<Scores> {
+        let Trained { task, model, .. } = trained;
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         if let Some(checksums) = &setup.data.pretrained {
             let device = model.embedding.tokens.weight.device();

@@ -9,7 +9,7 @@ use heedful_models::pretrained::Pretrained;
 use super::config::SpecialTokens;
 use super::masked::PreTrainingConfig;
 use crate::session::experiment::paper_model::name;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::{
     check_attentions, check_model, check_tokeniser, configuration, opened as opened_folder, refused, special_token, special_tokens,
     tokeniser as tokeniser_of, training,

@@ -10,7 +10,7 @@ use super::{
     DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingDataset, PreTrainingOptions, batch_tokens, batches, card, check, columns, evaluated,
     fits, flops, open, trivial,
 };
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::text_to_text::{self, AddPair, OWN_FRAME, TextToTextBatch, TextToTextTask, TokenPair};
 
 /// The comparison of attentions on filling gaps.

@@ -7,7 +7,7 @@ use heedful_metrics::baselines::n_gram::{Event, KneserNey, events};
 
 use super::masked::{HiddenToken, hidden_tokens};
 use super::{LOG_PERPLEXITY, PreTrainingDataset, PreTrainingOptions};
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::text_to_text::{OWN_FRAME, TokenPair};
 
 /// Log-perplexity and accuracy.

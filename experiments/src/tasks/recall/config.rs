@@ -12,7 +12,7 @@ use heedful_models::block::layout::LayerAttention;
 use heedful_models::parts::position::PositionConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::train::{OptimiserConfig, OptimiserKind};
 
 /// Windows of so many tokens in all layers.

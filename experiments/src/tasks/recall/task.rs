@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 use super::SequenceSet;
 use super::rebuilding::Reader;
 use crate::tasks::answers::most_frequent;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::{Tally, are_right, integers, of_items, score_batches};
 
 /// The levels that have columns of their own: those of the defaults, and such as papers report.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::start::RunStart;
 use crate::session::options::RunSettings;
-use crate::tasks::imports::*;
 use crate::tasks::language::{Language, LanguageConfig, LanguageData};
+use crate::tasks::prelude::*;
 
 /// Complete configuration of `swap`.
 pub type SwapConfig = Config<Swap>;

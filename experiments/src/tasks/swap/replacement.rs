@@ -4,7 +4,7 @@ use heedful_host::whole_files::write_atomically;
 use heedful_models::pretrained::swap::{SwapReport, Swappable, reinitialise_attention, swap_attention};
 
 use super::contender::Contender;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// The share of the replaced attentions' parameters that was kept.
 const KEPT: &str = "attention kept";

@@ -18,8 +18,8 @@ use super::contender::base;
 use super::{SwapConfig, SwapDataset, SwapStart};
 use crate::session::comparison::{Candidate, candidates, check_registered};
 use crate::session::footprint::Memory;
-use crate::tasks::imports::*;
 use crate::tasks::language::{Language, LanguageConfig};
+use crate::tasks::prelude::*;
 use crate::train::{Checkpoint, CheckpointFolder, load_model};
 
 /// Where in the output folder a model that is trained first is.

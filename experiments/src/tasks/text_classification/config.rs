@@ -5,7 +5,7 @@ use heedful_data::tokenise::TokeniserConfig;
 use heedful_models::architectures::classifier::{ClassifierConfig, Pooling};
 use serde::{Deserialize, Serialize};
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Complete configuration of `classify`.
 pub type TextClassificationConfig = Config<TextClassification>;

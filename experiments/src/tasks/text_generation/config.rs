@@ -9,7 +9,7 @@ use heedful_metrics::CiderVariant;
 use heedful_models::architectures::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::text_to_text::Decoding;
 
 /// What is generated.

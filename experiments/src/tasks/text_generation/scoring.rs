@@ -43,14 +43,14 @@ pub(super) fn metrics(config: &GenerationConfig, data: &GenerationDataset, hypot
     let GenerationData { stemmer, cider, .. } = config.own.data;
     let of_rouge = |metric, rouge: Rouge, statistics: Vec<RougeStatistics>| Found {
         metric,
-        value: rouge.score(&statistics.iter().copied().sum()).f_measure,
+        value: rouge.score(&rouge.total(statistics.iter().copied())).f_measure,
         signature: rouge.signature(Some(1)),
         items: Items::Values(statistics.iter().map(|statistics| statistics.f_measure).collect()),
     };
     let meteor = Meteor { synonyms: data.synonyms.as_ref(), ..Meteor::default() };
     let of_meteor = |statistics: Vec<MeteorStatistics>| Found {
         metric: "METEOR",
-        value: meteor.score(&statistics.iter().copied().sum()).score,
+        value: meteor.score(&meteor.total(statistics.iter().copied())).score,
         signature: meteor.signature(Some(1)),
         items: Items::Values(statistics.iter().map(|statistics| statistics.score).collect()),
     };
@@ -87,14 +87,14 @@ pub(super) fn metrics(config: &GenerationConfig, data: &GenerationDataset, hypot
     let statistics = cider.corpus_statistics(hypotheses, references);
     found.push(Found {
         metric: "CIDEr",
-        value: cider.score(&statistics.iter().copied().sum()).score,
+        value: cider.score(&cider.total(statistics.iter().copied())).score,
         signature: cider.signature(Some(1)),
         items: Items::Values(statistics.iter().map(|statistics| statistics.score).collect()),
     });
     if let Some(vectors) = &data.vectors {
         let similarity = EmbeddingSimilarity::new(vectors.name(), |word: &str| vectors.of(word));
         let statistics = similarity.corpus_statistics(hypotheses, references);
-        let score = similarity.score(&statistics.iter().copied().sum());
+        let score = similarity.score(&similarity.total(statistics.iter().copied()));
         type Of = fn(&EmbeddingStatistics) -> f64;
         let values: [(_, _, Of); 3] = [
             ("embedding average", score.average, |statistics| statistics.average),

@@ -3,7 +3,7 @@
 use heedful_models::architectures::seq2seq::Seq2SeqConfig;
 use heedful_models::block::layer_sharing::DepthConfig;
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// A block that is applied as many times as there are layers.
 const UNIVERSAL: &[&str] = &[r#"model.depth = { kind = "shared", step_signal = "sinusoidal" }"#];

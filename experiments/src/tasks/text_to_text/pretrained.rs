@@ -9,7 +9,7 @@ use heedful_models::generation::SpecialTokens;
 
 use super::{Frame, OWN_FRAME};
 use crate::session::experiment::paper_model::name;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::{
     Checksums, check_attentions, check_model, check_tokeniser, configuration, opened, refused, tokeniser as tokeniser_of, training,
 };

@@ -11,7 +11,7 @@ use heedful_data::tokenise::TokeniserConfig;
 #[cfg(doc)]
 use heedful_metrics::Tokeniser;
 
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::text_to_text::Decoding;
 
 /// Complete configuration of `mt`.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Translation, TranslationConfig, TranslationData};
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::text_to_text::pretrained as text_to_text;
 
 /// Name of the score of weights before training.

@@ -5,7 +5,7 @@ use heedful_metrics::Tokeniser;
 use heedful_metrics::baselines::word_translation::{Lexicon, ROUNDS};
 
 use super::{TranslationConfig, TranslationDataset, add_scores};
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// Copies, and translations by IBM model 1; `None` if the interrupt was raised meanwhile.
 pub(super) fn baselines(config: &TranslationConfig, data: &TranslationDataset, interrupt: &Interrupt) -> Option<Vec<TrivialBaseline>> {

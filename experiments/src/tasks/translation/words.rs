@@ -39,7 +39,7 @@ mod tests {
     use heedful_data::parallel::Pair;
 
     use super::*;
-    use crate::tasks::imports::*;
+    use crate::tasks::prelude::*;
     use crate::tasks::testing;
     use crate::tasks::translation::{Translation, TranslationConfig};
 

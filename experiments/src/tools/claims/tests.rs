@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use heedful_metrics::{Combination, ItemScore, ItemTable};
-use heedful_models::block::layout::LayerAttention;
-use heedful_random::RandomKey;
+use heedful_models::prelude::*;
 use heedful_runs::record::ResultRecord;
 use heedful_runs::results::write_result;
 use heedful_runs::run_folder::RunFolder;

@@ -3,11 +3,10 @@
 use burn::optim::GradientsParams;
 use burn::tensor::Device;
 use clap::Args;
-use heedful_attention::contract::probe::Probe;
+use heedful_attention::prelude::*;
 use heedful_host::allocator::return_freed_memory;
 use heedful_host::machine::{peak_memory_bytes, reset_peak_memory};
 use heedful_host::rounds::{Series, in_turn};
-use heedful_random::RandomKey;
 use rand::RngExt;
 
 use super::models::ModelOptions;

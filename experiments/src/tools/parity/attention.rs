@@ -4,14 +4,8 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
-use heedful_attention::contract::decoding_position::DecodingStart;
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, AttentionInput, Positions};
-use heedful_attention::description::AnyAttention;
 use heedful_attention::mechanisms::lsh::Lsh;
+use heedful_attention::prelude::*;
 
 use super::config::ParityConfig;
 use super::inputs::{Input, Inputs};

@@ -1,14 +1,10 @@
 //! A block, a stack of blocks, and a stack that reads segments.
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::AnyAttention;
+use heedful_attention::prelude::*;
 use heedful_models::block::segment::SegmentMemory;
 use heedful_models::block::stack::{Stack, StackConfig};
 use heedful_models::block::{Block, Context};
-use heedful_random::RandomKey;
 
 use super::attention::{BATCH, KEYS, LENGTH, left_padding, losses, positions, shown};
 use super::config::{NamedAttention, ParityConfig};

@@ -1,19 +1,11 @@
 //! What is run: the content of `mechanism.toml`.
 
 use burn::tensor::Device;
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
+use heedful_models::block::Parallel;
 use heedful_models::block::halting::{Blend, HaltingConfig};
-use heedful_models::block::layer_sharing::{DepthConfig, SharedConfig};
-use heedful_models::block::{BlockConfig, Parallel};
-use heedful_models::parts::feed_forward::Activation;
-use heedful_models::parts::norm::NormConfig;
-use heedful_models::parts::position::PositionConfig;
-use heedful_models::parts::residual::NormOrder;
+use heedful_models::block::layer_sharing::SharedConfig;
 use heedful_models::parts::residual_gate::{GateConfig, GateKind};
-use heedful_random::RandomKey;
+use heedful_models::prelude::*;
 use heedful_runs::settings::{SettingsError, complete};
 use serde::{Deserialize, Serialize};
 use toml::Table;

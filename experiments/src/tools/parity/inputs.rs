@@ -1,11 +1,11 @@
 //! What a part reads: tensors that it declares by name, shape and meaning, checked before anything is computed.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
 
 use burn::tensor::TensorData;
-use heedful_attention::contract::init::Init;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use super::tensor_file::{Size, Sizes, TensorFile, TensorFileError};
 
@@ -176,7 +176,7 @@ impl Inputs {
     }
 
     /// The error for a tensor with which something is wrong.
-    pub(super) fn refuse(&self, name: &str, problem: impl Into<String>) -> TensorFileError {
+    pub(super) fn refuse(&self, name: &str, problem: impl Display) -> TensorFileError {
         self.file.refuse(name, problem)
     }
 }

@@ -1,8 +1,7 @@
 //! The least memory that a part takes, against the memory that the machine has.
 
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::description::AnyMechanism;
 use heedful_attention::description::parameter_formula::ParameterCount;
+use heedful_attention::prelude::*;
 use heedful_host::machine::available_memory;
 use heedful_runs::settings::Settings;
 

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Bool, Device, Gradients, Tensor, TensorData};
-use heedful_attention::contract::Losses;
-use heedful_attention::contract::engine::{Engine, Executed};
-use heedful_attention::contract::probe::{Observation, Probe};
+use heedful_attention::contract::engine::Executed;
+use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::read;
 
 use super::inputs::{Input, Inputs};

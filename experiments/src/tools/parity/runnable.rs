@@ -4,8 +4,7 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::{Device, TensorData};
-use heedful_attention::contract::engine::Engine;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use super::inputs::{Input, Inputs};
 use super::parameter_docs::meaning;

@@ -3,45 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
 use heedful_host::names::nearest;
 use heedful_host::whole_files::{FileError, write_atomically};
+use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
-use safetensors::{SafeTensorError, SafeTensors};
 
-/// Why a file of tensors cannot be used.
+/// Why a file of tensors cannot be used: which, why and what to do.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TensorFileError {
-    /// The file cannot be read.
-    #[error("cannot read `{}`: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// The file is not in the format, or not whole.
-    #[error("`{}` is no whole safetensors file: {source}; write it again with safetensors' save_file", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// What does not fit.
-        source: SafeTensorError,
-    },
-    /// A tensor is missing, not known or wrong.
-    #[error("{}: `{name}`: {problem}", path.display())]
-    Tensor {
-        /// The file.
-        path: PathBuf,
-        /// Name of the tensor.
-        name: String,
-        /// What is wrong, with the remedy.
-        problem: String,
-    },
-}
+#[error("{0}")]
+pub(super) struct TensorFileError(String);
 
 /// One size of a shape that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,8 +110,12 @@ struct Stored {
 impl TensorFile {
     /// Reads a file.
     pub(super) fn read(path: &Path) -> Result<Self, TensorFileError> {
-        let bytes = fs::read(path).map_err(|source| TensorFileError::Read { path: path.into(), source })?;
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|source| TensorFileError::Format { path: path.into(), source })?;
+        let place = path.display();
+        let bytes = fs::read(path).map_err(|source| TensorFileError(format!("cannot read `{place}`: {source}")))?;
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|source| {
+            let problem = format!("is no whole safetensors file: {source}; write it again with safetensors' save_file");
+            TensorFileError(format!("`{place}` {problem}"))
+        })?;
         let stored = |view: TensorView<'_>| Stored { dtype: view.dtype(), shape: view.shape().to_vec(), values: values(&view) };
         Ok(Self { path: path.into(), tensors: tensors.tensors().into_iter().map(|(name, view)| (name, stored(view))).collect() })
     }
@@ -149,8 +126,8 @@ impl TensorFile {
     }
 
     /// The error for a tensor with which something is wrong.
-    pub(super) fn refuse(&self, name: &str, problem: impl Into<String>) -> TensorFileError {
-        TensorFileError::Tensor { path: self.path.clone(), name: name.to_owned(), problem: problem.into() }
+    pub(super) fn refuse(&self, name: &str, problem: impl Display) -> TensorFileError {
+        TensorFileError(format!("{}: `{name}`: {problem}", self.path.display()))
     }
 
     /// Refuses a tensor that has none of the known names; suggests the nearest of those that are missing.

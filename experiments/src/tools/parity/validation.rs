@@ -3,17 +3,8 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::abilities::Causality;
-use heedful_attention::contract::engine::Engine;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
-use heedful_attention::description::AnyMechanism;
-use heedful_models::architectures::language_model::LanguageModelConfig;
-use heedful_models::block::BlockConfig;
-use heedful_models::block::layer_sharing::{DepthConfig, SharedConfig};
-use heedful_models::parts::position::PositionConfig;
-use heedful_models::parts::residual::NormOrder;
+use heedful_models::block::layer_sharing::SharedConfig;
+use heedful_models::prelude::*;
 use heedful_runs::settings::{Assignment, Settings, SettingsError, complete};
 use toml::Table;
 

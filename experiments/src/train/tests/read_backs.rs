@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ::log::{LevelFilter, Log, Metadata, Record, set_logger, set_max_level};
 use heedful_attention::conformance::{TEST_DEVICE, test_device};
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::mechanisms::lsh::LshConfig;
+use heedful_attention::prelude::*;
 use heedful_runs::settings::{Assignment, Settings};
 
 use super::*;

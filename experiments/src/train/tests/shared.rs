@@ -1,14 +1,13 @@
 //! Parameters that several layers share: linformer with one projection for all layers.
 
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyAttention;
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Sharing};
+use heedful_attention::mechanisms::linformer::{Linformer, Sharing};
+use heedful_attention::prelude::*;
 use heedful_attention::registry::constraints;
 use heedful_models::architectures::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 use heedful_models::block::BlockConfig;
 
 use super::*;
+use crate::train::parameter::{EachParameter, visited};
 
 fn model(sharing: Sharing, seed: u64) -> Classifier {
     let linformer = LinformerConfig::default().with_rank(3).with_sharing(sharing);
@@ -159,21 +158,12 @@ fn a_checkpoint_keeps_what_is_shared() {
 /// The names and identities of the parameters whose names end with one of these.
 struct Ending<'a> {
     endings: &'a [&'a str],
-    path: Vec<String>,
     found: Vec<(burn::module::ParamId, TensorData)>,
 }
 
-impl burn::module::ModuleVisitor for Ending<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if self.path.last().is_some_and(|name| self.endings.contains(&name.as_str())) {
+impl EachParameter for Ending<'_> {
+    fn visit<const D: usize>(&mut self, path: &[String], param: &Param<Tensor<D>>) {
+        if path.last().is_some_and(|name| self.endings.contains(&name.as_str())) {
             self.found.push((param.id, param.val().into_data()));
         }
     }
@@ -200,10 +190,9 @@ fn relative_positions_that_layers_share_are_trained_stored_and_loaded_as_one() {
             config.init(&RandomKey::from_seed(seed), &Device::flex().autodiff())
         };
         let shared = |model: &Classifier| {
-            let mut visitor = Ending { endings, path: Vec::new(), found: Vec::new() };
-            model.visit(&mut visitor);
-            assert_eq!(visitor.found.len(), 3 * endings.len(), "{name}");
-            let (first, others) = visitor.found.split_at(endings.len());
+            let found = visited(model, Ending { endings, found: Vec::new() }).found;
+            assert_eq!(found.len(), 3 * endings.len(), "{name}");
+            let (first, others) = found.split_at(endings.len());
             assert!(others.chunks(endings.len()).all(|layer| layer == first), "{name}");
             first.to_vec()
         };

@@ -3,12 +3,9 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use derive_setters::Setters;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::{LayerSpec, Role};
+use heedful_attention::contract::init;
 use heedful_attention::contract::training::Training;
-use heedful_attention::contract::{Attention, init};
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::Classifier;

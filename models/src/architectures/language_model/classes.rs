@@ -4,10 +4,7 @@
 //! adds that of a segment. Methods of the model that take no classes add none.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::Attention;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::description::AnyAttention;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use super::LanguageModel;
 use crate::architectures::seq2seq::last_position;
@@ -101,7 +98,6 @@ impl<A: Attention> StepDecoder for OfClasses<'_, A> {
 mod tests {
     use burn::module::Module;
     use burn::optim::GradientsParams;
-    use heedful_attention::description::AnyMechanism;
 
     use super::super::LanguageModelConfig;
     use super::*;

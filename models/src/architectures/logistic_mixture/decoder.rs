@@ -8,13 +8,9 @@ mod config;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention, Positions};
-use heedful_attention::description::AnyAttention;
 use heedful_attention::engine::dropout::dropout;
+use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::read;
-use heedful_random::RandomKey;
 
 pub use self::config::PixelDecoderConfig;
 use super::{logistic_mixture_nll, sample_logistic_mixture};
@@ -141,7 +137,6 @@ fn intensities(values: &[u8], batch: usize, device: &Device) -> Tensor<3, Int> {
 #[cfg(test)]
 mod tests {
     use burn::optim::GradientsParams;
-    use heedful_attention::description::AnyMechanism;
     use heedful_attention::description::case::parameters;
 
     use super::*;

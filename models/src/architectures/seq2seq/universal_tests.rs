@@ -3,8 +3,7 @@
 use burn::module::Module;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::contract::probe::{Observation, Probe};
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use super::*;
 use crate::block::BlockConfig;

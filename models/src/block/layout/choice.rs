@@ -1,11 +1,8 @@
 //! What can be given for an attention in code: names, configurations, and lists of them.
 
 use burn::tensor::Device;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::layer_spec::LayerSpec;
-use heedful_attention::description::{AnyAttention, AnyMechanism, Card, Kind, Mechanism};
 use heedful_attention::layer::Choice;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{AttentionLayout, LayerAttention};
@@ -165,9 +162,6 @@ impl Mechanism for Unknown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::contract::layer_spec::Role;
-    use heedful_attention::mechanisms::dot_product::DotProductConfig;
-    use heedful_attention::mechanisms::relative::RelativeConfig;
 
     fn layers<F>(attention: impl IntoLayers<F>) -> LayerAttention {
         attention.into_layers()

@@ -7,9 +7,8 @@ use burn::module::Param;
 use burn::nn::{LayerNorm, LayerNormConfig, LinearConfig};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Shape, TensorData};
-use heedful_attention::contract::init::Init;
+use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::read;
-use heedful_random::RandomKey;
 
 use super::*;
 

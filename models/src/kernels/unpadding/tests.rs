@@ -2,12 +2,7 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients};
-use heedful_attention::contract::init::Init;
-use heedful_attention::contract::layer_spec::Role;
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::description::AnyMechanism;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 
 use super::*;
 use crate::architectures::classifier::{ClassifierConfig, Pooling, Sentences};

@@ -2,10 +2,8 @@
 
 use burn::tensor::Device;
 use derive_setters::Setters;
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
 use heedful_attention::contract::init;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::embedding::{AdaptiveEmbedding, Tail};

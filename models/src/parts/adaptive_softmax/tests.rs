@@ -4,10 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::{Embedding, Linear};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::contract::Positions;
-use heedful_attention::contract::init::Init;
-use heedful_attention::contract::probe::Probe;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use safetensors::SafeTensors;
 
 use super::*;

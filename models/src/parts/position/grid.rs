@@ -12,11 +12,8 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::contract::Check;
-use heedful_attention::contract::error::ConfigError;
-use heedful_attention::contract::init::Init;
 use heedful_attention::mechanisms::local_2d::BlockRaster;
-use heedful_random::RandomKey;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::selected;
@@ -160,7 +157,6 @@ impl GridEncoding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::contract::Positions;
 
     use crate::parts::position::PositionConfig;
 

@@ -1,7 +1,6 @@
 //! Models whose weights were released.
 
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
+use heedful_attention::prelude::*;
 
 use super::{Preset, Size, of_paper};
 use crate::architectures::classifier::{ClassifierConfig, Pooling};

@@ -1,7 +1,6 @@
 //! Configurations of released models are those of the presets.
 
-use heedful_attention::mechanisms::rotary::RotaryConfig;
-use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
+use heedful_attention::prelude::*;
 use serde_json::json;
 
 use super::*;

@@ -7,7 +7,7 @@ use safetensors::tensor::Dtype;
 
 use super::case::{BACKENDS, Case, Tensor, Tensors, differences, drawn, same, tensor};
 use super::formula::{each, linear, sigmoid, sum, zipped};
-use crate::command::{Succeeds, binary, refused, stdout, succeeded};
+use crate::command::{Run, binary, stdout, succeeded};
 
 const SHAPE: [usize; 3] = [2, 3, 4];
 
@@ -253,7 +253,7 @@ fn every_part_runs_on_its_example_alike_on_all_backends_and_is_described_as_it_i
 #[test]
 fn what_means_nothing_to_a_part_is_refused() {
     let refuse = |arguments: &[&str], parts: &[&str]| {
-        refused(&binary("parity").arg("--describe").args(arguments).output().unwrap(), 2, parts);
+        binary("parity").arg("--describe").args(arguments).refuses(2, parts);
     };
     refuse(&["--part", "gate:gur"], &["`--part gate:gur`", "did you mean `gate:gru`?"]);
     refuse(&["--part", "gate:gru", "--attention", "lsh"], &["`attention`", "nothing to the part `gate:gru`", "leave it out"]);

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 
-use heedful_attention::contract::layer_spec::Role;
+use heedful_attention::prelude::*;
 use heedful_attention::softmax_attention::pattern::Pattern;
-use heedful_random::RandomKey;
 use rand::RngExt;
 
 /// Most positions of a sequence whose pairs are looked at.

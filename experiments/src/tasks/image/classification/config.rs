@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::config::ImageData;
 use super::dataset::ClassifiedImages;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 
 /// The comparison of attentions on the classification of images: the options that only it has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use super::super::ImageDataset;
 use super::config::ImageClassification;
 use super::dataset::ClassifiedImages;
 use crate::session::experiment::paper_model::name;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::pretrained::{Checksums, check_attentions, check_model, configuration, opened, refused, training};
 
 /// Name of the score of weights before training.

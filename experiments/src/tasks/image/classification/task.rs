@@ -8,7 +8,7 @@ use heedful_models::architectures::vision::VisionTransformer;
 use heedful_models::parts::loss::cross_entropy;
 
 use super::pretrained::Normalisation;
-use crate::tasks::imports::*;
+use crate::tasks::prelude::*;
 use crate::tasks::scoring::score_batches;
 
 /// Name of the score.

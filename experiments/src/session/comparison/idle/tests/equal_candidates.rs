@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Tensor, TensorData};
-use heedful_attention::contract::probe::Probe;
-use heedful_attention::contract::visibility::Visibility;
-use heedful_attention::contract::{Attention as _, AttentionInput};
+use heedful_attention::contract::Attention as _;
+use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::read;
 use heedful_runs::settings::Settings;
 use rand::RngExt;

@@ -1,4 +1,4 @@
-//! Items that most experiments import together: `use crate::tasks::imports::*;`.
+//! Items that most experiments import together: `use crate::tasks::prelude::*;`.
 
 pub(crate) use burn::tensor::Device;
 pub(crate) use heedful_attention::contract::probe::Probe;
@@ -14,8 +14,8 @@ pub(crate) use toml::{Table, Value};
 pub(crate) use crate::model::ModelSettings;
 pub(crate) use crate::session::error::{Completion, ExperimentError, Interruptible};
 pub(crate) use crate::session::experiment::{
-    Attention, Candidate, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, PaperModel, ReadSegment, Reading, Rule, Setup,
-    TrainingLengths, check_length,
+    Attention, Candidate, Card, CommandOption, Config, Experiment, NamedModel, OptionValue, PaperModel, Reading, Rule, Setup, ShowSegment,
+    Trained, TrainingLengths, check_length,
 };
 pub(crate) use crate::train::batch::fixed_size_batches;
 pub(crate) use crate::train::{Pass, ScheduleConfig, Scores, Selection, Split, Task, TrainingConfig, TrainingLoss};
