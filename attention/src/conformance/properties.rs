@@ -18,6 +18,7 @@ use crate::contract::visibility::Visibility;
 use crate::contract::{Attention, AttentionInput, Positions};
 use crate::description::array::{Array, finite, same};
 use crate::description::case::{Case, parameters};
+use crate::softmax_attention::logits::Logits;
 
 /// How far sums in another order may be apart.
 const CLOSE: f64 = 1e-5;
@@ -369,6 +370,9 @@ pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) 
         ("padded", subject.usual().and(Visibility::padding(vec![keys, 2]))),
         ("empty", Visibility::padding(vec![keys, 0])),
     ];
+    let logits = subject.mechanism.as_ref().and_then(|known| known.init_logits(&subject.spec, &RandomKey::from_seed(0), &subject.device));
+    // Of a pattern, all keys that a query could see may be padding.
+    let pattern = logits.and_then(|logits| logits.visibility());
     for (name, visibility) in views {
         let visibility = visibility.within(&subject.spec.limit());
         let (_, shown) = subject.observed(case.input(&subject.device).visibility(visibility.clone()));
@@ -379,7 +383,8 @@ pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) 
         for (b, h, i) in (0..weights.shape[0]).flat_map(|b| (0..heads).flat_map(move |h| (0..6).map(move |i| (b, h, i)))) {
             let row = weights.row(&[b, h, i]);
             let what = format!("{name}: row {b}, head {h}, query {i}: {row:?}");
-            let seen: Vec<bool> = (0..keys).map(|j| visibility.is_visible(b, h, i, j)).collect();
+            let is_in_pattern = |j: usize| pattern.as_ref().is_none_or(|pattern| pattern.is_visible(b, h, i, j));
+            let seen: Vec<bool> = (0..keys).map(|j| visibility.is_visible(b, h, i, j) && is_in_pattern(j)).collect();
             if row.iter().zip(&seen).any(|(&weight, &seen)| weight < 0.0 || weight.is_nan() || (!seen && weight != 0.0)) {
                 return Err(format!("{what}: a weight is negative, or not 0 where hidden"));
             }

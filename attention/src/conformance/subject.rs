@@ -319,6 +319,14 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_blocks_that_hold_only_padding_need_not_sum_to_one() {
+        let spec = LayerSpec::new(Role::Decoder, 8, 4).with_kv_heads(Some(2)).with_max_length(8);
+        for name in ["local-1d", "alibi@local-1d"] {
+            Subject::of(&name.parse().unwrap(), spec.clone(), &Device::flex()).check().unwrap();
+        }
+    }
+
+    #[test]
     fn a_report_names_mechanism_and_layer_spec() {
         let report = of("alibi@sigmoid").check().unwrap();
         assert_eq!(report.subject(), "alibi@sigmoid (Decoder, width 6, 2 heads, lengths up to 8, dropout 0.3)");
