@@ -182,7 +182,7 @@ struct ReportOptions {
     #[arg(long, value_name = "DIR", required_unless_present = "book")]
     out: Option<PathBuf>,
 
-    /// Folder of the book's pages: writes a page for each claim and their list
+    /// Folder of the book's pages: writes the page of the claims
     #[arg(long, value_name = "DIR")]
     book: Option<PathBuf>,
 }
@@ -337,7 +337,7 @@ fn report(options: &ReportOptions) -> Result<Completion, ExperimentError> {
         print_line(format!("{} and {}", out.join("report.md").display(), out.join("report.html").display()))?;
     }
     if let Some(book) = &options.book {
-        report.documents().write_book(book)?;
+        report.write_chapter(book)?;
     }
     Ok(Completion::Finished)
 }

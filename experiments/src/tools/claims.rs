@@ -37,7 +37,7 @@ pub use self::evidence::{ContenderScores, Evidence};
 pub use self::ledger::Ledger;
 pub use self::pilot::pilot;
 pub use self::plan::PlannedBlock;
-pub use self::report::{ClaimsReport, Documents};
+pub use self::report::ClaimsReport;
 pub use self::running::{RunOptions, run};
 pub use self::runs::Reason;
 pub use self::smoke::{Check, Smoke, SmokeRun};

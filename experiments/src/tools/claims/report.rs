@@ -1,8 +1,8 @@
-//! The ledger with its verdicts as Markdown, as one HTML page, and as pages of the book.
+//! The ledger with its verdicts as Markdown, as one HTML page, and as a page of the book.
 
 use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use heedful_host::whole_files::write_atomically;
 use heedful_runs::markup::{code, left_aligned, markdown, markdown_table};
@@ -18,9 +18,10 @@ use crate::session::error::ExperimentError;
 const TEMPLATE: &str = include_str!("page/page.html.jinja");
 const STYLE: &str = include_str!("page/page.css");
 
-/// What stands around a generated part of a document.
-const BEGIN: &str = "<!-- generated: claims -->\n";
-const END: &str = "<!-- end of generated: claims -->";
+/// What the book says before its table.
+const INTRODUCTION: &str = "Most of these verdicts compare test sentences of two trained models, not mechanisms over seeds; the claims are still to be judged by \
+                            runs. The claims are published ones, tested at the size of one machine by rules that were fixed before the first run. `heedful claims \
+                            report` writes this page from the records.";
 
 /// The verdicts of a ledger, to be shown.
 pub struct ClaimsReport {
@@ -84,8 +85,17 @@ impl ClaimsReport {
 
     /// Markdown with the table and a section for each claim.
     pub fn markdown(&self) -> String {
+        self.document("")
+    }
+
+    /// The page of the book: the same behind an introduction.
+    pub fn chapter(&self) -> String {
+        self.document(&format!("{INTRODUCTION}\n\n"))
+    }
+
+    fn document(&self, introduction: &str) -> String {
         let anchor = |name: &str| format!("[{name}](#{})", name.to_lowercase());
-        let mut text = format!("# Claims\n\n{}\n\n{}", self.summary, self.table(&anchor));
+        let mut text = format!("# Claims\n\n{introduction}{}\n\n{}", self.summary, self.table(&anchor));
         for card in &self.cards {
             let _ = write!(text, "\n## {}\n\n{}", card.name, section(card));
         }
@@ -114,54 +124,13 @@ impl ClaimsReport {
         Ok(write_atomically(&folder.join("report.html"), self.html()?.as_bytes())?)
     }
 
-    /// The pages of the book, by their paths in its folder, and the generated part of its list of pages.
-    pub fn documents(&self) -> Documents {
-        let page = |card: &Card| (PathBuf::from(format!("claims/{}.md", card.name)), format!("# {}\n\n{}", card.name, section(card)));
-        let in_book = |name: &str| format!("[{name}](claims/{name}.md)");
-        let intro = "Most of these verdicts compare test sentences of two trained models, not mechanisms over seeds; the claims are still to be judged by runs. \
-                     The claims are published ones, tested at the size of one machine by rules that were fixed before the first run. `heedful claims report` writes \
-                     this table from the records.";
-        let mut pages: Vec<(PathBuf, String)> = self.cards.iter().map(page).collect();
-        pages.push(("claims.md".into(), format!("# Claims\n\n{intro}\n\n{}\n\n{}", self.summary, self.table(&in_book))));
-        let line = |card: &Card| format!("  - [{}: {}](claims/{}.md)\n", card.name, card.sentence, card.name);
-        Documents { pages, contents: self.cards.iter().map(line).collect() }
-    }
-}
-
-/// What documents have of the report.
-pub struct Documents {
-    /// Pages of the book, by their paths in its folder.
-    pub pages: Vec<(PathBuf, String)>,
-    /// The part of the book's list of pages.
-    pub contents: String,
-}
-
-impl Documents {
-    /// Writes the pages into the book's folder, and the generated part of its `SUMMARY.md`.
+    /// Writes `claims.md` into the book's folder.
     ///
     /// # Errors
-    /// Files that cannot be read or written, and a list of pages without a place for it.
-    pub fn write_book(&self, folder: &Path) -> Result<(), ExperimentError> {
-        make_folder(&folder.join("claims"))?;
-        for (path, text) in &self.pages {
-            write_atomically(&folder.join(path), text.as_bytes())?;
-        }
-        replace(&folder.join("SUMMARY.md"), &self.contents)
+    /// Files that cannot be written.
+    pub fn write_chapter(&self, folder: &Path) -> Result<(), ExperimentError> {
+        Ok(write_atomically(&folder.join("claims.md"), self.chapter().as_bytes())?)
     }
-}
-
-/// The text with another generated part; `None` if it has no place for one.
-pub(super) fn replaced(text: &str, part: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}{part}{END}{after}"))
-}
-
-fn replace(path: &Path, part: &str) -> Result<(), ExperimentError> {
-    let unusable = |problem: String| ExperimentError::failure(format!("`{}`: {problem}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
-    let text = replaced(&text, part).ok_or_else(|| unusable(format!("it has no lines {} and {END}", BEGIN.trim())))?;
-    Ok(write_atomically(path, text.as_bytes())?)
 }
 
 fn make_folder(folder: &Path) -> Result<(), ExperimentError> {
@@ -200,16 +169,4 @@ fn section(card: &Card) -> String {
         code(&card.command)
     );
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generated_parts_are_replaced_and_the_rest_stays() {
-        let text = format!("a\n{BEGIN}old\n{END}\nb\n");
-        assert_eq!(replaced(&text, "new\n").unwrap(), format!("a\n{BEGIN}new\n{END}\nb\n"));
-        assert_eq!(replaced("a\n", "new"), None);
-    }
 }
