@@ -13,9 +13,8 @@ use burn::tensor::Device;
 use heedful_attention::contract::Attention;
 use heedful_attention::contract::layer_spec::{LayerSpec, Role};
 use heedful_attention::contract::random::RandomKey;
-use heedful_attention::description::AnyMechanism;
-use heedful_attention::description::Kind;
 use heedful_attention::description::multiplications::multiplications;
+use heedful_attention::description::{AnyMechanism, Card, Kind};
 use heedful_attention::registry::{letters, tensors_of};
 
 #[path = "mechanism_pages/gallery.rs"]
@@ -38,6 +37,9 @@ pub fn root() -> PathBuf {
 const BOOK: &str = "docs/book/src";
 /// Where the repository can be read.
 const REPOSITORY: &str = "https://github.com/heedful/heedful/tree/main";
+
+/// How addresses of released code begin; all others are those of papers.
+pub const CODE: &str = "https://github.com/";
 
 /// A file, by its path from the top of the repository, and what it is to hold.
 pub type Page = (String, String);
@@ -80,13 +82,28 @@ pub fn pages() -> Result<Vec<Page>, Box<dyn Error>> {
 fn table(mechanisms: &[AnyMechanism]) -> Result<String, Box<dyn Error>> {
     let mut table = "| mechanism | what it does | source |\n| --- | --- | --- |\n".to_owned();
     for mechanism in mechanisms {
-        let (family, source) = (mechanism.family(), mechanism.card().source);
+        let (family, source) = (mechanism.family(), papers(&mechanism.card()));
         writeln!(table, "| [`{family}`](mechanisms/{family}.md) | {} | {source} |", mechanism.description())?;
         for other in of_family(mechanism).filter(|other| other.name() != family) {
             writeln!(table, "| `{}` | {} | {source} |", other.name(), other.description())?;
         }
     }
     Ok(table)
+}
+
+/// The papers of a mechanism, with links to them and to released code.
+fn papers(card: &Card) -> String {
+    let (code, papers): (Vec<&str>, Vec<&str>) = card.links.iter().copied().partition(|link| link.starts_with(CODE));
+    let all = [links("paper", &papers), links("code", &code)].concat();
+    if all.is_empty() { card.source.to_owned() } else { format!("{} ({})", card.source, all.join(", ")) }
+}
+
+/// Links that read as what they lead to, numbered where there are several.
+fn links(what: &str, addresses: &[&str]) -> Vec<String> {
+    match addresses {
+        [address] => vec![format!("[{what}]({address})")],
+        _ => (1..).zip(addresses).map(|(number, address)| format!("[{what} {number}]({address})")).collect(),
+    }
 }
 
 /// The names of the family's mechanisms.
@@ -217,7 +234,7 @@ fn abilities(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn 
         Kind::Whole => "nothing",
     };
     for (fact, value) in [
-        ("paper", card.source.to_owned()),
+        ("paper", papers(&card)),
         ("causal", abilities.causality.to_string()),
         ("attends to another sequence", yes(card.cross).to_owned()),
         ("decodes step by step", yes(abilities.steps).to_owned()),

@@ -10,7 +10,7 @@ use heedful_attention::contract::abilities::{Abilities, Causality};
 use heedful_attention::contract::random::RandomKey;
 use heedful_attention::description::AnyMechanism;
 
-use super::{BOOK, Page, REPOSITORY, documentation, letters_in, place, root, source_of};
+use super::{BOOK, Page, REPOSITORY, documentation, letters_in, papers, place, root, source_of};
 
 /// Pictures of mechanisms, from the top of the repository.
 const PICTURES: &str = "attention/pictures";
@@ -104,7 +104,7 @@ pub fn gallery(mechanisms: &[AnyMechanism]) -> Result<String, Box<dyn Error>> {
                 abilities.causality,
                 yes(card.cross),
                 yes(abilities.steps),
-                card.source
+                papers(&card)
             )?;
         }
         text.push('\n');

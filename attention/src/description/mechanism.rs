@@ -299,6 +299,8 @@ pub struct Card {
     pub description: &'static str,
     /// Paper and section, e.g. `Vaswani et al. 2017, section 3.2.1`.
     pub source: &'static str,
+    /// Addresses of the papers, such as `https://arxiv.org/abs/2108.12409`, in the order of `source`, then of released code, which is on GitHub.
+    pub links: &'static [&'static str],
     /// How it combines with others.
     pub kind: Kind,
     /// Whether it attends to another sequence.
@@ -343,6 +345,7 @@ impl Card {
         variant: "",
         description: "",
         source: "",
+        links: &[],
         kind: Kind::Scores,
         cross: false,
         causal: true,

@@ -141,6 +141,7 @@ impl Mechanism for AdaptiveSpanConfig {
         variant: "AdaptiveSpan",
         description: "Limits how far back each head looks, by a learned, dynamic or fixed span over any logits.",
         source: "Sukhbaatar et al. 2019, section 2.2",
+        links: &["https://arxiv.org/abs/1905.07799", "https://github.com/facebookresearch/adaptive-span"],
         kind: Kind::SoftSpan,
         state: "2 (z + R) d",
         letters: &[

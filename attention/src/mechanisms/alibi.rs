@@ -56,6 +56,7 @@ impl Mechanism for AlibiConfig {
         variant: "Alibi",
         description: "Subtracts a penalty proportional to the distance from dot-product scores (ALiBi).",
         source: "Press, Smith and Lewis 2022, section 3",
+        links: &["https://arxiv.org/abs/2108.12409", "https://github.com/ofirpress/attention_with_linear_biases"],
         positioning: Some(Positioning::Movable),
         ..Card::DEFAULT
     };

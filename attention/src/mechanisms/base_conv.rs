@@ -54,6 +54,7 @@ impl Mechanism for BaseConvConfig {
         variant: "BaseConv",
         description: "Convolves the latest elements with a trained kernel per channel and gates the result, in decoders.",
         source: "Arora et al. 2023 (2312.04927), section 4",
+        links: &["https://arxiv.org/abs/2312.04927", "https://github.com/HazyResearch/zoology"],
         kind: Kind::Whole,
         time: "n w d",
         state: "w d",

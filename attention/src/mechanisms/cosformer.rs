@@ -76,6 +76,7 @@ impl Mechanism for CosformerConfig {
         variant: "Cosformer",
         description: "Linear attention whose positive features are reweighted by the cosine of the distance.",
         source: "Qin et al. 2022, section 3",
+        links: &["https://arxiv.org/abs/2202.08791", "https://github.com/OpenNLPLab/cosFormer"],
         kind: Kind::Whole,
         cross: true,
         time: "n d D",

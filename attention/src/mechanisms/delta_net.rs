@@ -56,6 +56,7 @@ impl Mechanism for DeltaNetConfig {
         variant: "DeltaNet",
         description: "Recurrent key-value memory with delta-rule updates, in decoders.",
         source: "Yang et al. 2024b, section 3",
+        links: &["https://arxiv.org/abs/2406.06484", "https://github.com/fla-org/flash-linear-attention"],
         kind: Kind::Whole,
         time: "n d D",
         state: "d D + 3 w d",

@@ -95,6 +95,7 @@ impl Mechanism for DifferentialConfig {
         variant: "Differential",
         description: "Subtracts one softmax from another, which cancels what both attend to, over any logits and pattern.",
         source: "Ye et al. 2025, section 2.1",
+        links: &["https://arxiv.org/abs/2410.05258", "https://github.com/microsoft/unilm/tree/master/Diff-Transformer"],
         kind: Kind::Heads,
         cross: true,
         differences: &[

@@ -53,6 +53,10 @@ impl Mechanism for DotProductConfig {
         variant: "DotProduct",
         description: "Scores every key by its scaled dot product with the query.",
         source: "Vaswani et al. 2017, section 3.2.1",
+        links: &[
+            "https://arxiv.org/abs/1706.03762",
+            "https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/layers/common_attention.py",
+        ],
         cross: true,
         positioning: Some(Positioning::None),
         ..Card::DEFAULT

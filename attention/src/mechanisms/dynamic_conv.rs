@@ -65,6 +65,10 @@ impl Mechanism for DynamicConvConfig {
         variant: "DynamicConv",
         description: "Weighs neighbours by a kernel that each position predicts.",
         source: "Wu et al. 2019, section 4",
+        links: &[
+            "https://arxiv.org/abs/1901.10430",
+            "https://github.com/facebookresearch/fairseq/tree/main/examples/pay_less_attention_paper",
+        ],
         kind: Kind::Whole,
         time: "n (H + 1) t d",
         state: "t d",

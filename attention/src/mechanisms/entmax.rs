@@ -52,6 +52,7 @@ impl Mechanism for EntmaxConfig {
         variant: "Entmax",
         description: "Replaces the softmax by entmax, which gives keys with low scores no weight, over any logits and pattern.",
         source: "Peters, Niculae and Martins 2019, section 3; Martins and Astudillo 2016, section 2",
+        links: &["https://arxiv.org/abs/1905.05702", "https://arxiv.org/abs/1602.02068", "https://github.com/deep-spin/entmax"],
         differences: &[
             "The power `1 / (alpha - 1)` is a whole number; the released code takes any alpha, and can train one for each head.",
             "The released code sorts scores or halves an interval; thresholds are found by Newton's method here.",

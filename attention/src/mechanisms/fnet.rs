@@ -77,6 +77,7 @@ impl Mechanism for FnetConfig {
         variant: "Fnet",
         description: "Mixes positions and channels by Fourier transforms without parameters, in encoders.",
         source: "Lee-Thorp et al. 2021, section 3",
+        links: &["https://arxiv.org/abs/2105.03824", "https://github.com/google-research/google-research/tree/master/f_net"],
         kind: Kind::Whole,
         causal: false,
         time: "n^2 d + n d^2",

@@ -85,6 +85,7 @@ impl Mechanism for ForgettingConfig {
         variant: "Forgetting",
         description: "Adds the summed log forget gates between key and query to scores (Forgetting Transformer).",
         source: "Lin et al. 2025, section 3",
+        links: &["https://arxiv.org/abs/2503.02130", "https://github.com/zhixuan-lin/forgetting-transformer"],
         state: "2 n d + n H",
         differences: &[
             "The released code refuses heads that share keys; here they share keys and have gates of their own.",

@@ -79,6 +79,7 @@ impl Mechanism for GatedDeltaNetConfig {
         variant: "GatedDeltaNet",
         description: "Recurrent key-value memory with delta-rule updates and input-dependent decay, in decoders.",
         source: "Yang et al. 2025, section 3",
+        links: &["https://arxiv.org/abs/2412.06464", "https://github.com/NVlabs/GatedDeltaNet"],
         kind: Kind::Whole,
         time: "n K v",
         state: "K v + 2 w K + w H v",

@@ -144,6 +144,7 @@ impl Mechanism for GaussianConfig {
         variant: "Gaussian",
         description: "Weighs keys by a fixed Gaussian of their distance, independent of content.",
         source: "You, Sun and Iyyer 2020",
+        links: &["https://arxiv.org/abs/2005.00742", "https://github.com/fallcat/stupidNMT"],
         cross: true,
         state: "n d",
         ..Card::DEFAULT

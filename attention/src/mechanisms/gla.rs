@@ -123,6 +123,11 @@ impl Mechanism for GlaConfig {
         variant: "Gla",
         description: "Recurrent state with input-dependent decay per channel, in decoders.",
         source: "Yang et al. 2024, section 4",
+        links: &[
+            "https://arxiv.org/abs/2312.06635",
+            "https://github.com/berlino/gated_linear_attention",
+            "https://github.com/fla-org/flash-linear-attention",
+        ],
         kind: Kind::Whole,
         time: "n K v",
         state: "K v",

@@ -69,6 +69,7 @@ impl Mechanism for GmlpConfig {
         variant: "Gmlp",
         description: "Mixes positions by one trained matrix for all channels and inputs, and gates the sum by the query.",
         source: "Liu et al. 2021, section 2",
+        links: &["https://arxiv.org/abs/2105.08050"],
         kind: Kind::Whole,
         time: "n^2 d",
         state: "n d",

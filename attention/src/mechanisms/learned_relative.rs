@@ -48,6 +48,7 @@ impl Mechanism for LearnedRelativeConfig {
         variant: "LearnedRelative",
         description: "Adds a trained vector per distance to the key, as in the base model of adaptive spans.",
         source: "Sukhbaatar et al. 2019, section 2.1",
+        links: &["https://arxiv.org/abs/1905.07799", "https://github.com/facebookresearch/adaptive-span"],
         state: "2 (S + 1) d",
         letters: &[("S", "longest distance that is seen")],
         differences: &[

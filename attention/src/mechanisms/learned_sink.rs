@@ -40,6 +40,7 @@ impl Mechanism for LearnedSinkConfig {
         variant: "LearnedSink",
         description: "Adds a learned logit per head to the denominator of the softmax, so that a query can attend to nothing, over any logits and pattern.",
         source: "OpenAI 2025, gpt-oss model card, section 2",
+        links: &["https://arxiv.org/abs/2508.10925", "https://github.com/openai/gpt-oss"],
         tensors: &[("sink", "logits of the sinks [heads]")],
         without_decay: &[r"Softmax\.sink$"],
         ..Card::NORMALISER

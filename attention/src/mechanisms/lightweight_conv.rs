@@ -60,6 +60,10 @@ impl Mechanism for LightweightConvConfig {
         variant: "LightweightConv",
         description: "Weighs neighbours by a trained kernel that the channels of a head share.",
         source: "Wu et al. 2019, section 3",
+        links: &[
+            "https://arxiv.org/abs/1901.10430",
+            "https://github.com/facebookresearch/fairseq/tree/main/examples/pay_less_attention_paper",
+        ],
         kind: Kind::Whole,
         time: "n t d",
         state: "t d",

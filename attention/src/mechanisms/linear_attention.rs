@@ -83,6 +83,7 @@ impl Mechanism for LinearAttentionConfig {
         variant: "LinearAttention",
         description: "Weighs keys by products of positive feature maps, in linear time.",
         source: "Katharopoulos et al. 2020, section 3.2",
+        links: &["https://arxiv.org/abs/2006.16236", "https://github.com/idiap/fast-transformers"],
         kind: Kind::Whole,
         cross: true,
         time: "n d D",

@@ -102,6 +102,7 @@ impl Mechanism for LinformerConfig {
         variant: "Linformer",
         description: "Projects keys and values to a fixed number of positions, in encoders and cross-attention.",
         source: "Wang et al. 2020",
+        links: &["https://arxiv.org/abs/2006.04768", "https://github.com/facebookresearch/fairseq/tree/main/examples/linformer"],
         kind: Kind::Whole,
         cross: true,
         causal: false,

@@ -53,6 +53,10 @@ impl Mechanism for LocalOneDConfig {
         variant: "LocalOneD",
         description: "Restricts queries to their block and the positions before it, over any logits.",
         source: "Parmar et al. 2018, section 3.3",
+        links: &[
+            "https://arxiv.org/abs/1802.05751",
+            "https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/layers/common_attention.py",
+        ],
         time: "n (l_q + l_m) d",
         state: "2 (l_q + l_m) d",
         letters: &[

@@ -167,6 +167,10 @@ impl Mechanism for LocalTwoDConfig {
         variant: "LocalTwoD",
         description: "Restricts queries to blocks of rows and columns of an image, over any logits.",
         source: "Parmar et al. 2018, section 3.3",
+        links: &[
+            "https://arxiv.org/abs/1802.05751",
+            "https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/layers/common_attention.py",
+        ],
         time: "n (h_q + h_m) (w_q + 2 w_m) d",
         state: "2 (h_m X + h_q (w_q + w_m)) d",
         letters: &[

@@ -164,6 +164,7 @@ impl Mechanism for MambaTwoConfig {
         variant: "Mamba-2",
         description: "State space model with input-dependent step sizes and decay, whose heads share queries and keys, in decoders.",
         source: "Dao and Gu 2024, sections 3 and 7",
+        links: &["https://arxiv.org/abs/2405.21060", "https://github.com/state-spaces/mamba"],
         kind: Kind::Whole,
         time: "n H N v",
         state: "H N v + 2 w E + w H v",

@@ -61,6 +61,10 @@ impl Mechanism for MixtureConfig {
         variant: "Mixture",
         description: "Sums the logits of several mechanisms before the softmax: names joined by `+`.",
         source: "Tay et al. 2021, section 3.3",
+        links: &[
+            "https://arxiv.org/abs/2005.00743",
+            "https://github.com/tensorflow/mesh/blob/master/mesh_tensorflow/transformer/attention.py",
+        ],
         kind: Kind::Mixture,
         cross: true,
         differences: &[

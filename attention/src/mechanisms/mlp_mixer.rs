@@ -58,6 +58,10 @@ impl Mechanism for MlpMixerConfig {
         variant: "MlpMixer",
         description: "Mixes positions by an MLP along the sequence that all channels share, in encoders.",
         source: "Tolstikhin et al. 2021, section 2",
+        links: &[
+            "https://arxiv.org/abs/2105.01601",
+            "https://github.com/google-research/vision_transformer/blob/main/vit_jax/models_mixer.py",
+        ],
         kind: Kind::Whole,
         causal: false,
         time: "n d h",

@@ -63,6 +63,7 @@ impl Mechanism for OutputGateConfig {
         variant: "OutputGate",
         description: "Multiplies the output of each head by a gate of the query, over any logits, pattern and normaliser.",
         source: "Qiu et al. 2025",
+        links: &["https://arxiv.org/abs/2505.06708", "https://github.com/qiuzh20/gated_attention"],
         kind: Kind::Gate,
         cross: true,
         differences: &[

@@ -193,6 +193,10 @@ impl Mechanism for PerformerConfig {
         variant: "Performer",
         description: "Estimates softmax attention by random features, in linear time.",
         source: "Choromanski et al. 2021, sections 2.2 to 2.4",
+        links: &[
+            "https://arxiv.org/abs/2009.14794",
+            "https://github.com/google-research/google-research/tree/master/performer/fast_attention",
+        ],
         kind: Kind::Whole,
         cross: true,
         time: "n F d",

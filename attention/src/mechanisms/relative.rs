@@ -64,6 +64,7 @@ impl Mechanism for RelativeConfig {
         variant: "Relative",
         description: "Scores content and sinusoidal relative positions, with memory of any length (Transformer-XL).",
         source: "Dai et al. 2019, section 3.3",
+        links: &["https://arxiv.org/abs/1901.02860", "https://github.com/kimiyoung/transformer-xl"],
         differences: &[
             "`u` and `v` belong to one layer, as with `untie_r` there; `shared_biases` gives all layers the same.",
             "The table of sinusoids is not dropped out.",

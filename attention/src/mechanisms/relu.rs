@@ -54,6 +54,7 @@ impl Mechanism for ReluConfig {
         variant: "Relu",
         description: "Weighs each key by the ReLU of its score or the square of it, over any logits and pattern.",
         source: "Wortsman, Lee, Gilmer and Kornblith 2023, section 3; Hua, Dai, Liu and Le 2022",
+        links: &["https://arxiv.org/abs/2309.08586", "https://arxiv.org/abs/2202.10447"],
         differences: &[
             "Hua et al. 2022 divide scores by the length before they square them, where weights are divided by it here, and use them in a gated layer of one head.",
         ],

@@ -106,6 +106,7 @@ impl Mechanism for RetnetConfig {
         variant: "Retnet",
         description: "Recurrent state with a fixed decay per head, in decoders.",
         source: "Sun et al. 2023, section 2",
+        links: &["https://arxiv.org/abs/2307.08621", "https://github.com/microsoft/torchscale"],
         kind: Kind::Whole,
         time: "n d D",
         state: "2 d D",

@@ -131,6 +131,7 @@ impl Mechanism for RotaryConfig {
         variant: "Rotary",
         description: "Rotates queries and keys by angles proportional to their positions, so that scores depend on distances (RoPE).",
         source: "Su et al. 2021, section 3.2",
+        links: &["https://arxiv.org/abs/2104.09864", "https://github.com/ZhuiyiTechnology/roformer"],
         differences: &[
             "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is that of files of Hugging Face.",
             "With `dynamic` scaling decoding turns remembered keys again for the length so far; transformers leaves them as they were. Beyond the original length a whole call differs from its steps, since its length is that of the last one.",

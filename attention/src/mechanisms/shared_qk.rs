@@ -75,6 +75,7 @@ impl Mechanism for SharedQkConfig {
         variant: "SharedQk",
         description: "Dot-product attention with one projection for queries and normalised keys (Reformer).",
         source: "Kitaev, Kaiser and Levskaya 2020, section 2",
+        links: &["https://arxiv.org/abs/2001.04451", "https://github.com/google/trax/tree/master/trax/models/reformer"],
         differences: &["Two of three public implementations do not divide by `sqrt(D)` (`scale = \"code\"`)."],
         tensors: &[("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out")],
         // None but whether a key is the query's own, which is the same in a cache.

@@ -54,6 +54,10 @@ impl Mechanism for ShawConfig {
         variant: "Shaw",
         description: "Adds a trained vector per clipped distance to the key.",
         source: "Shaw, Uszkoreit and Vaswani 2018, section 3.2",
+        links: &[
+            "https://arxiv.org/abs/1803.02155",
+            "https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/layers/common_attention.py",
+        ],
         letters: &[("p", "greatest distance with a vector of its own, option `max_relative_position`")],
         differences: &["Values have no vectors of distances, since their sum needs the weights of all pairs."],
         tensors: &[("relative_keys", "key vectors of the distances -k, .., k from query to key [distance, d_head]")],

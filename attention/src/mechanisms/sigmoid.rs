@@ -34,6 +34,7 @@ impl Mechanism for SigmoidConfig {
         variant: "Sigmoid",
         description: "Weighs each key by the sigmoid of its score, over any logits and pattern.",
         source: "Ramapuram et al. 2025, section 2",
+        links: &["https://arxiv.org/abs/2409.04431", "https://github.com/apple/ml-sigmoid-attention"],
         ..Card::NORMALISER
     };
 

@@ -85,6 +85,12 @@ impl Mechanism for SimpleGlaConfig {
         variant: "SimpleGla",
         description: "Recurrent state with input-dependent decay per head, in decoders.",
         source: "Yang et al. 2024, section 4; Dao and Gu 2024, section 3",
+        links: &[
+            "https://arxiv.org/abs/2312.06635",
+            "https://arxiv.org/abs/2405.21060",
+            "https://github.com/fla-org/flash-linear-attention",
+            "https://github.com/state-spaces/mamba",
+        ],
         kind: Kind::Whole,
         time: "n K v",
         state: "K v + 2 w K + w H v",

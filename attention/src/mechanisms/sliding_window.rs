@@ -38,6 +38,12 @@ impl Mechanism for SlidingWindowConfig {
         variant: "SlidingWindow",
         description: "Restricts queries to a window of the nearest positions, over any logits.",
         source: "Beltagy, Peters and Cohan 2020, section 3.1; Jiang et al. 2023, section 2",
+        links: &[
+            "https://arxiv.org/abs/2004.05150",
+            "https://arxiv.org/abs/2310.06825",
+            "https://github.com/allenai/longformer",
+            "https://github.com/mistralai/mistral-inference",
+        ],
         time: "n W d",
         state: "2 W d",
         letters: &[("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`")],

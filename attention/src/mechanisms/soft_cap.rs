@@ -39,6 +39,7 @@ impl Mechanism for SoftCapConfig {
         variant: "SoftCap",
         description: "Bounds scores by a scaled hyperbolic tangent, over any logits, pattern and normaliser.",
         source: "Gemma Team 2024, Gemma 2, section 2",
+        links: &["https://arxiv.org/abs/2408.00118", "https://github.com/google/gemma_pytorch"],
         kind: Kind::ScoreMap,
         cross: true,
         ..Card::DEFAULT

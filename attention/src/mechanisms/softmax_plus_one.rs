@@ -30,6 +30,7 @@ impl Mechanism for SoftmaxPlusOneConfig {
         variant: "SoftmaxPlusOne",
         description: "Adds 1 to the denominator of the softmax, so that a query can attend to nothing, over any logits and pattern.",
         source: "Miller 2023, Attention Is Off By One",
+        links: &["https://www.evanmiller.org/attention-is-off-by-one.html"],
         aliases: &[("softmax1", "softmax-plus-one")],
         ..Card::NORMALISER
     };

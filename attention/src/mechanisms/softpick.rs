@@ -40,6 +40,7 @@ impl Mechanism for SoftpickConfig {
         variant: "Softpick",
         description: "Rectified softmax: keys with negative scores have no weight, and weights sum to at most 1; over any logits and pattern.",
         source: "Zuhri, Fuadi and Aji 2025",
+        links: &["https://arxiv.org/abs/2504.20966", "https://github.com/zaydzuhri/softpick-attention"],
         differences: &[
             "The released code shifts scores by the largest alone, which overflows where all are far below 0; where one is positive, the shift is the same.",
         ],

@@ -108,6 +108,7 @@ impl Mechanism for SparseFixedConfig {
         variant: "SparseFixed",
         description: "Restricts queries to their block and to the last positions of all blocks (interleaved, merged or by heads), over any logits.",
         source: "Child et al. 2019, section 4.3",
+        links: &["https://arxiv.org/abs/1904.10509", "https://github.com/openai/sparse_attention"],
         time: "n (l + s n / l) d",
         letters: &[
             ("l", "the option `stride`, by default 128 or near the square root of `L`"),

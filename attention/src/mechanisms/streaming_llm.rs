@@ -86,6 +86,7 @@ impl Mechanism for StreamingLlmConfig {
         variant: "StreamingLlm",
         description: "Restricts queries to attention sinks and the last positions, counted inside the cache, over logits that allow it.",
         source: "Xiao, Tian, Chen, Han and Lewis 2023, section 3.2",
+        links: &["https://arxiv.org/abs/2309.17453", "https://github.com/mit-han-lab/streaming-llm"],
         time: "n (f + W) d",
         state: "2 (f + W) d",
         letters: &[

@@ -49,6 +49,10 @@ impl Mechanism for SynthesizerDenseConfig {
         variant: "SynthesizerDense",
         description: "Predicts the logits of each query from its own token alone.",
         source: "Tay et al. 2021, section 3.1",
+        links: &[
+            "https://arxiv.org/abs/2005.00743",
+            "https://github.com/tensorflow/mesh/blob/master/mesh_tensorflow/transformer/attention.py",
+        ],
         state: "n d",
         differences: &["The released code (`dense_minus`) shares `W2` between the heads and uses the query projection as `W1`."],
         aliases: &[("dense", "synthesizer-dense")],

@@ -59,6 +59,10 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
         variant: "SynthesizerFactorizedDense",
         description: "Predicts the logits of positions as products of two short vectors.",
         source: "Tay et al. 2021, section 3.1.1",
+        links: &[
+            "https://arxiv.org/abs/2005.00743",
+            "https://github.com/tensorflow/mesh/blob/master/mesh_tensorflow/transformer/attention.py",
+        ],
         state: "n d",
         letters: &[("a", "first of the option `factors`"), ("b", "second of the option `factors`")],
         aliases: &[("factorized-dense", "synthesizer-factorized-dense")],

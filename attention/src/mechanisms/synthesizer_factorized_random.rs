@@ -54,6 +54,10 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         variant: "SynthesizerFactorizedRandom",
         description: "Uses a trained low-rank matrix of logits per head, for every input.",
         source: "Tay et al. 2021, section 3.2.1",
+        links: &[
+            "https://arxiv.org/abs/2005.00743",
+            "https://github.com/tensorflow/mesh/blob/master/mesh_tensorflow/transformer/attention.py",
+        ],
         time: "n^2 (d + H k)",
         state: "n d",
         letters: &[("k", "the option `rank`, by default at most `L / 4`")],

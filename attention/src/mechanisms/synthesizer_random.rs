@@ -59,6 +59,10 @@ impl Mechanism for SynthesizerRandomConfig {
         variant: "SynthesizerRandom",
         description: "Uses one matrix of logits per head, trained or fixed, for every input.",
         source: "Tay et al. 2021, section 3.2",
+        links: &[
+            "https://arxiv.org/abs/2005.00743",
+            "https://github.com/tensorflow/mesh/blob/master/mesh_tensorflow/transformer/attention.py",
+        ],
         state: "n d",
         aliases: &[("random", "synthesizer-random"), ("random-fixed", "synthesizer-random-fixed")],
         tensors: &[

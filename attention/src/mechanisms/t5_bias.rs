@@ -100,6 +100,7 @@ impl Mechanism for T5BiasConfig {
         variant: "T5Bias",
         description: "Adds a trained bias for each bucket of distances to unscaled dot products (T5).",
         source: "Raffel et al. 2020, section 2.1",
+        links: &["https://arxiv.org/abs/1910.10683", "https://github.com/google-research/text-to-text-transfer-transformer"],
         letters: &[("B", "buckets of distances, option `buckets`")],
         differences: &[
             "Each layer has biases of its own; there all layers of a stack share those of the first.",

@@ -76,6 +76,10 @@ impl Mechanism for TalkingHeadsConfig {
         variant: "TalkingHeads",
         description: "Mixes logits across heads before the softmax and weights after it, over any logits and pattern.",
         source: "Shazeer et al. 2020, section 4",
+        links: &[
+            "https://arxiv.org/abs/2003.02436",
+            "https://github.com/tensorflow/mesh/blob/master/mesh_tensorflow/transformer/transformer_layers.py",
+        ],
         kind: Kind::Heads,
         cross: true,
         time: "n^2 (d + H^2)",

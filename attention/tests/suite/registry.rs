@@ -136,6 +136,25 @@ fn cards_are_in_plain_sentences() {
 }
 
 #[test]
+fn every_paper_has_a_link() {
+    for mechanism in AnyMechanism::all() {
+        let card = mechanism.card();
+        let papers = card.links.iter().take_while(|link| !link.starts_with(example::CODE)).count();
+        let is_year = |word: &str| word.len() >= 4 && word.as_bytes()[..4].iter().all(u8::is_ascii_digit);
+        let named = card.source.split("; ").filter(|paper| paper.split(' ').any(is_year)).count();
+        assert_eq!(papers, named, "{mechanism}: {} has the links {:?}", card.source, card.links);
+        for (place, link) in card.links.iter().enumerate() {
+            let number = link.strip_prefix("https://arxiv.org/abs/");
+            // An arXiv number without a version leads to the newest one.
+            let is_number = |number: &str| number.len() == 10 && number.chars().all(|sign| sign.is_ascii_digit() || sign == '.');
+            assert!(link.starts_with("https://") && number.is_none_or(is_number), "{mechanism}: {link}");
+            assert_eq!(link.starts_with(example::CODE), place >= papers, "{mechanism}: {link} is not among its kind");
+            assert!(!card.links[..place].contains(link), "{mechanism}: {link} occurs twice");
+        }
+    }
+}
+
+#[test]
 fn the_example_of_every_page_runs() {
     let device = Device::flex();
     for mechanism in AnyMechanism::all() {

@@ -83,6 +83,7 @@ impl Mechanism for AftConfig {
         variant: "Aft",
         description: "Averages values per channel with weights of keys and pairs of positions, and gates the mean by the query.",
         source: "Zhai et al. 2021, section 3",
+        links: &["https://arxiv.org/abs/2105.14103"],
         kind: Kind::Whole,
         time: "n^2 d",
         state: "2 n d",

@@ -166,6 +166,7 @@ impl Mechanism for LshConfig {
         variant: "Lsh",
         description: "Restricts queries to the keys of their hash bucket (Reformer), or of a random bucket.",
         source: "Kitaev, Kaiser and Levskaya 2020, section 2",
+        links: &["https://arxiv.org/abs/2001.04451", "https://github.com/google/trax/tree/master/trax/models/reformer"],
         kind: Kind::Whole,
         time: "r n (c + 2 m) d",
         state: "2 n d + r n H",

@@ -73,6 +73,7 @@ impl Mechanism for MlaConfig {
         variant: "Mla",
         description: "Compresses keys and values of all heads into one latent vector per token, which decoding caches in their place.",
         source: "DeepSeek-AI 2024, section 2.1",
+        links: &["https://arxiv.org/abs/2405.04434", "https://github.com/deepseek-ai/DeepSeek-V3"],
         kind: Kind::Whole,
         time: "n^2 (d + H d_r)",
         state: "n (d_c + d_r)",
