@@ -371,7 +371,7 @@ pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) 
         ("empty", Visibility::padding(vec![keys, 0])),
     ];
     let logits = subject.mechanism.as_ref().and_then(|known| known.init_logits(&subject.spec, &RandomKey::from_seed(0), &subject.device));
-    // Of a pattern, all keys that a query could see may be padding.
+    // Padding or a mask may hide all keys that a pattern shows. The usual view hides none of them: there each row with a visible key sums to 1.
     let pattern = logits.and_then(|logits| logits.visibility());
     for (name, visibility) in views {
         let visibility = visibility.within(&subject.spec.limit());
@@ -384,12 +384,13 @@ pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) 
             let row = weights.row(&[b, h, i]);
             let what = format!("{name}: row {b}, head {h}, query {i}: {row:?}");
             let is_in_pattern = |j: usize| pattern.as_ref().is_none_or(|pattern| pattern.is_visible(b, h, i, j));
-            let seen: Vec<bool> = (0..keys).map(|j| visibility.is_visible(b, h, i, j) && is_in_pattern(j)).collect();
+            let seen: Vec<bool> = (0..keys).map(|j| visibility.is_visible(b, h, i, j)).collect();
+            let has_key = (0..keys).any(|j| seen[j] && (name == "usual" || is_in_pattern(j)));
             if row.iter().zip(&seen).any(|(&weight, &seen)| weight < 0.0 || weight.is_nan() || (!seen && weight != 0.0)) {
                 return Err(format!("{what}: a weight is negative, or not 0 where hidden"));
             }
             let sum: f64 = row.iter().sum();
-            if subject.normalised && seen.contains(&true) {
+            if subject.normalised && has_key {
                 same(&format!("{what}: sum"), &[sum], &[1.0], subject.close(CLOSE))?;
             }
         }

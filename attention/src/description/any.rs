@@ -230,7 +230,7 @@ impl AnyMechanism {
     /// # Panics
     /// If the configuration is not valid for the layer spec.
     pub fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyAttention {
-        tracing::debug!(attention = %self.name(), options = ?self, %spec, "initialising");
+        tracing::debug!(attention = %self.name(), options = ?self.resolved(spec.max_length), %spec, "initialising");
         self.0.init(spec, key, device)
     }
 

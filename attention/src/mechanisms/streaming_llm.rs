@@ -119,6 +119,7 @@ impl Mechanism for StreamingLlmConfig {
             return Err(check.refuse("sinks", 0, "give at least 1, or use the mechanism sliding-window, which has none"));
         }
         check.at_least_one_if_given("window", self.window)?;
+        // Only what is right itself has positions to ask for.
         self.validate_inner(spec)?;
         if self.logits.positioning() == Positioning::Length {
             let remedy =

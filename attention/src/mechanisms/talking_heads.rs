@@ -99,7 +99,7 @@ impl Mechanism for TalkingHeadsConfig {
     };
 
     /// # Errors
-    /// If nothing is mixed, or the logits are wrong or have no scores of their own.
+    /// If nothing is mixed.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !self.mix_logits && !self.mix_weights {
             let remedy = format!("mix logits or weights, or use {} itself", self.logits);

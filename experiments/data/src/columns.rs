@@ -3,18 +3,21 @@
 //! The files of a split are `train.jsonl` (plain or `.gz`), `train.parquet`, or shards such as `train-00000-of-00002.parquet`, which are read in their order. A
 //! name with dots, such as `translation.en`, leads into objects.
 
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use bytes::Bytes;
+use parquet::basic::{ConvertedType, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::schema::types::Type;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::DataError;
+use super::bounded::limit_in_memory;
 use super::files::{self, Listed, TextFile, sha256_of_lines};
 use super::json::{Field, object};
 
@@ -38,6 +41,9 @@ impl Columns {
     /// # Errors
     /// What is wrong and what to do.
     pub fn check(&self, roles: &[&str]) -> Result<(), String> {
+        if roles.is_empty() {
+            return Err("this experiment reads no JSON lines or Parquet; leave it out".to_owned());
+        }
         match self.0.keys().find(|role| !roles.contains(&role.as_str())) {
             Some(role) => Err(format!("`{role}` is none of the columns that are read ({}); name one of these", roles.join(", "))),
             None => Ok(()),
@@ -51,7 +57,12 @@ impl Columns {
 
     /// The name of the column of a role.
     pub fn name<'c>(&'c self, role: &'c str) -> &'c str {
-        self.0.get(role).map_or(role, String::as_str)
+        self.given(role).unwrap_or(role)
+    }
+
+    /// The name that is given to the column of a role, if any is.
+    pub fn given(&self, role: &str) -> Option<&str> {
+        self.0.get(role).map(String::as_str)
     }
 
     /// The checksum of a data set that is read with these names.
@@ -87,18 +98,37 @@ impl FromStr for Columns {
     }
 }
 
-/// The split that a file (without `.gz`) belongs to, and its ending; `None` if it has no named columns.
-fn split_of(name: &str) -> Option<(&str, &str)> {
-    let (stem, ending) = name.rsplit_once('.').filter(|(_, ending)| ENDINGS.contains(ending))?;
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let shard = stem.rsplit_once("-of-").and_then(|(before, count)| Some((before.rsplit_once('-')?, count)));
-    let split = shard.filter(|((_, number), count)| is_number(number) && is_number(count)).map_or(stem, |((split, _), _)| split);
-    Some((split, ending))
+/// A file of a split, by its name without `.gz`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Part<'n> {
+    split: &'n str,
+    ending: &'n str,
+    /// Its number and how many there are, if it is one of several.
+    shard: Option<(usize, usize)>,
+}
+
+impl<'n> Part<'n> {
+    /// `None` if a file of this name has no named columns.
+    fn of(name: &'n str) -> Option<Self> {
+        let (stem, ending) = name.rsplit_once('.').filter(|(_, ending)| ENDINGS.contains(ending))?;
+        let shard = || {
+            let (before, count) = stem.rsplit_once("-of-")?;
+            let (split, number) = before.rsplit_once('-')?;
+            // Earlier versions of Hugging Face's library wrote a checksum behind the count.
+            let (count, checksum) = count.split_once('-').unwrap_or((count, ""));
+            let is_known = checksum.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_known.then_some((split, (number.parse().ok()?, count.parse().ok()?)))
+        };
+        Some(match shard() {
+            Some((split, shard)) => Self { split, ending, shard: Some(shard) },
+            None => Self { split: stem, ending, shard: None },
+        })
+    }
 }
 
 /// Whether a file (without `.gz`) belongs to a split and has named columns.
 pub(crate) fn is_of_split(name: &str, split: &str) -> bool {
-    split_of(name).is_some_and(|(of, _)| of == split)
+    Part::of(name).is_some_and(|part| part.split == split)
 }
 
 /// Whether a folder has a training set with named columns.
@@ -108,26 +138,44 @@ pub(crate) fn is_in(listed: &Listed) -> bool {
 
 /// The names of splits with named columns that begin with `start`, in order.
 pub(crate) fn splits<'l>(listed: &'l Listed, start: &str) -> Vec<&'l str> {
-    let mut splits: Vec<&str> = listed.keys().filter_map(|name| Some(split_of(name)?.0)).filter(|split| split.starts_with(start)).collect();
-    splits.dedup();
-    splits
+    let splits = listed.keys().filter_map(|name| Some(Part::of(name)?.split)).filter(|split| split.starts_with(start));
+    splits.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The paths of the one split that has one of these names, shards in their order; empty if there is no such split.
+///
+/// # Errors
+/// [`DataError::Ambiguous`] for several splits, or one in several forms; [`DataError::Shards`] if some are missing.
+pub(crate) fn find_split(listed: &Listed, names: &[&str]) -> Result<Vec<PathBuf>, DataError> {
+    let of_file = |(name, forms): (&'_ String, &Vec<PathBuf>)| {
+        let part = Part::of(name).filter(|part| names.contains(&part.split))?;
+        Some((part.shard, part.split.to_owned(), part.ending.to_owned(), name.clone(), forms.clone()))
+    };
+    let mut found: Vec<_> = listed.iter().filter_map(of_file).collect();
+    found.sort();
+    let is_one_split = found.windows(2).all(|pair| (&pair[0].1, &pair[0].2) == (&pair[1].1, &pair[1].2));
+    let has_whole = found.iter().any(|(shard, ..)| shard.is_none());
+    if !is_one_split || has_whole && found.len() > 1 {
+        let files = found.into_iter().flat_map(|(.., forms)| forms).collect();
+        return Err(DataError::Ambiguous { part: format!("the {} set", names.join("/")), files });
+    }
+    let shards: Vec<(usize, usize)> = found.iter().filter_map(|(shard, ..)| *shard).collect();
+    if let Some(&(_, count)) = shards.first()
+        && shards.iter().copied().ne((0..count).map(|number| (number, count)))
+    {
+        let files = found.into_iter().flat_map(|(.., forms)| forms).collect();
+        return Err(DataError::Shards { files, count });
+    }
+    found.into_iter().filter_map(|(.., name, forms)| files::only(forms, &name).transpose()).collect()
 }
 
 /// The files of the one split that has one of these names; none if there is no such split.
 ///
 /// # Errors
-/// [`DataError::Ambiguous`] for several splits, or one in several forms; those of [`TextFile::read`].
+/// Those of [`find_split`] and [`TextFile::read`].
 pub(crate) fn read_split(listed: &Listed, names: &[&str]) -> Result<Option<Vec<TextFile>>, DataError> {
-    let found: Vec<((&str, &str), &String, &Vec<PathBuf>)> =
-        listed.iter().filter_map(|(name, forms)| Some((split_of(name).filter(|(split, _)| names.contains(split))?, name, forms))).collect();
-    let is_one_split = found.windows(2).all(|pair| pair[0].0 == pair[1].0);
-    let is_whole = |((split, ending), name, _): &((&str, &str), &String, &Vec<PathBuf>)| **name == format!("{split}.{ending}");
-    if !is_one_split || found.len() > 1 && found.iter().any(is_whole) {
-        let files = found.into_iter().flat_map(|(_, _, forms)| forms.clone()).collect();
-        return Err(DataError::Ambiguous { part: format!("the {} set", names.join("/")), files });
-    }
-    let paths = found.into_iter().map(|(_, name, forms)| files::only(forms.clone(), name)).collect::<Result<Vec<_>, _>>()?;
-    let read = paths.into_iter().flatten().map(|path| TextFile::read(&path, "rows with named columns")).collect::<Result<Vec<_>, _>>()?;
+    let paths = find_split(listed, names)?;
+    let read = paths.iter().map(|path| TextFile::read(path, "rows with named columns")).collect::<Result<Vec<_>, _>>()?;
     Ok((!read.is_empty()).then_some(read))
 }
 
@@ -179,13 +227,66 @@ impl Row<'_> {
     }
 }
 
-/// The rows of a Parquet file as JSON objects.
-pub(crate) fn json_lines_of_parquet(path: &Path) -> Result<Vec<String>, DataError> {
+/// The rows of a Parquet file with these bytes as JSON objects. Columns of types that have no text, number or truth value, such as dates, are left out; bytes
+/// that are no text become an object, which is none of these either.
+pub(crate) fn json_lines_of_parquet(path: &Path, stored: Vec<u8>) -> Result<Vec<String>, DataError> {
     let damaged = |cause: ParquetError| DataError::Parquet { path: path.to_path_buf(), cause: cause.to_string() };
-    let file = File::open(path).map_err(|cause| DataError::Unreadable { path: path.to_path_buf(), cause })?;
-    let reader = SerializedFileReader::new(file).map_err(damaged)?;
-    let rows = reader.get_row_iter(None).map_err(damaged)?;
-    rows.map(|row| Ok(row.map_err(damaged)?.to_json_value().to_string())).collect()
+    let limit = limit_in_memory(stored.len());
+    let reader = SerializedFileReader::new(Bytes::from(stored)).map_err(damaged)?;
+    let schema = reader.metadata().file_metadata().schema();
+    let fields = schema.get_fields().iter().filter(|field| is_read(field)).cloned().collect();
+    let read = Type::group_type_builder(schema.name()).with_fields(fields).build().map_err(damaged)?;
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    for row in reader.get_row_iter(Some(read)).map_err(damaged)? {
+        let line = Value::Object(object_of(&row.map_err(damaged)?)).to_string();
+        bytes += (line.len() + size_of::<String>()) as u64;
+        if bytes > limit {
+            return Err(DataError::TooLarge { path: path.to_path_buf(), limit, remedy: "convert it to JSON lines" });
+        }
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+/// Whether the reader of rows knows all types in a column.
+fn is_read(column: &Type) -> bool {
+    if column.is_group() {
+        return column.get_fields().iter().all(|field| is_read(field));
+    }
+    let converted = column.get_basic_info().converted_type();
+    match column.get_physical_type() {
+        PhysicalType::BOOLEAN | PhysicalType::FLOAT | PhysicalType::DOUBLE => true,
+        PhysicalType::INT32 => {
+            matches!(
+                converted,
+                ConvertedType::NONE
+                    | ConvertedType::INT_8
+                    | ConvertedType::INT_16
+                    | ConvertedType::INT_32
+                    | ConvertedType::UINT_8
+                    | ConvertedType::UINT_16
+                    | ConvertedType::UINT_32
+            )
+        }
+        PhysicalType::INT64 => matches!(converted, ConvertedType::NONE | ConvertedType::INT_64 | ConvertedType::UINT_64),
+        PhysicalType::BYTE_ARRAY => {
+            matches!(converted, ConvertedType::NONE | ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON)
+        }
+        PhysicalType::INT96 | PhysicalType::FIXED_LEN_BYTE_ARRAY => false,
+    }
+}
+
+fn object_of(row: &parquet::record::Row) -> Map<String, Value> {
+    row.get_column_iter().map(|(name, field)| (name.clone(), value_of(field))).collect()
+}
+
+fn value_of(field: &parquet::record::Field) -> Value {
+    match field {
+        parquet::record::Field::Group(row) => Value::Object(object_of(row)),
+        parquet::record::Field::ListInternal(list) => Value::Array(list.elements().iter().map(value_of).collect()),
+        parquet::record::Field::Bytes(bytes) => json!({ "bytes": bytes.len() }),
+        other => other.to_json_value(),
+    }
 }
 
 #[cfg(test)]
@@ -194,7 +295,7 @@ mod tests {
 
     use heedful_random::RandomKey;
     use parquet::basic::Compression;
-    use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+    use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
     use parquet::file::properties::WriterProperties;
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
@@ -289,7 +390,7 @@ mod tests {
         let error = reviews(&[("train.parquet", &damaged[..20]), ("dev.jsonl", REVIEWS)], "").unwrap_err().to_string();
         assert!(error.contains("train.parquet` cannot be read as Parquet") && error.contains("JSON lines"), "{error}");
         let error = reviews(&[("train.tsv", b"a\tx\n"), ("dev.tsv", b"a\tx\n")], "text=body").unwrap_err().to_string();
-        assert!(error.contains("no JSON lines or Parquet") && error.contains("leave --columns out"), "{error}");
+        assert!(error.contains("have fixed names") && error.contains("leave --columns out"), "{error}");
     }
 
     #[test]
@@ -302,6 +403,69 @@ mod tests {
         assert!(matches!(error, DataError::Ambiguous { .. }), "{error}");
         let error = reviews(&[("train.jsonl", REVIEWS), ("train.tsv", b"a\tx\n")], "").unwrap_err();
         assert!(matches!(error, DataError::Ambiguous { .. }), "{error}");
+    }
+
+    #[test]
+    fn shards_are_read_in_the_order_of_their_numbers_and_all_of_them() {
+        let row = |text: &str| format!("{{\"text\": \"{text}\", \"label\": 1}}\n").into_bytes();
+        let rows: Vec<Vec<u8>> = (0..11).map(|number| row(&number.to_string())).collect();
+        let names: Vec<String> = (0..11).map(|number| format!("train-{number}-of-11-0a9f.jsonl")).collect();
+        let mut files: Vec<(&str, &[u8])> = names.iter().zip(&rows).map(|(name, row)| (name.as_str(), &row[..])).collect();
+        files.push(("dev.jsonl", REVIEWS));
+        let dir = folder(&files);
+        let listed = files::list(dir.path(), "").unwrap();
+        let read = read_split(&listed, &["train"]).unwrap().unwrap();
+        let texts: Vec<String> = read.iter().flat_map(rows_of_file).collect();
+        assert_eq!(texts, (0..11).map(|number| number.to_string()).collect::<Vec<_>>());
+        for name in ["train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl", "train-00001-of-00001.jsonl"] {
+            let error = reviews(&[(name, REVIEWS), ("dev.jsonl", REVIEWS)], "").unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, DataError::Shards { .. }) && text.contains(name) && text.contains("fetch the others"), "{text}");
+        }
+        let foreign = [("train-00000-of-00002.jsonl", REVIEWS), ("train-00001-of-00003.jsonl", REVIEWS), ("dev.jsonl", REVIEWS)];
+        assert!(matches!(reviews(&foreign, ""), Err(DataError::Shards { .. })));
+    }
+
+    fn rows_of_file(file: &TextFile) -> Vec<String> {
+        rows(file).map(|row| row.unwrap().text(&Columns::default(), "text").unwrap()).collect()
+    }
+
+    #[test]
+    fn bytes_of_parquet_are_no_text_and_columns_of_other_types_are_left_out() {
+        let schema = "message rows { required binary text; required int32 day (DATE); required int64 label; }";
+        let mut bytes = Vec::new();
+        let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(parse_message_type(schema).unwrap()), Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut texts = group.next_column().unwrap().unwrap();
+        texts.typed::<ByteArrayType>().write_batch(&[ByteArray::from("abc")], None, None).unwrap();
+        texts.close().unwrap();
+        let mut days = group.next_column().unwrap().unwrap();
+        days.typed::<Int32Type>().write_batch(&[1], None, None).unwrap();
+        days.close().unwrap();
+        let mut labels = group.next_column().unwrap().unwrap();
+        labels.typed::<Int64Type>().write_batch(&[7], None, None).unwrap();
+        labels.close().unwrap();
+        group.close().unwrap();
+        writer.close().unwrap();
+        assert_eq!(json_lines_of_parquet(Path::new("a.parquet"), bytes.clone()).unwrap(), ["{\"text\":{\"bytes\":3},\"label\":7}"]);
+        let files = [("train.parquet", &bytes[..]), ("dev.parquet", &bytes)];
+        let error = reviews(&files, "").unwrap_err().to_string();
+        assert!(error.contains("line 1, field `text`: `{\"bytes\":3}` is not a text"), "{error}");
+        let error = reviews(&files, "text=day").unwrap_err().to_string();
+        assert!(error.contains("no column `day` (it has: text, label)"), "{error}");
+    }
+
+    #[test]
+    fn damaged_parquet_is_read_or_refused_and_never_panics() {
+        let whole = parquet(&[("good film", 1), ("bad film", 0)]);
+        for cut in 0..whole.len() {
+            assert!(json_lines_of_parquet(Path::new("a.parquet"), whole[..cut].to_vec()).is_err(), "{cut}");
+        }
+        for place in 0..whole.len() {
+            let mut altered = whole.clone();
+            altered[place] ^= 0x5a;
+            let _ = json_lines_of_parquet(Path::new("a.parquet"), altered);
+        }
     }
 
     #[test]
@@ -330,10 +494,13 @@ mod tests {
         let corpus = read(flat, "").unwrap();
         assert_eq!((corpus.train.len(), corpus.skipped[0].lines.clone(), corpus.tests[0].1.len()), (1, vec![2], 2));
         assert_eq!((&*corpus.tests[0].0, &*corpus.train[0].target), ("test_2016", "A"));
-        for same in [read(nested, ""), read(other, "source=src,target=out.de")] {
+        let named = b"{\"source\": \"a\", \"target\": \"A\"}\n{\"source\": \"\", \"target\": \"B\"}\n";
+        for same in [read(nested, ""), read(other, "source=src,target=out.de"), read(named, "source=source,target=target")] {
             let same = same.unwrap();
             assert_eq!((&same.train, &same.valid, &same.tests), (&corpus.train, &corpus.valid, &corpus.tests));
         }
+        let both = folder(&[("train.jsonl", &flat[..]), ("train.en", b"a\n"), ("train.de", b"A\n"), ("dev.jsonl", flat)]);
+        assert!(matches!(ParallelCorpus::read(both.path(), "en", "de"), Err(DataError::Ambiguous { .. })));
         let error = read(flat, "source=fr").unwrap_err().to_string();
         assert!(error.contains("row 1: no column `fr`") && error.contains("--columns source=NAME"), "{error}");
     }
@@ -374,6 +541,7 @@ mod tests {
         let columns: Columns = "text=body, label=a.b".parse().unwrap();
         assert_eq!((columns.name("text"), columns.name("label"), columns.name("idx")), ("body", "a.b", "idx"));
         assert!(columns.check(&["label", "text"]).is_ok());
+        assert!(columns.check(&[]).unwrap_err().contains("reads no JSON lines or Parquet"));
         assert!(columns.check(&["text"]).unwrap_err().contains("`label` is none of the columns that are read (text)"));
         for (text, part) in
             [("text", "not ROLE=NAME"), ("text=", "not ROLE=NAME"), ("a=b,,c=d", "not ROLE=NAME"), ("a=b,a=c", "named twice")]

@@ -39,8 +39,8 @@ impl TextFile {
         let stored = stored(path, looked_for)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if name.ends_with(".parquet") {
-            let (path, lines, sha256) = (path.to_path_buf(), columns::json_lines_of_parquet(path)?, sha256_hex(&stored));
-            return Ok(Self { path, name, lines, sha256 });
+            let sha256 = sha256_hex(&stored);
+            return Ok(Self { lines: columns::json_lines_of_parquet(path, stored)?, path: path.to_path_buf(), name, sha256 });
         }
         Self::from_bytes(path.to_path_buf(), name, &stored)
     }

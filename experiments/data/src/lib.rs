@@ -285,8 +285,16 @@ pub enum DataError {
         /// The columns of the row.
         found: Vec<String>,
     },
-    /// Columns were named, and the data set has none.
-    #[error("`{}` holds no JSON lines or Parquet, which alone have named columns; leave --columns out", dir.display())]
+    /// Some of the files of a split are missing, or files of another split are among them.
+    #[error("{} are not the {count} files 0 to {} of one split; fetch the others, or remove what does not belong to it", name_all(files), count.saturating_sub(1))]
+    Shards {
+        /// The files, in the order of their numbers.
+        files: Vec<PathBuf>,
+        /// How many there are by the name of the first.
+        count: usize,
+    },
+    /// Columns were named, and those of the data set have fixed names.
+    #[error("`{}` holds a data set in a form whose columns have fixed names; leave --columns out", dir.display())]
     NoNamedColumns {
         /// The folder.
         dir: PathBuf,

@@ -80,6 +80,12 @@ impl ParallelCorpus {
     pub fn read_columns(dir: &Path, source: &str, target: &str, columns: &Columns) -> Result<Self, DataError> {
         let listed = files::list(dir, "a folder of parallel text (train.SRC, train.TGT, ...)")?;
         if columns::is_in(&listed) {
+            let lines = listed.iter().filter(|(name, _)| name.starts_with("train.") && !columns::is_of_split(name, "train"));
+            let lines: Vec<PathBuf> = lines.flat_map(|(_, forms)| forms.clone()).collect();
+            if !lines.is_empty() {
+                let files = columns::find_split(&listed, &["train"])?.into_iter().chain(lines).collect();
+                return Err(DataError::Ambiguous { part: "one training text".to_owned(), files });
+            }
             return of_columns(dir, &listed, [source, target], columns);
         }
         columns.refuse_without_columns(dir)?;
@@ -122,14 +128,9 @@ fn of_columns(dir: &Path, listed: &Listed, languages: [&str; 2], columns: &Colum
     let of_file = |file: &TextFile| -> Result<Vec<Pair>, DataError> {
         let pair = |row: columns::Row<'_>| {
             let side = |role: &str, language: &str| {
-                let (given, within) = (columns.name(role), format!("translation.{language}"));
-                let column = if given != role {
-                    given
-                } else if row.has("translation") {
-                    &within
-                } else {
-                    language
-                };
+                let within = format!("translation.{language}");
+                let usual = if row.has("translation") { &within } else { language };
+                let column = columns.given(role).unwrap_or(usual);
                 Ok::<_, DataError>(row.field_named(role, column)?.text()?.to_owned())
             };
             Ok(Pair { source: side("source", languages[0])?, target: side("target", languages[1])? })

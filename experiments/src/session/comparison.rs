@@ -74,7 +74,12 @@ pub fn with_options<E: Experiment>(options: &CommonOptions, further: Vec<Assignm
 fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
     let ranks = distributed::start(options.data_parallel)?;
     // What one rank says the others need not repeat.
-    let options = &CommonOptions { quiet: options.quiet || !ranks.is_first(), ..options.clone() };
+    let mut options = options.clone();
+    if !ranks.is_first() {
+        options.quiet = true;
+        (options.logging.log, options.logging.trace) = (None, None);
+    }
+    let options = &options;
     distributed::conclude(&ranks, run_on::<E>(&ranks, options, further))
 }
 

@@ -42,11 +42,11 @@ pub enum LogFormat {
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 #[command(about = None, long_about = None)]
 pub struct LogOptions {
-    /// Form of log lines. The variable RUST_LOG chooses levels by package, such as RUST_LOG=heedful_attention=trace,warn
+    /// Form of log lines. The variable RUST_LOG chooses levels by package, such as RUST_LOG=heedful_attention=debug,warn
     #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "full|compact|pretty|json", help_heading = HEADING)]
     pub log_format: LogFormat,
 
-    /// Append log lines to this file too, with times, from the level debug on
+    /// Append log lines to this file too, with times: debug lines of heedful's packages, info lines of others
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub log: Option<PathBuf>,
 

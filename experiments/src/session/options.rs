@@ -114,7 +114,7 @@ pub struct CommonOptions {
 
     /// Write scripts for Slurm into the output folder, an array job with a task for each run and the merge of their results, and show how to submit them; the
     /// table slurm of the configuration has their resources
-    #[arg(long, conflicts_with_all = ["shard", "dry_run", "print_config", "list"])]
+    #[arg(long, conflicts_with_all = ["shard", "dry_run", "print_config", "list", "log", "trace"])]
     pub slurm: bool,
 
     /// With --slurm: submit the scripts as well

@@ -215,11 +215,11 @@ impl<'a, T: Task> Run<'a, T> {
 
     /// One optimiser step.
     pub(super) fn advance(&mut self, model: T::Model) -> Result<T::Model, TrainingError> {
+        let begun = Instant::now();
         self.start_epoch_if_due()?;
         let _epoch = self.epoch.clone().entered();
-        let step =
-            tracing::debug_span!("step", number = self.state.step + 1, loss = Empty, learning_rate = Empty, tokens = Empty).entered();
-        let begun = Instant::now();
+        let step = tracing::debug_span!("step", number = self.state.step + 1, logged_loss = Empty, learning_rate = Empty, tokens = Empty)
+            .entered();
         let (model, learning_rate) = self.optimise(model)?;
         if self.is_looked_at() {
             self.look()?;
@@ -227,7 +227,7 @@ impl<'a, T: Task> Run<'a, T> {
         self.state.training_seconds += begun.elapsed().as_secs_f64();
         self.state.is_due = true;
         self.report(learning_rate)?;
-        step.record("loss", self.loss).record("learning_rate", learning_rate).record("tokens", self.state.tokens);
+        step.record("logged_loss", self.loss).record("learning_rate", learning_rate).record("tokens", self.state.tokens);
         Ok(model)
     }
 

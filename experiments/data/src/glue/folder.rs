@@ -138,22 +138,25 @@ impl<'c> Folder<'c> {
 
     /// The files of a set that has named columns, of a task that SuperGLUE does not have in a form of its own.
     fn in_columns(&self, set: &str) -> Result<Option<Vec<TextFile>>, DataError> {
-        let own = self.find(set)?;
-        let names = match set {
-            "dev" => columns::DEVELOPMENT.map(str::to_owned).to_vec(),
-            _ => vec![set.to_owned(), set.replace("dev_", "validation_")],
+        let names = match set.strip_prefix("dev") {
+            Some("") => columns::DEVELOPMENT.map(str::to_owned).to_vec(),
+            Some(kind) => vec![format!("validation{kind}"), set.to_owned()],
+            None => vec![set.to_owned()],
         };
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let is_task_of_tables = Form::of(self.task).contains(&Form::Tsv);
-        let is_json_lines = own.as_ref().is_some_and(|(form, _)| *form == Form::JsonLines);
-        let found = if is_task_of_tables && !is_json_lines { columns::read_split(&self.files, &names)? } else { None };
-        match (found, own) {
-            (Some(found), Some((_, own))) => {
-                let files = found.into_iter().map(|file| file.path).chain([own.path]).collect();
+        let forms = Form::of(self.task);
+        let own: Vec<(Form, &Vec<PathBuf>)> =
+            forms.iter().filter_map(|form| Some((*form, self.files.get(&form.file_name(set))?))).collect();
+        let is_task_of_tables = forms.contains(&Form::Tsv);
+        let is_json_lines = own.iter().any(|(form, _)| *form == Form::JsonLines);
+        let found = if is_task_of_tables && !is_json_lines { columns::find_split(&self.files, &names)? } else { Vec::new() };
+        match (found.is_empty(), own.is_empty()) {
+            (false, false) => {
+                let files = found.into_iter().chain(own.into_iter().flat_map(|(_, paths)| paths.clone())).collect();
                 Err(DataError::Ambiguous { part: format!("the {set} set of {}", self.task), files })
             }
-            (None, Some(_)) => self.columns.refuse_without_columns(&self.dir).map(|()| None),
-            (found, None) => Ok(found),
+            (true, false) => self.columns.refuse_without_columns(&self.dir).map(|()| None),
+            (_, true) => columns::read_split(&self.files, if is_task_of_tables { &names } else { &[] }),
         }
     }
 

@@ -88,7 +88,8 @@ impl FolderStatus {
         Ok(Self { runs: places })
     }
 
-    /// A table of the runs, and how many are in which state. In less than [`WIDE`] characters it leaves out when a run was written and by whom.
+    /// A table of the runs, and how many are in which state. In less than [`WIDE`] characters it leaves out when a run was written and its process; errors of
+    /// failed runs stand below it.
     pub fn in_words(&self, width: usize) -> String {
         let is_wide = width >= WIDE;
         let shown = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
@@ -111,13 +112,16 @@ impl FolderStatus {
         let head = ["run", "state", "step", "loss", "best on dev", "ETA", "last written", ""];
         let head = if is_wide { head.to_vec() } else { [&head[..6], &[""]].concat() };
         if !is_wide {
-            let longest = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default().max(head[column].len()) + 2;
+            let longest =
+                |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default().max(head[column].len()) + 2;
             let room = width.saturating_sub((1..6).map(longest).sum::<usize>() + 2).max(LEAST_NAME);
             rows.iter_mut().for_each(|row| row[0] = elided(&row[0], room));
         }
         let table = columns(width, &head, rows);
         let table: Vec<String> = table.lines().map(|line| line.chars().take(width).collect()).collect();
-        format!("{}\n{}", table.join("\n"), self.summary())
+        let failed = self.runs.iter().filter(|place| !is_wide && matches!(place.status.state, State::Failed { .. }));
+        let errors = failed.map(|place| format!("{}: {}", place.run, place.status.state.detail()).chars().take(width).collect());
+        format!("{}\n{}", table.into_iter().chain(errors).collect::<Vec<String>>().join("\n"), self.summary())
     }
 
     /// Whether each run is finished or has failed.
@@ -285,6 +289,10 @@ mod tests {
         }
         assert!(wide.1.contains("last written") && wide.1.contains("process ") && !narrow.1.contains("last written"));
         drop(lock);
+        fs::write(run.error(), "the disk is full\n").unwrap();
+        let failed = FolderStatus::read(place.path()).unwrap();
+        assert!([80, WIDE].iter().all(|&width| failed.in_words(width).contains("the disk is full")), "{}", failed.in_words(80));
+        fs::remove_file(run.error()).unwrap();
         for run in ["synthesizer-random+dot-product", "b"] {
             write_result(&folder.run(run, 1).unwrap(), &ResultRecord::default()).unwrap();
         }

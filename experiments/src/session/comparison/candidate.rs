@@ -196,10 +196,10 @@ fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention]
     training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
     let remedy = format!("`{}` makes its data itself and reads no files; leave --data out", E::NAME);
     settings.require("run.data", E::READS_FILES || settings.value.run.data.is_none(), remedy)?;
-    let remedy = "no batch of this experiment has padding that could be left out; leave it out";
     if let Some(columns) = &settings.value.run.columns {
         columns.check(E::COLUMNS).map_err(|problem| settings.refuse("run.columns", problem))?;
     }
+    let remedy = "no batch of this experiment has padding that could be left out; leave it out";
     settings.require("model.unpadded", E::HAS_PADDING || !settings.value.model.unpadded, remedy)?;
     check_values(settings)?;
     // Checks of single layers come after that of all of them.

@@ -187,8 +187,8 @@ impl<'a, E: Experiment> Runs<'a, E> {
                 code: provenance::here().code(),
                 ..baseline
             }));
-            TrivialBaseline::write(&self.folder, &all)?;
             all.iter().filter(|baseline| baseline.dataset == card.name).try_for_each(|baseline| self.draw_lines(baseline))?;
+            TrivialBaseline::write(&self.folder, &all)?;
         }
         Ok(true)
     }

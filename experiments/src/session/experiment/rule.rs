@@ -109,8 +109,8 @@ fn shared<E: Experiment>() -> Vec<Rule<E>> {
         ),
         Rule::used(
             &["run.columns"],
-            |candidate| !E::COLUMNS.is_empty() && candidate.config.run.data.is_some(),
-            "columns are those of a data set of JSON lines or Parquet, which classify, glue, lm, mlm and mt read; leave it out, or give --data",
+            |candidate| candidate.config.run.data.is_some(),
+            "columns are those of a data set of JSON lines or Parquet; leave it out, or give --data",
         ),
         Rule::used(&["run.trivial_baseline"], |_| E::HAS_TRIVIAL_BASELINE, "this experiment knows no trivial baseline; leave it out"),
         Rule::used(
