@@ -29,3 +29,4 @@ mod sharing;
 mod slurm;
 mod swaps;
 mod threads;
+mod watching;
