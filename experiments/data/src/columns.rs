@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bytes::Bytes;
-use parquet::basic::{ConvertedType, Type as PhysicalType};
+use parquet::basic::{ConvertedType, Repetition, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::SerializedFileReader;
@@ -207,12 +207,15 @@ impl Row<'_> {
     pub(crate) fn field_named(&self, role: &str, column: &str) -> Result<Field<'_>, DataError> {
         let row = Field::of_line(self.file, self.index, &self.values);
         let found = if self.has(column) { row.key(column) } else { column.split('.').try_fold(row, |field, key| field.key(key)) };
-        found.map_err(|_| DataError::NoColumn {
-            path: self.file.path.clone(),
-            row: self.index + 1,
-            role: role.to_owned(),
-            column: column.to_owned(),
-            found: self.values.as_object().into_iter().flat_map(|row| row.keys().cloned()).collect(),
+        found.map_err(|error| match error {
+            DataError::MissingField { path, .. } => DataError::NoColumn {
+                path,
+                row: self.index + 1,
+                role: role.to_owned(),
+                column: column.to_owned(),
+                found: self.values.as_object().into_iter().flat_map(|row| row.keys().cloned()).collect(),
+            },
+            other => other,
         })
     }
 
@@ -227,7 +230,7 @@ impl Row<'_> {
     }
 }
 
-/// The rows of a Parquet file with these bytes as JSON objects. Columns of types that have no text, number or truth value, such as dates, are left out; bytes
+/// The rows of a Parquet file with these bytes as JSON objects. Columns of other types than texts, numbers and truth values, such as dates and lists, are left out; bytes
 /// that are no text become an object, which is none of these either.
 pub(crate) fn json_lines_of_parquet(path: &Path, stored: Vec<u8>) -> Result<Vec<String>, DataError> {
     let damaged = |cause: ParquetError| DataError::Parquet { path: path.to_path_buf(), cause: cause.to_string() };
@@ -250,10 +253,16 @@ pub(crate) fn json_lines_of_parquet(path: &Path, stored: Vec<u8>) -> Result<Vec<
 
 /// Whether the reader of rows knows all types in a column.
 fn is_read(column: &Type) -> bool {
+    let basic = column.get_basic_info();
+    // No reader asks for lists, such as embeddings, which may be larger than all texts.
+    let is_list = matches!(basic.converted_type(), ConvertedType::LIST | ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE);
+    if is_list || basic.has_repetition() && basic.repetition() == Repetition::REPEATED {
+        return false;
+    }
     if column.is_group() {
         return column.get_fields().iter().all(|field| is_read(field));
     }
-    let converted = column.get_basic_info().converted_type();
+    let converted = basic.converted_type();
     match column.get_physical_type() {
         PhysicalType::BOOLEAN | PhysicalType::FLOAT | PhysicalType::DOUBLE => true,
         PhysicalType::INT32 => {
@@ -283,7 +292,6 @@ fn object_of(row: &parquet::record::Row) -> Map<String, Value> {
 fn value_of(field: &parquet::record::Field) -> Value {
     match field {
         parquet::record::Field::Group(row) => Value::Object(object_of(row)),
-        parquet::record::Field::ListInternal(list) => Value::Array(list.elements().iter().map(value_of).collect()),
         parquet::record::Field::Bytes(bytes) => json!({ "bytes": bytes.len() }),
         other => other.to_json_value(),
     }

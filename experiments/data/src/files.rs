@@ -38,6 +38,10 @@ impl TextFile {
     pub fn read(path: &Path, looked_for: &str) -> Result<Self, DataError> {
         let stored = stored(path, looked_for)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name.ends_with(".parquet.gz") {
+            let (what, remedy) = ("Parquet compressed as a whole", "decompress it: Parquet compresses its own columns".to_owned());
+            return Err(DataError::NotRead { path: path.to_path_buf(), what, remedy });
+        }
         if name.ends_with(".parquet") {
             let sha256 = sha256_hex(&stored);
             return Ok(Self { lines: columns::json_lines_of_parquet(path, stored)?, path: path.to_path_buf(), name, sha256 });

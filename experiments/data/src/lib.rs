@@ -264,7 +264,7 @@ pub enum DataError {
         reason: String,
     },
     /// A file is no Parquet that can be read.
-    #[error("`{}` cannot be read as Parquet ({cause}); restore it, or convert it to JSON lines", path.display())]
+    #[error("`{}` cannot be read as Parquet ({cause}); restore it, write it with Snappy or without compression, or convert it to JSON lines", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,

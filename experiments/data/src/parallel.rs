@@ -113,7 +113,7 @@ impl ParallelCorpus {
             let files = (folder.file(&[name], source)?, folder.file(&[name], target)?);
             if let (Some(source_file), Some(target_file)) = files {
                 let (pairs, files) = aligned(&source_file, &target_file)?;
-                warn_of_empty_test_lines(&pairs, &files);
+                check_test_pairs(&pairs, &files)?;
                 read.extend(files);
                 tests.push((name.to_string(), pairs));
             }
@@ -152,6 +152,7 @@ fn of_columns(dir: &Path, listed: &Listed, languages: [&str; 2], columns: &Colum
     for name in columns::splits(listed, "test") {
         let files = columns::require_split(dir, listed, &[name])?;
         let pairs = files.iter().map(of_file).collect::<Result<Vec<_>, _>>()?.concat();
+        check_test_pairs(&pairs, &[files[0].clone(), files[0].clone()])?;
         tests.push((name.to_owned(), pairs));
         read.extend(files);
     }
@@ -245,11 +246,16 @@ fn without_empty(pairs: Vec<Pair>, [source, target]: &[TextFile; 2], skipped: &m
     Ok(kept)
 }
 
-fn warn_of_empty_test_lines(pairs: &[Pair], [source, target]: &[TextFile; 2]) {
+/// Refuses a test set without pairs, which has no score, and warns of empty sides.
+fn check_test_pairs(pairs: &[Pair], [source, target]: &[TextFile; 2]) -> Result<(), DataError> {
+    if pairs.is_empty() {
+        return Err(DataError::empty(&source.path, "no test pair", "restore it or remove it"));
+    }
     let count = pairs.iter().filter(|pair| pair.has_empty_side()).count();
     if count > 0 {
         tracing::warn!("{} and {}: {count} test pairs with an empty side, kept so that line numbers agree", source.name, target.name);
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -307,6 +313,13 @@ pub(super) mod tests {
         let skipped = SkippedPairs { source_file: "train.en".to_string(), target_file: "train.de".to_string(), lines: vec![2, 3, 4] };
         assert_eq!(corpus.skipped, [skipped]);
         assert_eq!(corpus.tests[0].1, [pair("a", "A"), pair("", "B"), pair("c", "")]);
+    }
+
+    #[test]
+    fn a_test_set_without_pairs_is_refused() {
+        let base: [(&str, &[u8]); 4] = [("train.en", b"a\n"), ("train.de", b"A\n"), ("val.en", b"v\n"), ("val.de", b"V\n")];
+        let message = message(&[&base[..], &[("test.en", b""), ("test.de", b"")]].concat());
+        assert!(message.contains("test.en` holds no test pair"), "{message}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use clap::builder::Resettable;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use clap_complete::Shell;
 use heedful_host::threads::among_workers;
@@ -89,8 +90,15 @@ fn program(further: &[FurtherTool]) -> Command {
         Command::new("heedful").version(env!("CARGO_PKG_VERSION")).about(ABOUT).subcommand_required(true).arg_required_else_help(true);
     let tools = Tool::augment_subcommands(Command::new("tools")).subcommands(further.iter().map(|tool| (tool.command)()));
     let tools = tools.get_subcommands().cloned();
-    let logged = tools.map(|tool| if tool.get_name() == COMPLETIONS { tool } else { LogOptions::augment_args(tool) });
-    program.subcommands(experiments).subcommands(logged)
+    program.subcommands(experiments).subcommands(tools.map(|tool| if tool.get_name() == COMPLETIONS { tool } else { logged(tool) }))
+}
+
+/// A tool with the options of logging, which its own commands have too.
+fn logged(tool: Command) -> Command {
+    let [about, long_about] =
+        [tool.get_about(), tool.get_long_about()].map(|text| text.cloned().map_or(Resettable::Reset, Resettable::Value));
+    let tool = LogOptions::augment_args(tool).about(about).long_about(long_about);
+    ["log_format", "log", "trace"].into_iter().fold(tool, |tool, option| tool.mut_arg(option, |argument| argument.global(true)))
 }
 
 /// The rows that share a command, and the options of each that no row before it has.
@@ -168,6 +176,12 @@ mod tests {
             }
             assert!(program.clone().try_get_matches_from([&["heedful".to_owned()][..], &arguments].concat()).is_ok(), "{arguments:?}");
         }
+        for tool in program.get_subcommands() {
+            assert!(tool.get_about().is_some() || tool.get_name() == "help", "{} says nothing of itself", tool.get_name());
+        }
+        let nested = program.clone().try_get_matches_from(["heedful", "data", "list", "--log", "a"]).unwrap();
+        let (_, data) = nested.subcommand().unwrap();
+        assert_eq!(LogOptions::from_arg_matches(data).unwrap().log.as_deref(), Some(std::path::Path::new("a")));
         let names: std::collections::BTreeSet<&str> = EXPERIMENTS.iter().map(|row| row.name).collect();
         assert_eq!(names.len(), EXPERIMENTS.len());
     }

@@ -104,7 +104,8 @@ fn exit_code_of(usage: bool) -> u8 {
 /// }
 /// ```
 pub fn main_with(run: impl FnOnce() -> Result<Completion, ExperimentError>) -> ExitCode {
-    exit::main_with(|| Ok(run()?))
+    // The error itself is printed at the end; a log file has it too.
+    exit::main_with(|| Ok(run().inspect_err(|error| tracing::debug!(%error, "the command failed"))?))
 }
 
 /// Writes a line to standard output. Use it in place of `println!`, which panics when the reader has closed the pipe.

@@ -1,5 +1,6 @@
 //! Log lines and spans of a command: where they go and in which form.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,9 @@ use std::sync::Mutex;
 
 use heedful_host::progress::BesideBars;
 use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
+use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
@@ -50,7 +53,8 @@ pub struct LogOptions {
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub log: Option<PathBuf>,
 
-    /// Write the spans of the command, each training step's among them, as a trace of Chrome's format, which ui.perfetto.dev opens; a few steps are enough
+    /// Write the spans of the command, each training step's among them, into this new file, as a trace of Chrome's format, which ui.perfetto.dev opens; a few
+    /// steps are enough
     #[arg(long, value_name = "FILE.json", help_heading = HEADING)]
     pub trace: Option<PathBuf>,
 }
@@ -78,7 +82,8 @@ impl LogOptions {
         }
         let mut guard = None;
         if let Some(path) = &self.trace {
-            let file = opened(path, OpenOptions::new().create(true).write(true).truncate(true), "--trace")?;
+            // Nothing that is there is written over: it may be a configuration or results.
+            let file = opened(path, OpenOptions::new().create_new(true).write(true), "--trace")?;
             let (layer, flushed_by) = ChromeLayerBuilder::new().writer(file).include_args(true).build();
             layers.push(layer.with_filter(EnvFilter::new(TRACE_FILTER)).boxed());
             guard = Some(flushed_by);
@@ -94,14 +99,24 @@ impl LogOptions {
     {
         let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(has_colours).with_target(has_times);
         match (self.log_format, has_times) {
-            (LogFormat::Full, true) => layer.boxed(),
+            (LogFormat::Full, true) => layer.fmt_fields(PlainFields::default()).boxed(),
             (LogFormat::Full, false) => layer.without_time().boxed(),
-            (LogFormat::Compact, true) => layer.compact().boxed(),
+            (LogFormat::Compact, true) => layer.compact().fmt_fields(PlainFields::default()).boxed(),
             (LogFormat::Compact, false) => layer.compact().without_time().boxed(),
-            (LogFormat::Pretty, true) => layer.pretty().boxed(),
+            (LogFormat::Pretty, true) => layer.pretty().fmt_fields(PlainFields::default()).boxed(),
             (LogFormat::Pretty, false) => layer.pretty().without_time().boxed(),
             (LogFormat::Json, _) => layer.json().boxed(),
         }
+    }
+}
+
+/// The fields of spans in a file. Fields are kept by the type of what formats them: with one of its own, a file has none of the terminal's colours.
+#[derive(Default)]
+struct PlainFields(DefaultFields);
+
+impl<'w> FormatFields<'w> for PlainFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
+        self.0.format_fields(writer, fields)
     }
 }
 
@@ -132,6 +147,16 @@ mod tests {
         let error = filter("warn", Some("a=b=c")).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("RUST_LOG"), "{error}");
+    }
+
+    #[test]
+    fn a_trace_writes_over_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        std::fs::write(&path, "[training]\n").unwrap();
+        let Err(error) = (LogOptions { trace: Some(path.clone()), ..LogOptions::default() }).start("warn") else { panic!("it was opened") };
+        assert!(error.to_string().contains("give another file"), "{error}");
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "[training]\n");
     }
 
     #[test]

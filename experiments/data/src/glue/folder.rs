@@ -68,13 +68,19 @@ impl<'c> Folder<'c> {
     pub(super) fn labelled(&mut self, set: &str) -> Result<Vec<Example>, DataError> {
         let task = self.task;
         if let Some(files) = self.in_columns(set)? {
-            let read = files.iter().map(|file| hugging_face::labelled(file, task, self.columns)).collect::<Result<Vec<_>, _>>()?;
+            let read = files.iter().map(|file| hugging_face::labelled(file, task, self.columns)).collect::<Result<Vec<_>, _>>()?.concat();
+            if read.is_empty() {
+                return Err(DataError::empty(&files[0].path, "no labelled example", "restore it"));
+            }
             self.read.extend(files);
-            return Ok(read.concat());
+            return Ok(read);
         }
         let (form, file) = self.find(set)?.ok_or_else(|| {
-            let names = Form::of(task).iter().map(|form| form.file_name(set));
-            self.missing(&format!("the {set} set of {task}"), &names.collect::<Vec<_>>())
+            let mut names: Vec<String> = Form::of(task).iter().map(|form| form.file_name(set)).collect();
+            if names.iter().any(|name| name.ends_with(".tsv")) {
+                names.push(format!("{set}.parquet"));
+            }
+            self.missing(&format!("the {set} set of {task}"), &names)
         })?;
         let examples = match form {
             Form::Tsv => {
@@ -120,9 +126,12 @@ impl<'c> Folder<'c> {
     /// The examples of a test set, if it is there.
     pub(super) fn unlabelled(&mut self, set: &str) -> Result<Option<Vec<Unlabelled>>, DataError> {
         if let Some(files) = self.in_columns(set)? {
-            let read = files.iter().map(|file| hugging_face::unlabelled(file, self.task, self.columns)).collect::<Result<Vec<_>, _>>()?;
+            let mut read = Vec::new();
+            for file in &files {
+                read.extend(hugging_face::unlabelled(file, self.task, self.columns, read.len())?);
+            }
             self.read.extend(files);
-            return Ok(Some(read.concat()));
+            return Ok(Some(read));
         }
         let Some((form, file)) = self.find(set)? else { return Ok(None) };
         let examples = match form {

@@ -23,11 +23,11 @@ pub(super) fn labelled(file: &TextFile, task: GlueTask, columns: &Columns) -> Re
     columns::rows(file).map(|row| example(row?)).collect()
 }
 
-/// The rows of a test file, whose labels are not read.
-pub(super) fn unlabelled(file: &TextFile, task: GlueTask, columns: &Columns) -> Result<Vec<Unlabelled>, DataError> {
+/// The rows of a test file, whose labels are not read. Where they have no numbers, they are counted from `start` on.
+pub(super) fn unlabelled(file: &TextFile, task: GlueTask, columns: &Columns, start: usize) -> Result<Vec<Unlabelled>, DataError> {
     let example = |row: columns::Row<'_>| {
         let (first, second) = sentences(&row, task, columns)?;
-        let index = if row.has("idx") { row.field(&Columns::default(), "idx")?.number()? } else { row.index };
+        let index = if row.has("idx") { row.field(&Columns::default(), "idx")?.number()? } else { start + row.index };
         Ok(Unlabelled::new(index, first, second))
     };
     columns::rows(file).map(|row| example(row?)).collect()

@@ -45,6 +45,11 @@ pub(super) fn read_columns(folder: &Folder, columns: &Columns) -> Result<Parts, 
     let train = columns::require_split(folder.dir, &folder.listed, &["train"])?;
     let dev = columns::read_split(&folder.listed, &columns::DEVELOPMENT)?;
     let test = columns::read_split(&folder.listed, &["test"])?;
+    for files in [Some(&train), dev.as_ref(), test.as_ref()].into_iter().flatten() {
+        if files.iter().all(|file| file.lines.is_empty()) {
+            return Err(DataError::empty(&files[0].path, "no row", "restore it"));
+        }
+    }
     let line = |row: columns::Row<'_>| {
         let text = row.text(columns, "text")?;
         let class = row.field(columns, "label")?.word()?;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{Listed, Pair, ParallelCorpus, SkippedPairs, same_number, warn_of_empty_test_lines};
+use super::{Listed, Pair, ParallelCorpus, SkippedPairs, check_test_pairs, same_number};
 use crate::files::{self, TextFile};
 use crate::{DataError, text_pairs};
 
@@ -47,7 +47,7 @@ pub(super) fn read(dir: &Path, listed: &Listed, source: &str, target: &str) -> R
             valid.append(&mut text_pairs::usable(&files[0], pairs, &mut skipped)?);
         } else {
             let pairs = text_pairs::without_lines(pairs);
-            warn_of_empty_test_lines(&pairs, &files);
+            check_test_pairs(&pairs, &files)?;
             tests.push((name, pairs));
         }
         read.extend(files);

@@ -181,7 +181,7 @@ fn parts(root: &Path) -> Result<Vec<String>, ProgramError> {
         let is_part = || path.join("tokenizer.json").exists() || folders(&path).is_ok_and(|within| within.iter().any(|name| is_run(name)));
         if is_run(&folder) {
             has_runs = true;
-        } else if !RunFolder::at(&path).config().exists() && is_part() {
+        } else if path != RunFolder::at(root).analyses() && !RunFolder::at(&path).config().exists() && is_part() {
             parts.push(folder);
         }
     }
@@ -242,6 +242,7 @@ mod tests {
         write_result(&folder.run("m", 3).unwrap(), &ResultRecord::default()).unwrap();
         folder.run("z", 1).unwrap();
         fs::create_dir_all(folder.slurm().join("logs")).unwrap();
+        fs::create_dir_all(folder.analysis("m", 3)).unwrap();
         let expected = [
             ("a-seed3", "waiting", 40),
             ("b%40c-seed3", "waiting", 40),

@@ -149,7 +149,9 @@ pub(super) fn settings_of_run(start: &SwapStart) -> Result<Option<Table>, Experi
     let pretrained = config.own.pretrained.as_ref().map(|folder| (PRETRAINED, path(folder)));
     table.insert("start".to_owned(), texts([("model", name), ("attention", attention)].into_iter().chain(pretrained).collect()));
     if let Some(data) = &config.run.data {
-        table.insert("run".to_owned(), texts(vec![("data", path(data))]));
+        let mut run = Table::from_iter([("data".to_owned(), Value::String(path(data)))]);
+        run.extend(config.run.columns.as_ref().map(|columns| ("columns".to_owned(), Value::Table(columns.table()))));
+        table.insert("run".to_owned(), Value::Table(run));
     }
     Ok(Some(table))
 }
