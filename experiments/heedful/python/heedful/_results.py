@@ -85,6 +85,8 @@ class Results:
         for number, text in enumerate(io.StringIO(_text(path)), 1):
             try:
                 line = json.loads(text)
+                if not isinstance(line["step"], int):
+                    raise TypeError("a step is a whole number")
                 row = steps.setdefault(line["step"], {"step": line["step"]})
                 evaluation = line.pop("dev", None)
                 if evaluation is None:
@@ -94,7 +96,7 @@ class Results:
                     # An evaluation ends after the step that it follows.
                     row.update({name: value for name, value in line.items() if name not in row})
                     row.update({f"dev.{name}": value for name, value in evaluation.items()})
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 # The end of the process cut the last line short.
                 if not text.endswith("\n"):
                     break
@@ -104,11 +106,16 @@ class Results:
     def _items(self, record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         folder = self._folder(record)
         # Long names of sets are cut in names of files; the record has them whole.
-        names = {_file_name(score["set"]): score["set"] for score in (record.get("items") or {}).values()}
+        try:
+            names = {_file_name(score["set"]): score["set"] for score in (record.get("items") or {}).values()}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ResultsError(self.path / "results.json", "has `items` that cannot be read; mend it, or load another folder") from error
         for path in sorted((folder / "items").glob("*.json")) if folder else []:
             table = _json(path)
             try:
-                statistics = [str(name) for name in table["statistics"]]
+                # A statistic that is called like a column of the row does not replace it.
+                taken = {*_IDENTITY, "set", "item"}
+                statistics = [f"statistics.{name}" if name in taken else str(name) for name in table["statistics"]]
                 rows = [list(row) for row in table["rows"]]
             except (KeyError, TypeError) as error:
                 raise ResultsError(path, "is not the items of a test set; remove the file, or load another folder") from error
@@ -167,6 +174,8 @@ def _text(path: Path) -> str:
 def _json(path: Path) -> Any:
     try:
         return json.loads(_text(path))
+    except RecursionError as error:
+        raise ResultsError(path, "is nested too deeply for results; restore the file, or load another folder") from error
     except json.JSONDecodeError as error:
         raise ResultsError(path, f"is damaged in line {error.lineno}: {error.msg}; restore the file, or load another folder") from error
 

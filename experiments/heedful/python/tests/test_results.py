@@ -172,3 +172,30 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code, str(recorded / "built-in-mt")], check=True, capture_output=True, text=True)
     assert done.stdout == "Table.to_pandas needs pandas: pip install heedful[pandas]\n"
+
+
+def test_values_of_other_types_are_errors_that_name_the_file(tmp_path: Path) -> None:
+    for number, (record, log, items) in enumerate(
+        [
+            ({"items": [1]}, None, None),
+            ({"items": {"x": 3}}, None, None),
+            ({}, '{"step": 1, "loss": 2}\n{"step": "a", "loss": 2}\n', None),
+            ({}, "[" * 100_000 + "\n", None),
+            ({}, None, "[" * 100_000),
+        ]
+    ):
+        (tmp_path / str(number)).mkdir()
+        folder = folder_of(tmp_path / str(number), [{**RECORD, **record}], log or '{"step": 1, "loss": 2}\n')
+        if items is not None:
+            (folder / "a-seed1" / "items").mkdir()
+            (folder / "a-seed1" / "items" / "test.json").write_text(items)
+        with pytest.raises(heedful.ResultsError, match=str(folder)):
+            results = heedful.load(folder)
+            results.curves, results.items
+
+
+def test_a_statistic_that_is_called_like_a_column_does_not_replace_it(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, [RECORD], '{"step": 1, "loss": 2}\n')
+    (folder / "a-seed1" / "items").mkdir()
+    (folder / "a-seed1" / "items" / "test.json").write_text(json.dumps({"statistics": ["seed", "right"], "rows": [[7, 1]]}))
+    assert [(row["seed"], row["statistics.seed"], row["right"]) for row in heedful.load(folder).items] == [(1, 7, 1)]
