@@ -61,11 +61,13 @@ pub fn main(further: &[FurtherTool]) -> ExitCode {
     } else {
         LogOptions::from_arg_matches(matches_of_command).unwrap_or_else(|error| error.exit())
     };
-    let _logging = match logging.start("warn") {
+    let of_another_package = further.iter().find(|tool| (tool.command)().get_name() == name);
+    let begun = if of_another_package.is_some() { logging.start_without_log_records("warn") } else { logging.start("warn") };
+    let _logging = match begun {
         Ok(logging) => logging,
         Err(error) => return main_with(|| Err(error)),
     };
-    if let Some(tool) = further.iter().find(|tool| (tool.command)().get_name() == name) {
+    if let Some(tool) = of_another_package {
         return (tool.run)(matches_of_command);
     }
     let tool = Tool::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

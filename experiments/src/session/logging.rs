@@ -73,6 +73,23 @@ impl LogOptions {
     /// # Errors
     /// A usage error when `RUST_LOG` is not a filter; a failure when a file cannot be written.
     pub fn start(&self, level: &str) -> Result<Logging, ExperimentError> {
+        let (layers, trace) = self.layers(level)?;
+        // Fails only when logging was started before.
+        let is_first = tracing_subscriber::registry().with(layers).try_init().is_ok();
+        Ok(Logging { _trace: trace.filter(|_| is_first) })
+    }
+
+    /// The same without the records of the crate `log`, for tools that listen to these themselves.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub(crate) fn start_without_log_records(&self, level: &str) -> Result<Logging, ExperimentError> {
+        let (layers, trace) = self.layers(level)?;
+        let is_first = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layers)).is_ok();
+        Ok(Logging { _trace: trace.filter(|_| is_first) })
+    }
+
+    fn layers(&self, level: &str) -> Result<(Vec<AnyLayer>, Option<FlushGuard>), ExperimentError> {
         let variable = std::env::var("RUST_LOG").ok();
         let lines = self.lines(|| BesideBars, io::stderr().is_terminal(), false);
         let mut layers = vec![lines.with_filter(filter(level, variable.as_deref())?).boxed()];
@@ -88,9 +105,7 @@ impl LogOptions {
             layers.push(layer.with_filter(EnvFilter::new(TRACE_FILTER)).boxed());
             guard = Some(flushed_by);
         }
-        // Fails only when logging was started before.
-        let is_first = tracing_subscriber::registry().with(layers).try_init().is_ok();
-        Ok(Logging { _trace: guard.filter(|_| is_first) })
+        Ok((layers, guard))
     }
 
     fn lines<W>(&self, writer: W, has_colours: bool, has_times: bool) -> AnyLayer
