@@ -295,7 +295,10 @@ mod tests {
             (
                 GlueTask::Rte,
                 vec![("dev.tsv", TSV)],
-                ["the train set of RTE", "train.tsv or train.jsonl or RTE/train.tsv or RTE/train.jsonl"],
+                [
+                    "the train set of RTE",
+                    "train.tsv or train.jsonl or train.parquet or RTE/train.tsv or RTE/train.jsonl or RTE/train.parquet",
+                ],
             ),
             (
                 GlueTask::Wic,
