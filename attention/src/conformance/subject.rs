@@ -322,7 +322,7 @@ mod tests {
     fn rows_of_blocks_that_hold_only_padding_need_not_sum_to_one() {
         let spec = LayerSpec::new(Role::Decoder, 8, 4).with_kv_heads(Some(2)).with_max_length(8);
         for name in ["local-1d", "alibi@local-1d"] {
-            Subject::of(&name.parse().unwrap(), spec.clone(), &Device::flex()).check().unwrap();
+            Subject::of(&name.parse().unwrap(), spec, &Device::flex()).check().unwrap();
         }
     }
 
