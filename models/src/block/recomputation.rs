@@ -3,7 +3,7 @@
 //! [`checkpointed`] keeps the inputs of a part and recomputes the rest (Chen et al. 2016): a stack of checkpointed blocks holds one tensor for each
 //! block. A reversible stack ([`crate::block::layer_sharing`]) keeps only the outputs, from which it computes the inputs: its memory does not grow with depth.
 //!
-//! Both run the part twice. Randomness in it must be the same both times, as that of dropout from a [`RandomKey`](heedful_random::RandomKey) is.
+//! Both run the part twice. Randomness in it must be the same both times, as that of dropout from a [`RandomKey`] is.
 
 mod autodiff;
 mod operator;
