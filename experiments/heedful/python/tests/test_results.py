@@ -175,15 +175,14 @@ except ImportError as error:
 
 
 def test_values_of_other_types_are_errors_that_name_the_file(tmp_path: Path) -> None:
-    for number, (record, log, items) in enumerate(
-        [
-            ({"items": [1]}, None, None),
-            ({"items": {"x": 3}}, None, None),
-            ({}, '{"step": 1, "loss": 2}\n{"step": "a", "loss": 2}\n', None),
-            ({}, "[" * 100_000 + "\n", None),
-            ({}, None, "[" * 100_000),
-        ]
-    ):
+    cases: list[tuple[dict[str, object], str | None, str | None]] = [
+        ({"items": [1]}, None, None),
+        ({"items": {"x": 3}}, None, None),
+        ({}, '{"step": 1, "loss": 2}\n{"step": "a", "loss": 2}\n', None),
+        ({}, "[" * 100_000 + "\n", None),
+        ({}, None, "[" * 100_000),
+    ]
+    for number, (record, log, items) in enumerate(cases):
         (tmp_path / str(number)).mkdir()
         folder = folder_of(tmp_path / str(number), [{**RECORD, **record}], log or '{"step": 1, "loss": 2}\n')
         if items is not None:
