@@ -7,7 +7,6 @@ use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
-use heedful_models::prelude::*;
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::linear::linear;
 use heedful_attention::engine::{AttentionProgram, Dropout, Weighting};
@@ -16,6 +15,7 @@ use heedful_attention::tensors::read::read;
 use heedful_backends::Backend;
 use heedful_models::kernels::precision::cast;
 use heedful_models::parts::loss::projected_cross_entropy;
+use heedful_models::prelude::*;
 
 /// Compare the native kernels of a GPU with the processor.
 #[derive(Parser)]
