@@ -99,8 +99,8 @@ impl FromStr for Columns {
     }
 }
 
-/// A file of a split, by its name without `.gz`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// A file of a split, by its name without `.gz`, in the order of splits, endings and shards.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Part<'n> {
     split: &'n str,
     ending: &'n str,
@@ -148,26 +148,22 @@ pub(crate) fn splits<'l>(listed: &'l Listed, start: &str) -> Vec<&'l str> {
 /// # Errors
 /// [`DataError::Ambiguous`] for several splits, or one in several forms; [`DataError::Shards`] if some are missing.
 pub(crate) fn find_split(listed: &Listed, names: &[&str]) -> Result<Vec<PathBuf>, DataError> {
-    let of_file = |(name, forms): (&'_ String, &Vec<PathBuf>)| {
-        let part = Part::of(name).filter(|part| names.contains(&part.split))?;
-        Some((part.shard, part.split.to_owned(), part.ending.to_owned(), name.clone(), forms.clone()))
-    };
-    let mut found: Vec<_> = listed.iter().filter_map(of_file).collect();
-    found.sort();
-    let is_one_split = found.windows(2).all(|pair| (&pair[0].1, &pair[0].2) == (&pair[1].1, &pair[1].2));
-    let has_whole = found.iter().any(|(shard, ..)| shard.is_none());
+    let parts = listed.iter().filter_map(|(name, forms)| Some((Part::of(name)?, name, forms)));
+    let mut found: Vec<(Part<'_>, &String, &Vec<PathBuf>)> = parts.filter(|(part, ..)| names.contains(&part.split)).collect();
+    found.sort_by_key(|(part, ..)| *part);
+    let files = || found.iter().flat_map(|(.., forms)| forms.iter().cloned()).collect();
+    let is_one_split = found.windows(2).all(|pair| (pair[0].0.split, pair[0].0.ending) == (pair[1].0.split, pair[1].0.ending));
+    let has_whole = found.iter().any(|(part, ..)| part.shard.is_none());
     if !is_one_split || has_whole && found.len() > 1 {
-        let files = found.into_iter().flat_map(|(.., forms)| forms).collect();
-        return Err(DataError::Ambiguous { part: format!("the {} set", names.join("/")), files });
+        return Err(DataError::Ambiguous { part: format!("the {} set", names.join("/")), files: files() });
     }
-    let shards: Vec<(usize, usize)> = found.iter().filter_map(|(shard, ..)| *shard).collect();
-    if let Some(&(_, count)) = shards.first()
-        && shards.iter().copied().ne((0..count).map(|number| (number, count)))
+    let shards = found.iter().filter_map(|(part, ..)| part.shard);
+    if let Some((_, count)) = shards.clone().next()
+        && shards.ne((0..count).map(|number| (number, count)))
     {
-        let files = found.into_iter().flat_map(|(.., forms)| forms).collect();
-        return Err(DataError::Shards { files, count });
+        return Err(DataError::Shards { files: files(), count });
     }
-    found.into_iter().filter_map(|(.., name, forms)| files::only(forms, &name).transpose()).collect()
+    found.iter().filter_map(|(_, name, forms)| files::only((*forms).clone(), name).transpose()).collect()
 }
 
 /// The files of the one split that has one of these names; none if there is no such split.
@@ -231,8 +227,8 @@ impl Row<'_> {
     }
 }
 
-/// The rows of a Parquet file with these bytes as JSON objects. Columns of other types than texts, numbers and truth values, such as dates and lists, are left out; bytes
-/// that are no text become an object, which is none of these either.
+/// The rows of a Parquet file with these bytes as JSON objects. Columns of other types than texts, numbers and truth values, such as dates and lists, are left
+/// out. Bytes that are no text become an object, which no reader takes for a text.
 pub(crate) fn json_lines_of_parquet(path: &Path, stored: Vec<u8>) -> Result<Vec<String>, DataError> {
     // The crate reads beyond the end of some damaged pages and panics.
     catch_unwind(AssertUnwindSafe(|| rows_of_parquet(path, stored)))

@@ -125,28 +125,28 @@ impl GlueData {
     /// range, a span outside its text), [`DataError::JsonLine`], [`DataError::MissingField`], [`DataError::Empty`], and those of
     /// [`files::TextFile::read`].
     pub fn read(dir: &Path, task: GlueTask) -> Result<Self, DataError> {
-        Self::read_columns(dir, task, &Columns::default(), false)
+        Self::read_columns(dir, task, &Columns::default())
     }
 
     /// The roles of [`Columns`]: the names that Hugging Face gives them.
     pub const COLUMNS: &[&str] =
         &["sentence", "sentence1", "sentence2", "question", "question1", "question2", "premise", "hypothesis", "label"];
 
-    /// The same from columns of other names, whose roles are [`COLUMNS`](Self::COLUMNS), with the labelled test set of
-    /// [`read_with_labelled_test`](Self::read_with_labelled_test) if that is asked for.
+    /// The same from columns of other names, whose roles are [`COLUMNS`](Self::COLUMNS).
     ///
     /// # Errors
-    /// Those of [`read`](Self::read); [`DataError::NoColumn`], and [`DataError::NoNamedColumns`] where the files have no columns.
-    pub fn read_columns(dir: &Path, task: GlueTask, columns: &Columns, has_labelled_test: bool) -> Result<Self, DataError> {
-        Self::read_sets(dir, task, columns, task.labelled_test().filter(|_| has_labelled_test).unwrap_or_default())
+    /// Those of [`read`](Self::read); [`DataError::NoColumn`], [`DataError::Shards`], [`DataError::Parquet`], and [`DataError::NoNamedColumns`] where the files have no
+    /// columns.
+    pub fn read_columns(dir: &Path, task: GlueTask, columns: &Columns) -> Result<Self, DataError> {
+        Self::read_sets(dir, task, columns, &[])
     }
 
-    /// The same with the labelled test set that the original distribution of the task has, of tasks with [one](GlueTask::labelled_test).
+    /// The same as [`read_columns`](Self::read_columns) with the labelled test set that the original distribution of the task has, of tasks with [one](GlueTask::labelled_test).
     ///
     /// # Errors
     /// Those of [`read`](Self::read); [`DataError::MissingPart`] where it is not in the task's folder.
-    pub fn read_with_labelled_test(dir: &Path, task: GlueTask) -> Result<Self, DataError> {
-        Self::read_columns(dir, task, &Columns::default(), true)
+    pub fn read_with_labelled_test(dir: &Path, task: GlueTask, columns: &Columns) -> Result<Self, DataError> {
+        Self::read_sets(dir, task, columns, task.labelled_test().unwrap_or_default())
     }
 
     fn read_sets(dir: &Path, task: GlueTask, columns: &Columns, labelled_test: &[&str]) -> Result<Self, DataError> {

@@ -75,7 +75,8 @@ impl LabelledTexts {
     /// The same from columns of other names, whose roles are [`COLUMNS`](Self::COLUMNS).
     ///
     /// # Errors
-    /// Those of [`read`](Self::read); [`DataError::NoColumn`], and [`DataError::NoNamedColumns`] where the files have no columns.
+    /// Those of [`read`](Self::read); [`DataError::NoColumn`], [`DataError::Shards`], [`DataError::Parquet`], and [`DataError::NoNamedColumns`] where the files have no
+    /// columns.
     pub fn read_columns(dir: &Path, key: &RandomKey, columns: &Columns) -> Result<Self, DataError> {
         if dir.is_file() {
             columns.refuse_without_columns(dir)?;

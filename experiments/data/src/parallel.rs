@@ -76,7 +76,8 @@ impl ParallelCorpus {
     /// The same from columns of other names, whose roles are [`COLUMNS`](Self::COLUMNS).
     ///
     /// # Errors
-    /// Those of [`read`](Self::read); [`DataError::NoColumn`], and [`DataError::NoNamedColumns`] where the files have no columns.
+    /// Those of [`read`](Self::read); [`DataError::NoColumn`], [`DataError::Shards`], [`DataError::Parquet`], and [`DataError::NoNamedColumns`] where the files have no
+    /// columns.
     pub fn read_columns(dir: &Path, source: &str, target: &str, columns: &Columns) -> Result<Self, DataError> {
         let listed = files::list(dir, "a folder of parallel text (train.SRC, train.TGT, ...)")?;
         if columns::is_in(&listed) {

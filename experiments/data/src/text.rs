@@ -64,7 +64,8 @@ impl TextCorpus {
     /// The same, from a column of another name, whose role is in [`COLUMNS`](Self::COLUMNS). The text of a row may have several lines.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read); [`DataError::NoColumn`], and [`DataError::NoNamedColumns`] where the files have no columns.
+    /// Those of [`read`](Self::read); [`DataError::NoColumn`], [`DataError::Shards`], [`DataError::Parquet`], and [`DataError::NoNamedColumns`] where the files have no
+    /// columns.
     pub fn read_columns(dir: &Path, columns: &Columns) -> Result<Self, DataError> {
         let listed = files::list(dir, "a folder of language-model text")?;
         let has_columns = columns::is_in(&listed);

@@ -360,7 +360,8 @@ fn read(config: &ClassificationConfig, task: GlueTask) -> Result<GlueData, Exper
     match &config.run.data {
         Some(dir) => {
             let columns = config.run.column_names();
-            GlueData::read_columns(dir, task, &columns, config.own.data.labelled_tests).map_err(ExperimentError::failure)
+            let read = if config.own.data.labelled_tests { GlueData::read_with_labelled_test } else { GlueData::read_columns };
+            read(dir, task, &columns).map_err(ExperimentError::failure)
         }
         None => {
             let sizes = Sizes { train: config.own.data.generated_examples, ..Sizes::GLUE };

@@ -270,22 +270,22 @@ mod tests {
         const STS_TRAIN: &[u8] = b"index\tsentence1\tsentence2\tscore\n0\ta\tb\t5.0\n";
         let mrpc = folder(&[("train.tsv", MRPC), ("dev.tsv", MRPC), ("msr_paraphrase_test.txt", MRPC)]);
         let plain = GlueData::read(mrpc.path(), GlueTask::Mrpc).unwrap();
-        let with_test = GlueData::read_with_labelled_test(mrpc.path(), GlueTask::Mrpc).unwrap();
+        let with_test = GlueData::read_with_labelled_test(mrpc.path(), GlueTask::Mrpc, &Columns::default()).unwrap();
         assert_eq!((&plain.labelled_test, &with_test.labelled_test), (&None, &Some(("test".to_string(), plain.train.clone()))));
         assert_ne!(plain.sha256, with_test.sha256, "the file counts");
         let sts = folder(&[("STS-B/train.tsv", STS_TRAIN), ("STS-B/dev.tsv", STS_TRAIN), ("STS-B/original/sts-test.tsv", STS)]);
-        let (_, test) = GlueData::read_with_labelled_test(sts.path(), GlueTask::StsB).unwrap().labelled_test.unwrap();
+        let (_, test) = GlueData::read_with_labelled_test(sts.path(), GlueTask::StsB, &Columns::default()).unwrap().labelled_test.unwrap();
         let [girl, news] = &test[..] else { panic!("{test:?}") };
         assert_eq!(*girl, Example::new("A girl.", Some("A boy.".to_string()), Label::Score(2.5)));
         assert_eq!(*news, Example::new("x", Some("y".to_string()), Label::Score(0.0)), "sources behind the sentences are passed over");
         let without = folder(&[("train.tsv", MRPC), ("dev.tsv", MRPC)]);
         refused(
-            GlueData::read_with_labelled_test(without.path(), GlueTask::Mrpc),
+            GlueData::read_with_labelled_test(without.path(), GlueTask::Mrpc, &Columns::default()),
             &["the labelled test set of MRPC", "msr_paraphrase_test.txt"],
         );
         let cola: &[u8] = b"a\t1\t\tA cat sat.\n";
         let cola = folder(&[("train.tsv", cola), ("dev.tsv", cola)]);
-        assert_eq!(GlueData::read_with_labelled_test(cola.path(), GlueTask::Cola).unwrap().labelled_test, None);
+        assert_eq!(GlueData::read_with_labelled_test(cola.path(), GlueTask::Cola, &Columns::default()).unwrap().labelled_test, None);
     }
 
     #[test]

@@ -110,7 +110,7 @@ fn shared<E: Experiment>() -> Vec<Rule<E>> {
         Rule::used(
             &["run.columns"],
             |candidate| candidate.config.run.data.is_some(),
-            "columns are those of a data set of JSON lines or Parquet; leave it out, or give --data",
+            "generated data has no columns; leave it out, or give --data with JSON lines or Parquet",
         ),
         Rule::used(&["run.trivial_baseline"], |_| E::HAS_TRIVIAL_BASELINE, "this experiment knows no trivial baseline; leave it out"),
         Rule::used(

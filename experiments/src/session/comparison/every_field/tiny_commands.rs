@@ -55,7 +55,7 @@ const SAME: &[&str] = &[
 ];
 
 /// Fields whose effect only a model shows that has learnt to translate: hypotheses that end, and words that match. Tests of beam search, BLEU and ROUGE show it.
-/// A pretrained model, a run that is continued, synonyms and word vectors are files, names of columns are of files, which have tests of their own.
+/// Pretrained models, continued runs, synonyms, word vectors and names of columns need files, and have tests of their own.
 const UNSEEN: &[&str] = &[
     "run.columns",
     "decoding.length_penalty",
