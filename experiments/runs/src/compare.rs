@@ -19,6 +19,7 @@ pub mod page;
 pub mod render;
 pub mod runs;
 pub mod significance;
+mod summary;
 pub mod table;
 mod trivial;
 pub mod warnings;

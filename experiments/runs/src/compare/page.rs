@@ -91,8 +91,6 @@ struct Page<'a> {
     /// SHA-256 of the script, as policies have it.
     script_hash: String,
     circumstances: Vec<(&'static str, String)>,
-    /// How to read all tables.
-    legend: Vec<String>,
     parts: Vec<Part>,
     sections: Vec<Prose<'a>>,
     galleries: Vec<Gallery>,
@@ -107,14 +105,7 @@ impl<'a> Page<'a> {
     fn of(content: &Content<'a>) -> Result<Self, ProgramError> {
         let mut room = pictures::MOST_BYTES;
         let part = |comparison| Part::of(comparison, content.subject, &mut room);
-        let mut parts = content.comparisons.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-        let legend: Vec<String> = match parts.split_first() {
-            Some((first, others)) => {
-                first.legend.iter().filter(|sentence| others.iter().all(|part| part.legend.contains(sentence))).cloned().collect()
-            }
-            None => Vec::new(),
-        };
-        parts.iter_mut().for_each(|part| part.legend.retain(|sentence| !legend.contains(sentence)));
+        let parts = content.comparisons.iter().map(part).collect::<Result<Vec<_>, _>>()?;
         let records = || content.groups().flat_map(Group::records);
         let sources = content.sources();
         Ok(Self {
@@ -123,7 +114,6 @@ impl<'a> Page<'a> {
             script: SCRIPT,
             script_hash: BASE64_STANDARD.encode(Sha256::digest(SCRIPT)),
             circumstances: circumstances(records, str::to_owned, str::to_owned).into(),
-            legend,
             parts,
             sections: content.sections.iter().map(Prose::of).collect(),
             galleries: pictures::galleries(&sources)?,
@@ -140,9 +130,10 @@ impl<'a> Page<'a> {
 #[derive(Serialize)]
 struct Part {
     title: String,
+    /// The verdict in a few lines, each below a label.
+    summary: Vec<(String, String)>,
     table: Table,
-    /// What the table says of trivial baselines, which is of no other.
-    trivial: Vec<String>,
+    /// How to read the table.
     legend: Vec<String>,
     warnings: Vec<String>,
     seeds: Vec<Figure>,
@@ -152,6 +143,8 @@ struct Part {
     made: Vec<Gallery>,
     baseline: Option<String>,
     differences: Option<Table>,
+    /// How to read the tests.
+    test_legend: Vec<String>,
     metrics: Vec<Metric>,
     notes: Vec<String>,
     runs: Table,
@@ -162,7 +155,7 @@ impl Part {
     fn of(comparison: &Comparison<'_>, subject: &str, room: &mut u64) -> Result<Self, ProgramError> {
         let Comparison { group, metrics, .. } = comparison;
         let title = group.title_with_backend();
-        let mut table = Table::of(&title, comparison.table(subject));
+        let mut table = Table::of(&title, comparison.narrow_table(subject));
         for column in &mut table.columns {
             let metric = metrics.iter().enumerate().find(|(_, metric)| metric.heading() == column.heading);
             if let Some((index, metric)) = metric {
@@ -173,9 +166,7 @@ impl Part {
         let (curves, without_curves) = pictures::learning(comparison)?;
         let differences = comparison.differences();
         let differences = (!differences.is_empty()).then(|| Table::of_texts(&format!("Differences, {title}"), differences, &[2, 4]));
-        let trivial = comparison.trivial_notes();
-        let mut legend = comparison.legend("bold");
-        legend.retain(|sentence| !trivial.contains(sentence));
+        let mut legend = comparison.score_legend("bold").concat();
         if group.rows.iter().any(|row| row.records.len() == 1) {
             legend.push(SINGLE_SEED.to_owned());
         }
@@ -183,8 +174,8 @@ impl Part {
         let places = group.rows.iter().map(|row| format!("{}/", row.source.path.display()));
         let named = |warning: &String| places.clone().fold(warning.clone(), |warning, place| warning.replace(&place, ""));
         Ok(Self {
+            summary: comparison.summary(),
             table,
-            trivial,
             legend,
             warnings: distinct(comparison.warnings.iter().map(named).chain(without_curves)),
             seeds: pictures::seeds(comparison)?,
@@ -193,6 +184,7 @@ impl Part {
             made: pictures::made(comparison, room)?,
             baseline: comparison.baseline_name().map(str::to_owned),
             differences,
+            test_legend: comparison.test_legend(),
             metrics: metrics.iter().map(|metric| Metric::of(metric, group)).collect(),
             notes: distinct(group.records().flat_map(|record| record.notes.iter().map(move |note| format!("{}: {note}", record.key())))),
             runs: runs(comparison, subject, &title),

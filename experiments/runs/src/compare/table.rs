@@ -72,6 +72,29 @@ impl<'a> Comparison<'a> {
 
     /// The main table; `subject` is what its rows are. Trivial baselines stand at its end.
     pub fn table(&self, subject: &str) -> Vec<Vec<Cell>> {
+        self.columns(subject, true)
+    }
+
+    /// The main table without the columns of tests, and without columns in which no trained row has a value.
+    pub(super) fn narrow_table(&self, subject: &str) -> Vec<Vec<Cell>> {
+        let mut table = self.columns(subject, false);
+        let trained = 1..=self.group.rows.len();
+        let is_kept: Vec<bool> = (0..table[0].len())
+            .map(|column| trained.is_empty() || table[trained.clone()].iter().any(|row| row[column].text != "–"))
+            .collect();
+        for row in &mut table {
+            let mut is_kept = is_kept.iter();
+            row.retain(|_| is_kept.next() == Some(&true));
+        }
+        table
+    }
+
+    /// The score of `row` with its deviation.
+    pub(super) fn score_text(&self, metric: &MetricColumn, row: &Row<'_>) -> String {
+        score_cell(metric, row.spread(metric).as_ref(), &row.records)
+    }
+
+    fn columns(&self, subject: &str, with_tests: bool) -> Vec<Vec<Cell>> {
         let rows = &self.group.rows;
         let mut table = vec![vec![Cell::plain(subject), Cell::plain("seeds")]];
         table.extend(rows.iter().map(|row| vec![Cell::plain(&row.name), Cell::of(row.records.len() as f64, row.records.len())]));
@@ -85,7 +108,7 @@ impl<'a> Comparison<'a> {
         };
         for (metric, outcomes) in self.metrics.iter().zip(&self.outcomes) {
             push(self.score_column(metric));
-            if outcomes.iter().any(|outcome| matches!(outcome, TestOutcome::Tested { .. })) {
+            if with_tests && outcomes.iter().any(|outcome| matches!(outcome, TestOutcome::Tested { .. })) {
                 let cells = outcomes.iter().map(|outcome| self.p_cell(outcome));
                 push([Cell::plain("p")].into_iter().chain(cells).collect());
             }
@@ -143,7 +166,7 @@ impl<'a> Comparison<'a> {
         self.confidence
     }
 
-    fn is_significant(&self, p: f64) -> bool {
+    pub(super) fn is_significant(&self, p: f64) -> bool {
         // 1 − 0.95 is a little more than 0.05.
         p < 1.0 - self.confidence - 1e-12
     }
@@ -172,10 +195,26 @@ impl<'a> Comparison<'a> {
 
     /// How to read the tables, in sentences; `mark` is what marks the best.
     pub fn legend(&self, mark: &str) -> Vec<String> {
-        let mut legend = vec![format!(
+        let [scores, trivial] = self.score_legend(mark);
+        [scores, self.test_legend(), trivial].concat()
+    }
+
+    /// How to read the scores; and what to know of trivial baselines and of metrics that are left out.
+    pub(super) fn score_legend(&self, mark: &str) -> [Vec<String>; 2] {
+        let scores = vec![format!(
             "Scores are means over seeds ± sample standard deviation; {mark} marks the best mean of a column. Peak memory is the largest, time the mean \
              of the runs."
         )];
+        let mut others = self.trivial_notes();
+        if !self.left_out.is_empty() {
+            others.push(format!("Not shown: {} (--metric).", self.left_out.join(", ")));
+        }
+        [scores, others]
+    }
+
+    /// How to read the tests.
+    pub(super) fn test_legend(&self) -> Vec<String> {
+        let mut legend = Vec::new();
         let all = || self.outcomes.iter().flatten();
         if let (true, Some(baseline)) = (all().any(|outcome| matches!(outcome, TestOutcome::Tested { .. })), self.baseline_name()) {
             legend.push(format!(
@@ -187,11 +226,7 @@ impl<'a> Comparison<'a> {
         if all().any(|outcome| matches!(outcome, TestOutcome::Tested { of_items: true, .. })) {
             legend.push("A test over items of a test set speaks of these trained models on other items, not of other seeds.".to_owned());
         }
-        legend.extend(self.trivial_notes());
         legend.extend(self.untested());
-        if !self.left_out.is_empty() {
-            legend.push(format!("Not shown: {} (--metric).", self.left_out.join(", ")));
-        }
         legend
     }
 
@@ -342,6 +377,16 @@ pub(super) mod tests {
         assert_eq!(differences[1][..3], ["dense", "BLEU", "-1.000"].map(str::to_owned));
         assert!(differences[1][3].starts_with("-1.567 to -0.433"), "{differences:?}");
         assert_eq!(differences.len(), 3, "one for each metric");
+    }
+
+    #[test]
+    fn the_narrow_table_has_no_tests_and_no_empty_columns() {
+        let mut sources = runs();
+        sources[0].records.iter_mut().for_each(|record| record.tokens_per_second = None);
+        let table = comparison(&sources, &[]).narrow_table("attention");
+        let heading = ["attention", "seeds", "BLEU ↑", "accuracy (%) ↑", "context", "parameters", "peak memory", "time/run"];
+        assert_eq!(texts(&table[0]), heading);
+        assert_eq!(texts(&table[1]), ["dot-product", "3", "27.25 ± 0.25", "27.25 ± 0.25", "8 ± 0", "1,234,567", "400 MiB", "1 min 1 s"]);
     }
 
     #[test]

@@ -28,6 +28,12 @@ impl Comparison<'_> {
 
     /// A sentence on the rows that are not better in `metric` than the best trivial baseline, whatever it is; none if all are.
     fn no_better(&self, metric: &MetricColumn) -> Option<String> {
+        let Unbeaten { name, score, rows, .. } = self.unbeaten(metric)?;
+        (!rows.is_empty()).then(|| format!("{}: not better than {name} with {score}: {}.", metric.label, rows.join(", ")))
+    }
+
+    /// The best trivial baseline of `metric`; `None` without one, and for scores that chose the checkpoint.
+    pub(super) fn unbeaten(&self, metric: &MetricColumn) -> Option<Unbeaten<'_>> {
         // Scores of a validation set chose the checkpoint, and those of its test set are beside them.
         let higher = metric.higher_is_better.filter(|_| !metric.name.starts_with("valid "))?;
         let is_better = |one: f64, other: f64| if higher { one > other } else { one < other };
@@ -47,9 +53,21 @@ impl Comparison<'_> {
             };
             (!is_beaten).then(|| format!("{} ({}, {evidence})", row.name, shown(spread.mean)))
         };
-        let rows: Vec<String> = self.group.rows.iter().filter_map(told).collect();
-        (!rows.is_empty()).then(|| format!("{}: not better than {name} with {}: {}.", metric.label, shown(best), rows.join(", ")))
+        let scored = self.group.rows.iter().filter(|row| row.spread(metric).is_some()).count();
+        Some(Unbeaten { name, score: shown(best), scored, rows: self.group.rows.iter().filter_map(told).collect() })
     }
+}
+
+/// A trivial baseline and the rows that do not beat it.
+pub(super) struct Unbeaten<'a> {
+    /// What the table calls the baseline.
+    pub(super) name: &'a str,
+    /// Its score as printed.
+    pub(super) score: String,
+    /// How many rows have the score.
+    pub(super) scored: usize,
+    /// The rows with their scores and the evidence.
+    pub(super) rows: Vec<String>,
 }
 
 #[cfg(test)]
