@@ -1,6 +1,6 @@
 """Experiments of heedful written a second time, in plain PyTorch, to compare whole pipelines: tokens, batches, model, optimiser, schedule, score.
 
-    python benches/peers/twins lm --config experiments/presets/ptb.toml --data ptb --seeds 5 --set training.steps=1300 --out runs/twin-lm
+    python benches/peers/twins lm --config experiments/presets/ptb-quick.toml --data ptb --seeds 5 --set training.steps=1300 --out runs/twin-lm
     python benches/peers/twins verdict runs/lm runs/twin-lm
 
 A twin follows the preset and what heedful documents, and shares no code with it; README.md beside this file says what it implements. It writes

@@ -1,6 +1,6 @@
 //! Presets of data sets: the configurations in `experiments/presets`, which are part of the program.
 //!
-//! The comment at the head of a file says what it trains, and below that by which commands.
+//! The comment at the head of a file describes what it trains, and the commands to use.
 
 use std::path::PathBuf;
 
@@ -35,6 +35,7 @@ const PRESET_FILES: &[PresetFile] = preset_files! {
     "duplication"
     "glue"
     "glue-after-mlm"
+    "glue-pretrained"
     "imdb"
     "list-ops"
     "memory-gap"
@@ -46,8 +47,10 @@ const PRESET_FILES: &[PresetFile] = preset_files! {
     "personachat"
     "ptb"
     "ptb-all"
+    "ptb-quick"
     "recall-panels"
     "shakespeare"
+    "shakespeare-models"
     "small-parallel-enja"
     "sst-2-all"
     "universal-multi30k"
