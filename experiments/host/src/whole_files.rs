@@ -218,6 +218,23 @@ pub fn file_name(name: &str) -> String {
     safe
 }
 
+/// The name that [`file_name`] made `file` of, to be shown to people: `local-1d{window=8}` of `local-1d%7Bwindow%3D8%7D`. What is no such file name, or would hide
+/// control characters, stays as it is.
+pub fn plain_name(file: &str) -> String {
+    let mut bytes = Vec::with_capacity(file.len());
+    let mut rest = file.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = [rest.next(), rest.next()].map(|digit| digit.and_then(|digit| char::from(digit).to_digit(16)));
+        let [Some(high), Some(low)] = digits else { return file.to_owned() };
+        bytes.push((16 * high + low) as u8);
+    }
+    String::from_utf8(bytes).ok().filter(|name| !name.contains(char::is_control)).unwrap_or_else(|| file.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -299,6 +316,16 @@ mod tests {
         }
         assert_eq!(file_name("synthesizer-random"), "synthesizer-random");
         assert_eq!(file_name("test_2016_flickr.de"), "test_2016_flickr.de");
+    }
+
+    #[test]
+    fn plain_names_are_those_that_files_were_named_by() {
+        for name in ["local-1d{query_block=8,memory_block=8}", "a b/c", "ü%", "synthesizer-random+dot-product"] {
+            assert_eq!(plain_name(&file_name(name)), name);
+        }
+        for file in ["%", "100%x", "%4", "%FF", &file_name("\u{1b}[2J")] {
+            assert_eq!(plain_name(file), file);
+        }
     }
 
     #[test]

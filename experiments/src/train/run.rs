@@ -8,6 +8,7 @@ use burn::optim::ModuleOptimizer;
 use heedful_attention::registry::constraints;
 use heedful_attention::tensors::read::is_queued;
 use heedful_host::machine::OtherPrograms;
+use heedful_host::whole_files::plain_name;
 use heedful_models::kernels::precision::Precision;
 use tracing::Span;
 use tracing::field::Empty;
@@ -161,7 +162,7 @@ impl<'a, T: Task> Run<'a, T> {
             log.describe("configuration", text)?;
         }
         trainer.ranks.agree_on_weights(&model)?;
-        let label = trainer.folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let label = trainer.folder.file_name().map_or_else(String::new, |name| plain_name(&name.to_string_lossy()));
         let progress = Progress::new(&trainer.watcher, &label, state.step, trainer.config.steps, trainer.count.clone());
         let (wall_seconds_before, disturbed_before) = (state.wall_seconds, state.disturbed);
         let clock = Instant::now();

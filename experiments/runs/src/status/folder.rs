@@ -5,7 +5,7 @@ use std::path::Path;
 
 use heedful_host::display::duration;
 use heedful_host::exit::ProgramError;
-use heedful_host::whole_files::file_name;
+use heedful_host::whole_files::{file_name, plain_name};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -97,7 +97,7 @@ impl FolderStatus {
             let Place { run, steps, status } = place;
             let of = steps.map_or_else(String::new, |steps| format!("/{steps}"));
             let mut row = vec![
-                run.clone(),
+                plain_name(run),
                 status.state.name().to_owned(),
                 shown(status.step.map(|step| format!("{step}{of}"))),
                 shown(status.loss.map(|loss| format!("{loss:.4}"))),
@@ -120,7 +120,8 @@ impl FolderStatus {
         let table = columns(width, &head, rows);
         let table: Vec<String> = table.lines().map(|line| line.chars().take(width).collect()).collect();
         let failed = self.runs.iter().filter(|place| !is_wide && matches!(place.status.state, State::Failed { .. }));
-        let errors = failed.map(|place| format!("{}: {}", place.run, place.status.state.detail()).chars().take(width).collect());
+        let errors =
+            failed.map(|place| format!("{}: {}", plain_name(&place.run), place.status.state.detail()).chars().take(width).collect());
         format!("{}\n{}", table.into_iter().chain(errors).collect::<Vec<String>>().join("\n"), self.summary())
     }
 
@@ -254,7 +255,7 @@ mod tests {
         ];
         assert_eq!(states(place.path()), expected.map(|(run, state, steps)| (run.to_owned(), state, Some(steps))));
         let words = FolderStatus::read(place.path()).unwrap().in_words(80);
-        assert!(words.ends_with("\n7 runs: 1 finished, 6 waiting"), "{words}");
+        assert!(words.contains("\nb@c-seed4 ") && words.ends_with("\n7 runs: 1 finished, 6 waiting"), "{words}");
     }
 
     #[test]
