@@ -1,4 +1,4 @@
-//! Tells the programs of which commit they were built, for the records of their runs.
+//! Passes the commit of the programs to the compiler, for the records of their runs.
 
 mod checkout;
 

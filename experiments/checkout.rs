@@ -1,7 +1,7 @@
 //! Which commit a package is built from: a part of the build scripts of the experiments and of the benchmarks.
 //!
-//! The commit is the latest one that changed what a package is built of, so that a commit of documents alone is no other version and rebuilds nothing.
-//! Where these files were changed since, the script runs again after the next commit.
+//! The commit is the latest one that changed the sources of a package, so that a commit of documents alone makes no new version and rebuilds nothing. Where
+//! these files were changed since, the script runs again after the next commit.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

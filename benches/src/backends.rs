@@ -68,7 +68,7 @@ pub struct BackendsOptions {
 }
 
 impl BackendsOptions {
-    /// A step of training with so many layers, on a device without autodiff that is the backend's.
+    /// A step of training with `layers` layers, on a device of the backend without autodiff.
     ///
     /// # Errors
     /// If the model is impossible, or the device does not compute with its numbers.
@@ -114,7 +114,7 @@ pub struct Outcome {
     pub machine: Machine,
     /// Version of heedful.
     pub version: String,
-    /// By what it was measured; unknown of files of earlier versions.
+    /// Provenance of the measurement; unknown for files of earlier versions.
     #[serde(default)]
     pub provenance: Option<Provenance>,
     /// Tokens of a step.
@@ -168,7 +168,7 @@ impl Training {
         Quartiles::of(self.seconds.get(Self::WARM_UP..)?)
     }
 
-    /// Seconds that the warm-up took beyond as many steps after it.
+    /// Seconds that the warm-up took beyond the same number of later steps.
     pub fn warm_up(&self) -> Option<f64> {
         let expected = self.steady()?.median * Self::WARM_UP as f64;
         Some((self.seconds[..Self::WARM_UP].iter().sum::<f64>() - expected).max(0.0))

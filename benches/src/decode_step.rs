@@ -56,7 +56,7 @@ impl DecodeStep {
         }
     }
 
-    /// Attends from the next position, which is the last one of the sequence again, to all before it, and waits for the result `[B, 1, C]`.
+    /// Attends from the next position, whose input is the last element of the sequence again, to all before it, and waits for the result `[B, 1, C]`.
     ///
     /// # Panics
     /// If it has not [begun](Self::begin), or there is no more room.

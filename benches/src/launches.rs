@@ -1,7 +1,7 @@
-//! What a training step asks of an accelerator: kernels that it launches, by name and for each layer, and the memory that they take for their results.
+//! Demands of a training step on an accelerator: the kernels that it launches, by name and for each layer, and the memory of their results.
 //!
-//! Layers are told from the rest by a second model with twice as many of them. The memory is that of all buffers of a step, as CubeCL's log names them. It is
-//! the least that kernels write: those that write into an input take no buffer.
+//! A second model with twice as many layers separates the layers from the rest. The memory is that of all buffers of a step, as CubeCL's log names them.
+//! Kernels write at least this much: those that write into an input take no buffer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -55,7 +55,7 @@ fn reserved(line: &str) -> Option<u64> {
     Some((number.parse::<f64>().ok()? * 1000_f64.powi(power as i32)).round() as u64)
 }
 
-/// What a step launches on each accelerator among the backends of `options`.
+/// The launches of a step on each accelerator among the backends of `options`.
 ///
 /// # Errors
 /// If there is none, a device fails, or one was opened before.
@@ -114,7 +114,7 @@ impl LaunchObserver for Counter {
     }
 }
 
-/// What one step asked for.
+/// The demands of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
     /// Launches of kernels by name.
@@ -139,7 +139,7 @@ impl Demand {
         Self { launches, bytes: settled() - before }
     }
 
-    /// This of a model with so many layers beside `twice`, of one with twice as many, as a table.
+    /// This demand, of a model with `layers` layers, beside `twice`, of one with twice as many, as a table.
     pub fn table(&self, twice: &Self, layers: usize) -> String {
         let row = |name: &str, once: u64, twice: u64, show: &dyn Fn(f64) -> String| {
             let of_layer = (twice as f64 - once as f64) / layers as f64;

@@ -50,8 +50,8 @@ pub struct ClassifierStep {
 }
 
 impl ClassifierStep {
-    /// A classifier with the mean of the real tokens, which learns to tell sentences of so many classes with AdamW, on a device with autodiff. It computes
-    /// the padding too, unless it is `unpadded`.
+    /// A classifier with the mean of the real tokens, which learns to classify sentences with AdamW, on a device with autodiff. It also computes the padding,
+    /// unless it is `unpadded`.
     ///
     /// # Errors
     /// If the attention is impossible with these sizes.

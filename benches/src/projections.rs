@@ -41,7 +41,7 @@ impl Projections {
         Self::with(count, sizes, Precision::F32, device)
     }
 
-    /// The same with weights and a sequence of other numbers.
+    /// The same with another precision for weights and sequence.
     ///
     /// # Panics
     /// If `count` is less than 2.

@@ -1,17 +1,18 @@
-//! By what a measurement was made.
+//! What made a measurement.
 
 use std::path::Path;
 
 use heedful_host::provenance::Provenance;
 
-/// That of this process: the commit is the latest one that changed the benchmarks or anything that they measure. Call it where the CPU backends compute.
+/// The provenance of this process: the commit is the latest one that changed the benchmarks or anything that they measure. Call it where the CPU backends
+/// compute.
 pub fn here() -> Provenance {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"), heedful_backends::features::compiled())
         .beside_own_sources(Path::new(root))
 }
 
-/// The commit in a few letters, `unknown` of measurements of earlier versions.
+/// The commit in a few letters, `unknown` for measurements of earlier versions.
 pub fn code(provenance: Option<&Provenance>) -> String {
     provenance.map_or_else(|| "unknown".to_owned(), Provenance::code)
 }

@@ -149,7 +149,7 @@ pub struct TrainingStep {
 /// How a step is computed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Numerics {
-    /// What activations are made of; weights have 32 bits.
+    /// Type of activations; weights have 32 bits.
     pub precision: Precision,
     /// Probability with which activations and weights of attention are dropped.
     pub dropout: f64,

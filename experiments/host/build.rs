@@ -1,4 +1,4 @@
-//! Tells the package by which compiler it is built, for the records of runs.
+//! Passes the version of the compiler to the package, for the records of runs.
 
 use std::process::Command;
 

@@ -10,9 +10,8 @@
 //! <out>/image-distance.csv, row-distance.svg, column-distance.svg, maps/text<N>-<module>-pixel.svg     of images
 //! ```
 //!
-//! What a model does not have is said in `analyse.md` and has no file. Statistics are of all texts; every weight, and its picture, is kept for the texts
-//! asked for only, since it takes as much room as the weights do. Not covered: attention of words, which several tokens may make up, and what values add
-//! to weights.
+//! `analyse.md` names the parts that a model lacks; they have no file. Statistics cover all texts. Single weights and their pictures are stored only for the
+//! requested texts, since they take as much space as the weights do. Not covered: attention between words of several tokens, and the contribution of values.
 
 mod histogram;
 mod image;
@@ -147,7 +146,7 @@ impl Analysis {
         Ok(())
     }
 
-    /// What all observations come to.
+    /// Statistics of all observations.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }

@@ -1,9 +1,9 @@
 //! Experiments that compare attention mechanisms: training, comparisons and tools, as a library.
 //!
-//! Each experiment is an [`Experiment`](session::experiment::Experiment), and all stand in one [`table`]. [`programs`] has the program of them and of the
-//! tools: `analyse` shows the attention of a trained model ([`analyse`]), `claims` tests published claims again ([`tools::claims`]), `measure` measures costs
-//! of trained models in rounds ([`tools::measure`]), `parity` runs a single attention for comparison with other code ([`tools::parity`]), and `compare`, `data`
-//! and `status` show what [`heedful_runs`] and [`heedful_data`] know.
+//! Each experiment is an [`Experiment`](session::experiment::Experiment) with a row in the [`table`]. [`programs`] contains the program for the experiments and
+//! the tools: `analyse` shows the attention of a trained model ([`analyse`]), `claims` tests published claims again ([`tools::claims`]), `measure` measures
+//! costs of trained models in rounds ([`tools::measure`]), `parity` runs a single attention for comparison with other code ([`tools::parity`]), and `compare`,
+//! `data` and `status` present results and data sets of [`heedful_runs`] and [`heedful_data`].
 
 #![warn(unreachable_pub)]
 // Tests of one backend read where they compare.

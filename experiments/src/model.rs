@@ -11,24 +11,24 @@ use heedful_models::parts::residual_gate::GateConfig;
 use heedful_models::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// Sizes and options of the Transformer under comparison; which attention it has is what is compared. The defaults suit the built-in data and are
-/// small: the base model of Vaswani et al. 2017 has 6 layers, `d_model` 512, 8 heads, `d_ff` 2048 and dropout 0.1.
+/// Sizes and options of the Transformer under comparison; its attention is what experiments compare. The defaults suit the built-in data and are small: the
+/// base model of Vaswani et al. 2017 has 6 layers, `d_model` 512, 8 heads, `d_ff` 2048 and dropout 0.1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSettings {
-    /// The mechanism of each layer (`layers`), or of `encoder`, `decoder` and `cross`, in place of the attentions that are compared. It is a configuration's
-    /// way to say what `--attention` says in brackets, and is written down as that.
+    /// The mechanism of each layer (`layers`), or of `encoder`, `decoder` and `cross`, in place of the compared attentions. It is the configuration's form of a
+    /// list or table in `--attention`, and is recorded in that form.
     #[serde(skip_serializing)]
     pub attention: Option<ModelAttention>,
     /// Layers of each stack.
     pub layers: usize,
-    /// Layers of the decoder, where the encoder has another number of them, `layers`; by default as many.
+    /// Layers of the decoder, if they differ from those of the encoder, `layers`; by default as many.
     pub decoder_layers: Option<usize>,
     /// Width of the model.
     pub d_model: usize,
     /// Heads of each attention, a divisor of `d_model` unless `head_width` is given.
     pub heads: usize,
-    /// Heads of keys and values, a divisor of `heads`, which share them in groups; by default as many as heads.
+    /// Heads of keys and values, a divisor of `heads`; several heads share each of them. By default as many as heads.
     pub kv_heads: Option<usize>,
     /// Width of a head; by default `d_model / heads`.
     pub head_width: Option<usize>,
@@ -46,30 +46,30 @@ pub struct ModelSettings {
     pub gated_feed_forward: bool,
     /// Whether the maps of the feed-forward networks have biases.
     pub feed_forward_bias: bool,
-    /// Positions that pass a feed-forward network at once; by default all.
+    /// Positions per chunk of a feed-forward network; by default all.
     pub feed_forward_chunk: Option<usize>,
-    /// Whether a convolution over the positions around, or before, precedes each map of the feed-forward networks.
+    /// Whether a convolution over the positions around, or before, precedes each linear map of the feed-forward networks.
     pub separable_feed_forward: bool,
-    /// Which normalisation, a `kind` (`layer`, `rms`, `rms-plus-one`), an `epsilon`, and whether layer normalisation has a shift, `bias`.
+    /// The normalisation: a `kind` (`layer`, `rms`, `rms-plus-one`), an `epsilon`, and `bias`, whether layer normalisation has a shift.
     pub norm: NormConfig,
-    /// Where it stands: `post` (the paper), `pre`, `sandwich` or `branch-output`.
+    /// Place of the normalisation: `post` (the paper), `pre`, `sandwich` or `branch-output`.
     pub norm_order: NormOrder,
-    /// Whether the sublayers of a block are given the same states: `shared-norm` or `own-norms`; by default they follow each other.
+    /// Parallel sublayers, which read the same states: `shared-norm` or `own-norms`. By default sublayers follow each other.
     pub parallel: Option<Parallel>,
-    /// What joins the stream and a sublayer's output in place of their sum: a `kind` (`input`, `output`, `highway`, `sig-tanh`, `gru`) and a `bias`.
+    /// Gate that replaces the residual sum: a `kind` (`input`, `output`, `highway`, `sig-tanh`, `gru`) and a `bias`.
     pub gate: Option<GateConfig>,
     /// Whether sublayer outputs pass a ReLU before they join the stream (TrXL-I, GTrXL).
     pub relu_before_residual: bool,
-    /// Whether activations of blocks are computed again in the backward pass rather than kept.
+    /// Whether the backward pass recomputes the activations of blocks instead of storing them.
     pub checkpoint: bool,
-    /// Whether feed-forward networks, and attentions where they can, leave out the padding of batches: less time where sequences differ in length, and the same
-    /// states but for rounding and other draws of dropout.
+    /// Whether feed-forward networks, and attentions that support it, skip the padding of batches. This saves time where sequences differ in length. States are
+    /// the same up to rounding and other draws of dropout.
     pub unpadded: bool,
     /// Whether the output of each stack is normalised; by default where the residual sums are not.
     pub final_norm: Option<bool>,
     /// Position vectors: `sinusoidal`, `learned`, `per-layer`, `none`, or a `grid`.
     pub positions: PositionConfig,
-    /// By what embedded tokens are multiplied: `sqrt` (the root of the width, the paper) or `none`.
+    /// Scale of the token embeddings: `sqrt` (the root of the width, the paper) or `none`.
     pub embedding_scale: EmbeddingScale,
     /// Whether the sum of embedded tokens, positions and segments is normalised.
     pub embedding_norm: bool,
@@ -81,8 +81,8 @@ pub struct ModelSettings {
     pub initialisation: Initialisation,
     /// Longest sequence in tokens; synthesizers have tables of this size.
     pub max_length: usize,
-    /// Greatest offset by which the positions of a batch are moved in training, within `max_length`: for models that are to read longer sequences than
-    /// those they are trained on.
+    /// Greatest offset that training adds to the positions of a batch, within `max_length`: for models that are to read longer sequences than those of
+    /// training.
     pub position_offset: usize,
     /// Dropout of sublayer outputs and embeddings.
     pub dropout: f64,
@@ -120,7 +120,7 @@ impl ModelAttention {
     /// The name that `--attention` has for it.
     ///
     /// # Errors
-    /// Why it has none, with the remedy.
+    /// The reason why it has no name, with the remedy.
     pub fn name(&self) -> Result<String, &'static str> {
         let list = |names: &[String]| format!("[{}]", names.join(","));
         let roles =
@@ -219,8 +219,8 @@ impl ModelSettings {
         if self.feed_forward_in == FeedForwardIn::All { self.d_ff } else { 0 }
     }
 
-    /// Layers with this attention, for a module of one's own. What the attention and the sizes cannot do together, the configuration of
-    /// [`language_model`](Self::language_model) tells for a decoder, and that of [`classifier`](Self::classifier) for an encoder.
+    /// Layers with this attention, for a module of one's own. If attention and sizes are incompatible, the configuration of
+    /// [`language_model`](Self::language_model) reports it for a decoder, and that of [`classifier`](Self::classifier) for an encoder.
     ///
     /// # Panics
     /// If the sizes or the attention are not valid.

@@ -1,4 +1,4 @@
-//! A command from its options to its reports: settings, candidates, runs one after another or side by side, and what they take.
+//! A command from its options to its reports: settings, candidates, runs one after another or in parallel, and their resources.
 
 pub mod comparison;
 pub mod error;

@@ -1,4 +1,4 @@
-//! The table of all experiments. The sub-commands of the program, `analyse` and the ledger are made of it.
+//! The table of all experiments. The sub-commands of the program, `analyse` and the ledger are built from it.
 
 use std::process::ExitCode;
 
@@ -41,7 +41,7 @@ pub static EXPERIMENTS: [Row; 17] = [
     Row::of::<ImageClassification>().without_texts().chosen_by(Choice::flag(
         TextClassification::NAME,
         "images",
-        "Classify images by patches of --set patch=N by N pixels",
+        "Classify images, cut into patches of N by N pixels (--set patch=N)",
     )),
     Row::of::<ImageModelling>(),
     Row::of::<SuperResolution>().chosen_by(Choice::flag(
@@ -52,7 +52,7 @@ pub static EXPERIMENTS: [Row; 17] = [
     Row::of::<ImageMixtures>().chosen_by(Choice::flag(
         ImageModelling::NAME,
         "logistic-mixture",
-        "Images in colour pixel by pixel, with a mixture of logistics for the three values of each, in place of a token for each value",
+        "Generate colour images pixel by pixel, with a mixture of logistics for the three values of a pixel in place of one token per value",
     )),
     Row::of::<MemoryRl>(),
     Row::of::<Recall>(),

@@ -1,4 +1,4 @@
-//! Every enum whose variants are told apart by a field refuses what its variants do not know.
+//! Every enum whose variants a field selects refuses fields that its variants do not have.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,6 @@
-//! Comparison with an earlier run, which tells whether something became slower.
+//! Comparison with an earlier run, which shows whether something became slower.
 //!
-//! Times are compared in units of something of the same rounds, so that a machine that is slower today does not look like code that is, and by their medians.
+//! Times are compared in units of a reference in the same rounds, so that a slower machine does not look like slower code, and by their medians.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use super::outcome::{Outcome, Point};
 use crate::markdown::significant;
 use crate::statistics::{Quartiles, ratios};
 
-/// What times are compared in.
+/// The unit of compared times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Unit {
     /// The product of two matrices, for an earlier run of the same machine
     #[default]
     Yardstick,
-    /// Dot-product attention, and the yardstick for that itself: the earlier run may be of another machine with this kind of processor
+    /// Dot-product attention, and the yardstick for dot-product attention itself: the earlier run may be of another machine with this kind of processor
     DotProduct,
 }
 

@@ -26,7 +26,8 @@ pub enum Crossover {
 }
 
 impl Crossover {
-    /// Of the mechanism's points and those of dot-product attention; none if they have no length in common, or it is that itself.
+    /// The crossover of the mechanism's points and those of dot-product attention; `None` if they have no length in common, or if the mechanism is dot-product
+    /// attention.
     pub fn of(points: &[&Point], attention: &str) -> Option<Self> {
         let median = |name: &str, length: usize| points.iter().find(|point| point.attention == name && point.length == length)?.median();
         if attention == DENSE {

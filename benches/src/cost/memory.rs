@@ -1,4 +1,4 @@
-//! How much memory a piece of work takes.
+//! Memory of a piece of work.
 //!
 //! On the CPU every allocation of the process is counted, if the program installs [`PeakAlloc`] as its allocator; a GPU's runtime says how much its pools
 //! have reserved, page by page. These are two measures, which must not be compared with each other.

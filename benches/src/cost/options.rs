@@ -83,11 +83,11 @@ pub struct CostOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Compare with this cost.json of an earlier run; exit with 1 if something became slower, also when it is measured again
+    /// Compare with this cost.json of an earlier run; exit with 1 if something became slower and is slower again in a second measurement
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
-    /// What times are compared in: the product of two matrices, for a baseline of this machine, or dot-product attention, for one of any machine
+    /// Unit of the compared times: the product of two matrices, for a baseline of this machine, or dot-product attention, for one of any machine
     #[arg(long, value_name = "yardstick|dot-product", value_enum, default_value = "yardstick", requires = "baseline")]
     pub unit: Unit,
 
@@ -153,7 +153,7 @@ impl CostOptions {
         lengths
     }
 
-    /// The passes: those that were given, or all that such a layer has.
+    /// The given passes, or all passes of such a layer.
     pub fn passes(&self) -> Vec<Pass> {
         match (&self.passes[..], self.bidirectional) {
             ([], false) => Pass::value_variants().to_vec(),

@@ -24,11 +24,11 @@ pub struct Outcome {
     pub command: String,
     /// Where it was measured.
     pub machine: Machine,
-    /// Processes that ran or waited before the first run, on average of a minute; none where the system does not tell.
+    /// Processes that ran or waited before the first run, on average of a minute; `None` where the system does not report it.
     pub load: Option<f64>,
     /// Version of heedful.
     pub version: String,
-    /// By what it was measured; unknown of files of earlier versions.
+    /// Provenance of the measurement; unknown for files of earlier versions.
     #[serde(default)]
     pub provenance: Option<Provenance>,
     /// Devices by backend.
@@ -45,7 +45,7 @@ pub struct Outcome {
     /// Tokens at once, where sequences are counted by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<usize>,
-    /// What weights and activations are made of.
+    /// Type of weights and activations.
     #[serde(default)]
     pub precision: Precision,
     /// Whether positions attend to those after them too; otherwise layers are causal where mechanisms can be.
@@ -79,7 +79,7 @@ pub struct Point {
     pub yardstick: Vec<f64>,
     /// Seconds of the first run, which compiles shaders where there are any.
     pub first_seconds: Option<f64>,
-    /// Growth of memory in a run: of what is allocated, weights, input and state aside; of what is reserved, with them.
+    /// Growth of memory in a run: allocated memory without weights, input and state, or reserved memory with them.
     pub peak_bytes: Option<u64>,
     /// Memory of the state of decoding.
     pub state_bytes: Option<u64>,

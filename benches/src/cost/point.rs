@@ -1,4 +1,4 @@
-//! One thing that is timed: a pass of a mechanism at a length on a backend.
+//! One timed measurement: a pass of a mechanism at a length on a backend.
 
 use std::fmt;
 
@@ -66,7 +66,7 @@ pub struct Layer<'a> {
     pub attention: &'a AnyMechanism,
     /// Its sizes and those of the sequence.
     pub sizes: Sizes,
-    /// What weights and activations are made of.
+    /// Type of weights and activations.
     pub precision: Precision,
     /// Whether positions attend to those after them too. Otherwise it is causal if the mechanism can be.
     pub is_bidirectional: bool,

@@ -44,7 +44,7 @@ pub struct Sweep {
     pub attentions: Vec<Contender>,
     /// Tokens at once, by which the sequences of a length are counted.
     pub tokens: Option<usize>,
-    /// What weights and activations are made of.
+    /// Type of weights and activations.
     pub precision: Precision,
     /// Whether positions attend to those after them too.
     pub is_bidirectional: bool,

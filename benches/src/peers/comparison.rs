@@ -17,7 +17,7 @@ use super::side::{Maker, Sides};
 /// without sleeping, suffer from company more than ours.
 const BUSY: f64 = 0.5;
 
-/// Says on standard error that what is measured now is not worth keeping, if the machine has something else to do.
+/// Warns on standard error that a measurement on a busy machine is not worth keeping.
 pub fn warn_if_busy(load: Option<f64>) {
     if let Some(load) = load.filter(|&load| load > BUSY) {
         eprintln!("warning: the machine is busy (load {load:.1}): what is measured now is not worth keeping");
@@ -53,7 +53,7 @@ pub fn prepare(
     Ok((Alternation { sides, rounds: *rounds, budget, has_peaks: !without_memory, most_bytes }, found))
 }
 
-/// Measures a comparison, prints its tables, and writes what there is after each size. `blank` says where and with what it is measured.
+/// Measures a comparison, prints its tables, and writes the results so far after each size. `blank` holds the circumstances of the measurement.
 ///
 /// # Errors
 /// If nothing could be measured, or a file cannot be written.

@@ -31,7 +31,7 @@ pub struct Alternation {
     pub most_bytes: Option<u64>,
 }
 
-/// What a case came to.
+/// The result of a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaseResult {
     /// The size in words.
@@ -44,7 +44,7 @@ pub struct CaseResult {
     pub measurements: Vec<Measurement>,
 }
 
-/// What one candidate of a case came to.
+/// The result of one candidate of a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Who, in words.
@@ -178,7 +178,7 @@ impl Alternation {
         Ok(())
     }
 
-    /// Growth of the resident memory of a process that does nothing else, none where the system does not tell.
+    /// Growth of the resident memory of a process that does nothing else; `None` where the system does not report it.
     fn peak(&self, maker: Maker, work: &Work) -> Result<Option<u64>, SideError> {
         let mut side = self.sides.start(maker)?;
         // What code and threads take is there before.

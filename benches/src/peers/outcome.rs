@@ -1,4 +1,4 @@
-//! What a comparison found.
+//! The results of a comparison.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Outcome {
     pub about: String,
     /// Where it was measured.
     pub machine: Machine,
-    /// Processes that ran or waited before the first comparison, on average of a minute; none where the system does not tell.
+    /// Processes that ran or waited before the first comparison, on average of a minute; `None` where the system does not report it.
     pub load: Option<f64>,
     /// Threads of each side.
     pub threads: usize,
@@ -28,7 +28,7 @@ pub struct Outcome {
     pub bound: bool,
     /// Versions of what was measured, by name.
     pub versions: BTreeMap<String, String>,
-    /// By what it was measured; unknown of files of earlier versions.
+    /// Provenance of the measurement; unknown for files of earlier versions.
     #[serde(default)]
     pub provenance: Option<Provenance>,
     /// Results, size by size.

@@ -1,4 +1,4 @@
-//! What is compared with what.
+//! The plans of the comparisons.
 
 mod layers;
 mod models;

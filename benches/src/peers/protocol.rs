@@ -1,4 +1,4 @@
-//! What the two sides are asked and what they answer: one JSON object in each line.
+//! Requests to the two sides and their replies: one JSON object in each line.
 //!
 //! | request | reply |
 //! | --- | --- |
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::cores::bind_workers;
 use super::work::{Run, Work};
 
-/// What a side is asked.
+/// A request to a side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
@@ -47,7 +47,7 @@ pub enum Request {
     },
 }
 
-/// What a side answers.
+/// The reply of a side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reply {

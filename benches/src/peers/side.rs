@@ -22,7 +22,7 @@ pub enum Maker {
     Peer,
 }
 
-/// Why a side did not do what it was asked.
+/// Why a side did not serve a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SideError {
@@ -135,7 +135,8 @@ impl Side {
         self.ask(&Request::Forget { id }).map(drop)
     }
 
-    /// Starts [`peak_growth`](Self::peak_growth) anew and returns what is resident now, in bytes; none where the system does not tell.
+    /// Restarts the measurement of [`peak_growth`](Self::peak_growth) and returns the present resident memory in bytes; `None` where the system does not report
+    /// it.
     pub fn reset_peak(&self) -> Option<u64> {
         // Code 5 of clear_refs resets the high water mark (proc(5), since Linux 4.0).
         fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5").ok()?;

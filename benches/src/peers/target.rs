@@ -1,4 +1,4 @@
-//! What the comparisons are to reach.
+//! Targets of the comparisons.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -41,7 +41,7 @@ impl Target {
     }
 }
 
-/// The targets of a comparison with what it measured for them.
+/// The targets of a comparison with the numbers measured for them.
 pub fn targets(outcome: &Outcome) -> Vec<Target> {
     let cases = &outcome.cases;
     match outcome.what.as_str() {

@@ -1,4 +1,4 @@
-//! What a candidate runs, in a form that both sides can read.
+//! The work of a candidate, in a form that both sides can read.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::projections::Projections;
 use crate::training_step::{ModelSizes, TrainingStep};
 use crate::workload::{Sizes, Workload};
 
-/// What a candidate runs. Its `method` is a table with a `name` and options: an [`AnyMechanism`] of ours, or what benches/peers calls its own.
+/// The work of a candidate. Its `method` is a table with a `name` and options: an [`AnyMechanism`] of ours, or the name that benches/peers uses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Work {
@@ -131,7 +131,7 @@ impl Work {
         self
     }
 
-    /// The same on an input as small as all methods can take: it loads what the real one needs of code and threads, and little memory.
+    /// The same on the smallest input that all methods accept: it loads the code and threads of the real input, and uses little memory.
     pub fn tiny(&self) -> Self {
         let short = |sizes: Sizes| Sizes { batch: 1, length: sizes.length.min(256), ..sizes };
         match self.clone() {

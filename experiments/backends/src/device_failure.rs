@@ -1,5 +1,4 @@
-//! Failures of a device: a driver that is missing, one that loses its device in the middle of work, or memory that does not suffice. Burn and the drivers report
-//! them by panics, on any thread.
+//! Device failures: a missing driver, a device lost during a computation, or too little memory. Burn and the drivers report them as panics, on any thread.
 
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,9 +7,9 @@ use heedful_host::exit::ProgramError;
 
 use crate::Backend;
 
-/// Runs what computes on a backend. With an accelerator a panic becomes one error, which names the first panic and the `remedy`.
+/// Runs `run`, which computes on a backend. On an accelerator, a panic becomes one error that names the first panic and the `remedy`.
 ///
-/// Panics on other threads are silent meanwhile, so that the error stands alone. Do not run two of these at a time.
+/// Meanwhile, panics on other threads are silent, so that only this error is printed. Do not run two of these calls at the same time.
 ///
 /// # Errors
 /// Those of `run`, and a failure for a panic.

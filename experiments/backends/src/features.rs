@@ -1,6 +1,6 @@
 //! The cargo features that are compiled in, for the provenance of results.
 
-/// The cargo features that change what computes and are compiled in.
+/// The compiled cargo features that change how tensors are computed.
 pub fn compiled() -> Vec<String> {
     all().into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name.to_owned()).collect()
 }

@@ -1,7 +1,7 @@
 //! Backends by name.
 //!
-//! What is special to one backend stands in a file of its own, so that losing a backend costs one file. [`device_failure`] turns the panics of drivers into
-//! errors, [`features`] says what is compiled in.
+//! Each backend has a file for its particularities, so that removing a backend removes one file. [`device_failure`] turns driver panics into errors;
+//! [`features`] lists the compiled cargo features.
 //!
 //! ```
 //! use heedful_backends::Backend;
@@ -101,7 +101,7 @@ impl Backend {
         }
     }
 
-    /// Whether its tensors lie in the memory of a device of their own.
+    /// Whether its tensors lie in the memory of a separate device.
     pub fn is_accelerator(self) -> bool {
         !matches!(self, Self::Flex | Self::NdArray)
     }
@@ -133,8 +133,8 @@ impl Backend {
     }
 }
 
-/// Bytes that a device may hold at once, if its driver tells: that of an accelerator with the feature `cuda`, `rocm`, `vulkan` or `metal`. wgpu alone does not
-/// ask it.
+/// Memory of a device in bytes, if its driver reports it: for an accelerator with the feature `cuda`, `rocm`, `vulkan` or `metal`. wgpu alone does not ask the
+/// driver.
 pub fn memory_bytes(device: &Device) -> Option<u64> {
     #[cfg(feature = "cube")]
     if let burn::backend::DispatchDevice::Cube(device) = device.clone().without_autodiff().as_dispatch() {

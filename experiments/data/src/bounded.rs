@@ -1,4 +1,4 @@
-//! A limit on what comes out of compressed files and archives: a few bytes can stand for as many as anyone likes.
+//! A limit on the decompressed size of files and archives: a few compressed bytes can expand to any number of bytes.
 
 use std::cell::Cell;
 use std::io::{self, Read};

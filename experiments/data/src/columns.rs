@@ -26,18 +26,18 @@ use super::json::{Field, object};
 pub(crate) const DEVELOPMENT: [&str; 4] = ["validation", "valid", "dev", "val"];
 const ENDINGS: [&str; 2] = ["jsonl", "parquet"];
 
-/// What a data set calls the columns that a reader needs: the name of each by its role, such as `body` by `text`. Others have the usual names.
+/// Column names of a data set by the role that a reader gives them, such as `body` for `text`. Columns without an entry have the usual names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Columns(BTreeMap<String, String>);
 
 impl Columns {
-    /// Whether all have the usual names.
+    /// Whether all columns have the usual names.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Refuses roles that a reader does not know, or that it has none of.
+    /// Refuses roles that a reader does not know, and any role where a reader has no named columns.
     ///
     /// # Errors
     /// What is wrong and what to do.

@@ -1,9 +1,9 @@
 //! Conversations in the text format of ParlAI, in which PersonaChat (Zhang et al. 2018) and ConvAI2 (Dinan et al. 2019) are distributed.
 //!
-//! The lines of a dialogue are numbered from 1. First stand the facts that one speaker goes by (`1 your persona: i have two dogs.`), then the exchanges
-//! (`5 hi ! how are you ?<TAB>i am great .`): what the partner says, a tab, and what the speaker with the facts replies. The reward and the candidates that
-//! may follow after further tabs are not used. Every exchange is a pair: its source is the facts and the last utterances up to the partner's, its target is
-//! the reply. Each part of the source begins with a mark of one character that the texts do not have and that every tokeniser keeps apart:
+//! The lines of a dialogue are numbered from 1. The first lines state facts about one speaker (`1 your persona: i have two dogs.`). The other lines are
+//! exchanges (`5 hi ! how are you ?<TAB>i am great .`): the partner's utterance, a tab, and the reply of the speaker with the facts. The reward and the
+//! candidates that may follow after further tabs are not used. Every exchange is a pair: its source is the facts and the last utterances up to the partner's,
+//! its target is the reply. Each part of the source begins with a one-character mark that the texts do not contain and that every tokeniser keeps apart:
 //! `* i have two dogs. > hi ! how are you ? < i am great . > what do you like ?`.
 //!
 //! A folder holds the files of one or more kinds, as `train_self_original_no_cands.txt` is one of kind `self_original`. Not covered: the kinds with the

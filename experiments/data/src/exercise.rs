@@ -1,4 +1,4 @@
-//! Exercises: questions with one correct answer each, both of them words. Algorithmic tasks, ListOps and bAbI are read or made as these.
+//! Exercises: questions with one correct answer each, as sequences of words. Algorithmic tasks, ListOps and bAbI have this form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::DataError;
 
-/// A question and its answer. What is asked ends with a mark of its own (`=` or `?`), so that a model knows where the answer begins.
+/// A question and its answer. The question ends with a mark (`=` or `?`) that tells a model where the answer begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exercise {
     /// Words of the question.
@@ -35,11 +35,11 @@ pub struct Exercises {
     pub train: Vec<Exercise>,
     /// For choosing the best checkpoint.
     pub valid: Vec<Exercise>,
-    /// Those that count.
+    /// For the reported scores.
     pub test: Vec<Exercise>,
-    /// Longer ones than those of training, where the task has a length; otherwise none.
+    /// Exercises longer than those of training; none if the task has no length.
     pub longer: Vec<Exercise>,
-    /// Where they come from, in words.
+    /// Their source, in words.
     pub source: String,
     /// Combined SHA-256 of the files, or that of the generated text.
     pub sha256: String,
@@ -51,11 +51,11 @@ pub struct Exercises {
 pub enum ExerciseTask {
     /// The question again (Dehghani et al. 2018, section 3.3, after Kaiser and Sutskever 2016).
     Copy,
-    /// The question backwards (the same).
+    /// The question backwards (same source).
     Reverse,
-    /// The sum of two decimal numbers (the same).
+    /// The sum of two decimal numbers (same source).
     Addition,
-    /// `0 w 0 w` for a random `w`, of which the second half is asked (Kitaev et al. 2020, section 5).
+    /// `0 w 0 w` for a random `w`; the second half is the answer (Kitaev et al. 2020, section 5).
     Duplication,
     /// Nested operations on lists of digits (Nangia and Bowman 2018).
     ListOps,
@@ -70,7 +70,7 @@ impl ExerciseTask {
     /// Names of all tasks, `babi-1` to `babi-20` as one.
     pub const NAMES: [&str; 6] = ["copy", "reverse", "addition", "duplication", "list-ops", "babi-N"];
 
-    /// Whether a question that is too long still has an answer without its beginning: only stories do.
+    /// Whether a question that is too long can be answered without its beginning: only stories can.
     pub fn can_lose_beginning(self) -> bool {
         matches!(self, Self::Babi(_))
     }

@@ -49,17 +49,17 @@ impl TextFile {
         Self::from_bytes(path.to_path_buf(), name, &stored)
     }
 
-    /// The file of this name with these bytes as stored, for which errors name `path`.
+    /// Reads a file called `name` from its stored bytes; errors name `path`.
     ///
     /// # Errors
-    /// As of [`TextFile::read`], without those of the file system.
+    /// Those of [`TextFile::read`], except for file-system errors.
     pub fn from_bytes(path: PathBuf, name: String, stored: &[u8]) -> Result<Self, DataError> {
         let sha256 = sha256_hex(stored);
         let lines = if name.ends_with(".gz") { lines(&path, &decompress(&path, stored)?) } else { lines(&path, stored) }?;
         Ok(Self { lines, path, name, sha256 })
     }
 
-    /// The error of a line, by its index, whose `field` has not the `expected` value.
+    /// The error for the line with this index, whose `field` does not have the `expected` value.
     pub fn wrong(&self, index: usize, field: &str, value: &str, expected: &str) -> DataError {
         DataError::FieldValue {
             path: self.path.clone(),

@@ -1,9 +1,8 @@
 //! Built-in data that needs no file: artificial text whose rules are known.
 //!
-//! The rules are chosen so that attention mechanisms can be told apart in a minute of training: what a word must be is decided by the content of another
-//! word at a varying distance, not by its position. The texts are drawn from a [`RandomKey`]; the same key gives the same data on every machine. No
-//! sentence occurs in two splits. Validation and test sets are drawn from streams of their own, so that they stay the same when the size of the training
-//! set changes. Not covered: any claim about natural language.
+//! The rules separate attention mechanisms within a minute of training: the content of another word at a varying distance decides what a word must be, not its
+//! position. The texts are drawn from a [`RandomKey`]; the same key gives the same data on every machine. No sentence occurs in two splits. Validation and test
+//! sets have random streams of their own, so that they stay the same when the size of the training set changes. Not covered: any claim about natural language.
 
 use std::collections::HashSet;
 

@@ -1,19 +1,18 @@
 //! The benchmarks GLUE (Wang et al. 2019a) and SuperGLUE (Wang et al. 2019b) in the files of their download sites.
 //!
-//! A task is a folder with training, development and unlabelled test files. Those of GLUE are tables, those of SuperGLUE JSON lines; RTE is a task of
-//! both and may come in either form, and WiC also in the text files of its authors. The tasks of GLUE are also read from named columns (see [`Columns`]): the Parquet
-//! of Hugging Face, and JSON lines but for RTE. Covered: the nine tasks of GLUE, the eight of SuperGLUE, and what
-//! must be known to train on them ([`GlueTask`]). Not covered: the diagnostic sets (no labels to train on) and the labelled originals that some
-//! distributions add.
+//! A task is a folder with training, development and unlabelled test files: tables for GLUE, JSON lines for SuperGLUE. RTE belongs to both benchmarks and may
+//! have either form; WiC is also read from the text files of its authors. The tasks of GLUE are also read from named columns (see [`Columns`]): the Parquet of
+//! Hugging Face, and JSON lines except for RTE. Covered: the nine tasks of GLUE, the eight of SuperGLUE, and the facts needed to train on them ([`GlueTask`]).
+//! Not covered: the diagnostic sets (no labels to train on) and the labelled originals that some distributions add.
 //!
-//! Every task becomes a classification of single texts or pairs. SuperGLUE's become so after T5 (Raffel et al. 2020, appendix D) and the benchmark's
-//! own baselines (jiant); here with `|` between the two texts of a pair:
+//! Every task becomes a classification of single texts or pairs. For SuperGLUE this follows T5 (Raffel et al. 2020, appendix D) and the benchmark's own
+//! baselines (jiant). The list writes `|` between the two texts of a pair:
 //! - **BoolQ**: question | passage. **CB** and **RTE**: premise | hypothesis.
 //! - **COPA**: premise with `What was the cause?` or `What happened as a result?` | choice.
 //! - **WiC**: word, `:`, first sentence | second sentence; the word stands between `*` in both.
 //! - **WSC**: the text with the noun phrase between `*` and the pronoun between `#`.
 //! - **MultiRC**: paragraph | question and answer.
-//! - **ReCoRD**: passage, its highlights made sentences of it | query with an entity in place of `@placeholder`; entities of the same letters are one.
+//! - **ReCoRD**: passage, whose highlights become sentences | query with an entity in place of `@placeholder`; entities with the same letters are one.
 //!
 //! In COPA, MultiRC and ReCoRD every candidate answer is an example of its own, and [`Example::group`] says which belong to one question.
 
@@ -141,7 +140,8 @@ impl GlueData {
         Self::read_sets(dir, task, columns, &[])
     }
 
-    /// The same as [`read_columns`](Self::read_columns) with the labelled test set that the original distribution of the task has, of tasks with [one](GlueTask::labelled_test).
+    /// The same as [`read_columns`](Self::read_columns), with the labelled test set of the task's original distribution, for tasks that have
+    /// [one](GlueTask::labelled_test).
     ///
     /// # Errors
     /// Those of [`read`](Self::read); [`DataError::MissingPart`] where it is not in the task's folder.

@@ -36,7 +36,7 @@ pub struct Images {
     pub width: usize,
     /// Values of a pixel: 1 (grey) or 3 (red, green, blue).
     pub channels: usize,
-    /// Number of different values, 2 to 256: every value is less. The greatest is white.
+    /// Number of intensity levels, 2 to 256: every value is below it, and the greatest is white.
     pub levels: usize,
     /// Number of classes: every label is less.
     pub classes: usize,
@@ -44,7 +44,7 @@ pub struct Images {
     pub train: ImageSet,
     /// For choosing the best checkpoint.
     pub dev: ImageSet,
-    /// Those that count.
+    /// For the reported scores.
     pub test: ImageSet,
     /// Combined SHA-256 of the files, or that of the generated images. [`Reductions`] leave it as it is.
     pub sha256: String,
@@ -125,7 +125,7 @@ pub(crate) fn is_imagenet_or_celeba(name: &str) -> bool {
     npz::is_part(name) || folders::is_part(name)
 }
 
-/// Reads a folder of MNIST, CIFAR-10 or CIFAR-100 files, plain or gzip, of ImageNet's or of CelebA; which it is, the names of the files tell.
+/// Reads a folder of MNIST, CIFAR-10 or CIFAR-100 files (plain or gzip), of ImageNet or of CelebA; the file names decide which.
 ///
 /// # Errors
 /// A missing folder or file, files of two formats or two forms of one file ([`DataError::Ambiguous`]), a file that is cut, damaged or not of its format

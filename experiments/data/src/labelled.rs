@@ -7,9 +7,9 @@
 //! - **Columns** (`train.jsonl` or `train.parquet`, see [`columns`]): a column with the text and one with its class, a word or a number.
 //! - **Lines** (`train.tsv` or `train.txt`): a class, a tab and a text on each line, or **questions** (`train_5500.label`): TREC.
 //!
-//! Where there is no development set, a tenth of the training texts, drawn by the key of the data, is held out as one. Lines need no test set, as SUBJ is
-//! distributed without one: the development set then is what is scored, and where there is none either, a tenth is held out as test set first. But for white
-//! space at their ends, texts are kept as they stand unless a format says otherwise; nothing is tokenised.
+//! Without a development set, a tenth of the training texts, drawn by the key of the data, is held out as one. Lines need no test set, as SUBJ is distributed
+//! without one: the development set is then scored, and if that is missing too, a tenth is first held out as test set. White space at the ends of texts is
+//! dropped; otherwise texts are kept unchanged unless a format says otherwise. Nothing is tokenised.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ mod lines;
 mod news;
 mod reviews;
 
-/// One in so many training texts is held out where there is no development set.
+/// Without a development set, one in this many training texts is held out.
 pub const HELD_OUT: usize = 10;
 
 const EXPECTED: &str = "train.csv, train_subset_description_only.tsv, aclImdb/train/pos/*.txt or their .tar.gz, train.tsv, train.txt, train_5500.label, train.jsonl or train.parquet";

@@ -89,7 +89,7 @@ pub enum DataError {
         /// What to do.
         remedy: &'static str,
     },
-    /// An entry of an archive is no ordinary file.
+    /// An entry of an archive is not an ordinary file.
     #[error("`{}`, entry `{entry}`: it is {what}, which is not read from an archive; {remedy}", path.display())]
     ArchiveEntry {
         /// The archive.
@@ -251,7 +251,7 @@ pub enum DataError {
         /// What would have been accepted.
         expected: String,
     },
-    /// A line of a file of JSON lines is no object.
+    /// A line of a JSON lines file is not an object.
     #[error("`{}`, line {line}, column {column}: not a JSON object ({reason}); repair or restore the file", path.display())]
     JsonLine {
         /// The file.
@@ -263,7 +263,7 @@ pub enum DataError {
         /// The parser's reason.
         reason: String,
     },
-    /// A file is no Parquet that can be read.
+    /// A file is not readable Parquet.
     #[error("`{}` cannot be read as Parquet ({cause}); restore it, write it with Snappy or without compression, or convert it to JSON lines", path.display())]
     Parquet {
         /// The file.

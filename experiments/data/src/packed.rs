@@ -1,7 +1,7 @@
 //! Files of tar archives, plain or compressed by gzip, read without unpacking them to the disk.
 //!
-//! One rule for names holds for all readers: `./` and other parts that say nothing are left out, and what macOS adds beside files (`._NAME`, `__MACOSX`) is
-//! passed over. Readers look at the end of a name, so that outer folders do not matter.
+//! All readers normalise names alike: `./` and similar parts are dropped, and the files that macOS adds (`._NAME`, `__MACOSX`) are skipped. Readers match the
+//! end of a name, so that outer folders do not matter.
 
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
@@ -20,7 +20,7 @@ const REMEDY: &str = "unpack it and give the folder";
 ///
 /// # Errors
 /// [`DataError::Gzip`] for an archive that is cut or damaged, [`DataError::TooLarge`] for one that holds more than its size makes plausible, and
-/// [`DataError::ArchiveEntry`] for an entry that has a place and is no ordinary file: of a sparse one a few bytes can claim any length.
+/// [`DataError::ArchiveEntry`] for an entry that has a place and is not an ordinary file: of a sparse one a few bytes can claim any length.
 pub(super) fn files<P>(path: &Path, stored: &[u8], place: impl Fn(&str) -> Option<P>) -> Result<Vec<(P, String, Vec<u8>)>, DataError> {
     let budget = Budget::new(limit_in_memory(stored.len()));
     let stopped = |cause| match budget.is_exceeded() {

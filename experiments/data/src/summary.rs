@@ -1,14 +1,17 @@
 //! Documents and their summaries.
 //!
-//! Four layouts are read. Line-aligned files: line n of `train.target` sums up line n of `train.source`, and so on for `val` (`valid`, `dev`) and `test`
-//! (CNN/DailyMail and XSum as prepared for fairseq's BART), or the same with `.document` and `.summary`. Tables: `train.tsv`, `val.tsv` and `test.tsv` with a
-//! document, a tab and its summary on each line. One table under any name: cut 80/10/10 in the order of its lines. A first line `document<TAB>summary` is
-//! taken for the header of a table. The original stories of CNN/DailyMail (`stories.rs`), if there is none of these. Texts are kept as they stand; documents
-//! are not cut, which is for the experiment to do, in tokens.
+//! Four layouts are read:
+//! - **Line-aligned files**: line n of `train.target` summarises line n of `train.source`, likewise for `val` (`valid`, `dev`) and `test` (CNN/DailyMail and
+//!   XSum as prepared for fairseq's BART), or the same with `.document` and `.summary`.
+//! - **Tables**: `train.tsv`, `val.tsv` and `test.tsv` with a document, a tab and its summary on each line.
+//! - **One table** under any name, cut 80/10/10 in line order.
+//! - **Stories** of CNN/DailyMail (`stories.rs`), if there is none of the other layouts.
 //!
-//! ROUGE-Lsum (Lin 2004, section 3.2) compares sentence by sentence and wants a sentence on each line. Files on whose lines a whole text stands mark the
-//! sentences inside: `<t> first . </t> <t> second . </t>`, or `\n` written as two characters between them. [`with_line_ends`] makes lines of both kinds of
-//! mark; use it on references and on what a model wrote, which has learned the marks along with the words.
+//! A first line `document<TAB>summary` is the header of a table. Texts are kept unchanged; the experiment shortens documents, in tokens.
+//!
+//! ROUGE-Lsum (Lin 2004, section 3.2) compares sentence by sentence and expects one sentence per line. Files with a whole text per line mark its sentences:
+//! `<t> first . </t> <t> second . </t>`, or `\n` written as two characters between them. [`with_line_ends`] turns both kinds of mark into line ends. Use it on
+//! references and on generated texts, since a model learns the marks along with the words.
 
 use std::path::{Path, PathBuf};
 

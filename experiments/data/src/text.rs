@@ -33,7 +33,7 @@ pub struct TextCorpus {
     pub valid: Vec<String>,
     /// Test lines.
     pub test: Vec<String>,
-    /// Whether the last line of the training, validation and test text is without a line end, so that the text ends within it.
+    /// Whether the last line of the training, validation and test text lacks a line end.
     pub open_ends: [bool; 3],
     /// How the splits came about, in words.
     pub split: String,
@@ -208,7 +208,7 @@ impl TextCorpus {
         Ok(Self { train, valid, test, open_ends, split, last_words: false, sha256 })
     }
 
-    /// The tokens of training, validation and test text: those of each line and an `end` behind it, but behind a last line without a line end.
+    /// The tokens of training, validation and test text: the tokens of each line followed by `end`, except after a last line without a line end.
     pub fn tokens(&self, end: u32, encode: impl Fn(&str) -> Vec<u32>) -> [Vec<u32>; 3] {
         self.parts().map(|(lines, is_open)| {
             let mut tokens: Vec<u32> = lines.iter().flat_map(|line| encode(line).into_iter().chain([end])).collect();

@@ -78,7 +78,7 @@ pub enum TokeniserConfig {
     },
     /// Each Unicode scalar value of the text, white space too.
     Character {},
-    /// That of a pretrained model: programs with `--pretrained` read it from the folder of the model, with the special tokens that it has.
+    /// The tokeniser of a pretrained model, with its special tokens: programs with `--pretrained` read it from the folder of the model.
     Pretrained {},
 }
 
@@ -169,7 +169,7 @@ pub enum TokeniserError {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The file is no tokeniser.
+    /// The file is not a tokeniser.
     #[error("{} is not a tokeniser: {reason}; write it with save_pretrained of a fast tokeniser", path.display())]
     Foreign {
         /// The file.
@@ -177,7 +177,7 @@ pub enum TokeniserError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A text has what the file has no token for, not even one that stands for what is unknown.
+    /// A text contains a piece without a token, and the file has no unknown token.
     #[error("{} has no token for {piece:?} and none for what is unknown ({reason}); add one of them, or take the file of another tokeniser", path.display())]
     Unknown {
         /// The file.
@@ -243,7 +243,7 @@ impl Tokeniser {
     /// The ids of a text, as [`encode`](Self::encode) gives them.
     ///
     /// # Errors
-    /// If it is the tokeniser of a pretrained model, and the text has what it lacks and has no unknown token for.
+    /// If this is the tokeniser of a pretrained model, and the text contains a piece without a token while there is no unknown token.
     pub fn try_encode(&self, text: &str) -> Result<Vec<u32>, TokeniserError> {
         let encoding = self.tokenizer.encode_fast(text, false).map_err(|error| self.unknown(text, error.to_string()))?;
         let special = if self.foreign.is_none() { SPECIAL_TOKENS.len() } else { 0 };
@@ -311,7 +311,7 @@ impl Tokeniser {
     /// Reads a tokeniser that [`save`](Self::save) wrote.
     ///
     /// # Errors
-    /// The file cannot be read, is no `tokenizer.json`, or has other special tokens than [`SPECIAL_TOKENS`].
+    /// The file cannot be read, is not a `tokenizer.json`, or has other special tokens than [`SPECIAL_TOKENS`].
     pub fn load(path: &Path) -> Result<Self, TokeniserError> {
         let bytes = contents(path)?;
         let format = |reason| TokeniserError::Format { path: path.to_owned(), reason };
@@ -322,7 +322,7 @@ impl Tokeniser {
     /// Reads the `tokenizer.json` of a pretrained model, with special tokens of its own, which a text can spell.
     ///
     /// # Errors
-    /// The file cannot be read, or is no `tokenizer.json`.
+    /// The file cannot be read, or is not a `tokenizer.json`.
     pub fn pretrained(path: &Path) -> Result<Self, TokeniserError> {
         let bytes = contents(path)?;
         let foreign = |reason: String| TokeniserError::Foreign { path: path.to_owned(), reason };

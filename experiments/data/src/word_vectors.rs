@@ -21,8 +21,8 @@ impl WordVectors {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`DataError::FieldValue`] for what is no number, for fewer numbers than the others have and where more than a third of the lines have one more before
-    /// them, [`DataError::Empty`] if there is no vector, and those of [`TextFile::read`].
+    /// [`DataError::FieldValue`] for a field that is not a number, for fewer numbers than the others have and where more than a third of the lines have one
+    /// more before them, [`DataError::Empty`] if there is no vector, and those of [`TextFile::read`].
     pub fn read(path: &Path) -> Result<Self, DataError> {
         let file = TextFile::read(path, "a file of word vectors")?;
         let head = file.lines.first().and_then(|line| head(line));

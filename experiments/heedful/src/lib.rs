@@ -1,4 +1,4 @@
-//! The program `heedful` as a function, for a program of your own that knows more mechanisms:
+//! The program `heedful` as a function, for your own program with further mechanisms:
 //!
 //! ```no_run
 //! use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! How a program ends, and what the shell is told about it.
 //!
-//! Errors are of two kinds: *usage* (the command or its configuration cannot be meant: exit code 2, as clap itself gives for an unknown option) and *failure* (the
-//! command is right but could not be done: exit code 1). Each is one message. A program stopped by a signal after saving what is needed to resume ends with 130; a
-//! reader that closes standard output early (`| head`) is no error.
+//! Errors are of two kinds: *usage* (an invalid command or configuration: exit code 2, as clap itself returns for an unknown option) and *failure* (a valid
+//! command that could not be completed: exit code 1). Each is one message. After a signal, a program saves what it needs to resume and ends with 130. A reader
+//! that closes standard output early (`| head`) is no error.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use crate::whole_files::FileError;
 
-/// Exit code of a command that cannot be meant: unknown option, mechanism or field, impossible combination, bad configuration file.
+/// Exit code of an invalid command: unknown option, mechanism or field, impossible combination, bad configuration file.
 pub const USAGE_EXIT: u8 = 2;
 /// Exit code of a run that failed: missing or bad data, unusable checkpoint, full disk, a loss that is not a number.
 pub const FAILURE_EXIT: u8 = 1;
@@ -22,13 +22,13 @@ pub const INTERRUPTED_EXIT: u8 = 130;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// The command or its configuration cannot be meant (exit code 2).
+    /// The command or its configuration is invalid (exit code 2).
     #[error("{0}")]
     Usage(Box<dyn Error + Send + Sync>),
-    /// The command could not be done (exit code 1).
+    /// A valid command could not be completed (exit code 1).
     #[error("{0}")]
     Failure(Box<dyn Error + Send + Sync>),
-    /// Another process of those that work together has reported the error, which ends this one with the same exit code. Nothing is printed.
+    /// A cooperating process has reported the error; this one ends with the same exit code and prints nothing.
     #[error("the first rank has reported why")]
     Reported(u8),
     /// The reader of standard output is gone. Nothing is printed and the exit code is 0.
@@ -142,7 +142,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), ProgramError> {
     of_output(output.write_all(bytes).and_then(|()| output.flush()))
 }
 
-/// What a program is told that could not write to standard output.
+/// Converts the result of writing to standard output.
 ///
 /// # Errors
 /// As [`print_line`].

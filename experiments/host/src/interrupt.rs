@@ -1,4 +1,4 @@
-//! A wish to stop, raised by Ctrl-C or by the system and obeyed between two steps of training and while a model is evaluated.
+//! A stop request, raised by Ctrl-C or the system, and obeyed between training steps and during evaluation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Signals this soon after the first are the same wish: `timeout` and schedulers send one to the process and one to its group.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
-/// A flag shared between whoever asks a run to stop and the run, which then saves a checkpoint and returns.
+/// A shared flag that asks a run to stop. The run then saves a checkpoint and returns.
 ///
 /// Clones share the flag.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,6 @@
 //! The machine under a program: [threads] that compute, processor and memory ([`machine`]), other processes ([`process`]), files that are never half written
-//! ([`whole_files`]), signals ([`interrupt`]), [progress bars](progress), and how a program ends ([`exit`]). [`provenance`] says what a result was computed by,
-//! [`rounds`] holds costs that were measured in turn.
+//! ([`whole_files`]), signals ([`interrupt`]), [progress bars](progress), and how a program ends ([`exit`]). [`provenance`] records what computed a result;
+//! [`rounds`] stores costs that were measured in turn.
 //!
 //! ```
 //! use heedful_host::machine::Machine;

@@ -31,7 +31,7 @@ impl Machine {
     }
 }
 
-/// Processes that run or wait, on average of the last minute; none where the system does not tell.
+/// Average number of processes that ran or waited during the last minute; `None` where the system does not report it.
 pub fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
@@ -39,24 +39,24 @@ pub fn load() -> Option<f64> {
 /// The share of the time of the processors above which other programs disturb a measurement.
 const DISTURBANCE: f64 = 0.05;
 
-/// Other programs on the processors that this process may run on, from some time on.
+/// The processor time that other programs take on the processors of this process, since a start time.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherPrograms {
     begun: ProcessorTime,
 }
 
 impl OtherPrograms {
-    /// They are watched from now on; none where the system does not tell (anything but Linux).
+    /// Starts watching; `None` where the system does not report it (anything but Linux).
     pub fn watch() -> Option<Self> {
         Some(Self { begun: ProcessorTime::now()? })
     }
 
-    /// Whether they have had so much of these processors since then that times and speeds of this process mean nothing: more than a twentieth.
+    /// Whether other programs have taken more than a twentieth of these processors since then, so that times and speeds of this process are meaningless.
     pub fn disturb(&self) -> bool {
         is_disturbance(self.share())
     }
 
-    /// The share of the time of these processors, from 0 to 1, that other programs have had since then; none if that is too short to tell.
+    /// Share of the time of these processors, from 0 to 1, that other programs have taken since then; `None` if that time is too short to tell.
     pub fn share(&self) -> Option<f64> {
         ProcessorTime::now()?.of_others_since(&self.begun)
     }
@@ -121,7 +121,7 @@ fn cpu_model(cpuinfo: &str) -> Option<&str> {
     line.split_once(':').map(|(_, model)| model.trim()).filter(|model| !model.is_empty())
 }
 
-/// Largest resident memory of this process in bytes so far, or none where the system does not tell (anything but Linux).
+/// Largest resident memory of this process in bytes so far; `None` where the system does not report it (anything but Linux).
 ///
 /// It is the peak of the whole process since its start or since [`reset_peak_memory`]: memory that an earlier run of the same process left allocated
 /// counts, memory on a GPU does not.

@@ -2,7 +2,7 @@
 
 use crate::exit::ProgramError;
 
-/// The parts of a text between commas that stand in no list and no table, without blanks around them.
+/// Splits a text at the commas that stand in no list and no table, and trims the parts.
 pub fn listed(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0i32, 0);
     for (index, byte) in text.bytes().enumerate() {

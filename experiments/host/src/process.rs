@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::checksum::sha256_hex;
 
-/// A process, told from every other one, also on machines that share a file system and after a restart.
+/// Identity of a process, unique also across machines that share a file system and across restarts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Name of its host.
     pub host: String,
-    /// Digest of what else tells the machine, and on Linux the namespace of process ids, from others.
+    /// Digest of what else identifies the machine and, on Linux, its namespace of process ids.
     pub machine: String,
     /// Its number.
     pub id: u32,
@@ -23,8 +23,8 @@ pub struct Process {
     pub slurm: Option<SlurmAttempt>,
 }
 
-/// An attempt of Slurm at a job or a task of an array job, which it starts again, also elsewhere, after it was preempted or its node failed. An attempt begins
-/// after the one before has ended.
+/// An attempt of Slurm at a job or an array task. After a preemption or a node failure, Slurm starts a new attempt, possibly on another node. An attempt begins
+/// after the previous one has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlurmAttempt {
     /// Name of the cluster, within which numbers of jobs are unique.
@@ -66,8 +66,8 @@ impl Process {
         })
     }
 
-    /// Whether it is known to have ended. Of a process elsewhere, or on a system that does not tell, it is not, unless it was an earlier attempt at the Slurm job
-    /// that this process is part of.
+    /// Whether the process is known to have ended. This is not known for a process on another machine, or on a system that does not report processes, unless it
+    /// was an earlier attempt at the Slurm job of this process.
     pub fn has_ended(&self) -> bool {
         let this = Self::this();
         if let (Some(attempt), Some(now)) = (&self.slurm, &this.slurm)

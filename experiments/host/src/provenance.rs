@@ -1,4 +1,4 @@
-//! What a run was computed by: the code, how it was compiled, and what it used of the machine.
+//! What computed a run: the code, its compilation, and its use of the machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,17 +18,17 @@ pub struct Provenance {
     /// The cargo features that are compiled in. `fusion` and `autotune` are named wherever the GPU backends have them: any other crate of
     /// the program may have switched them on at Burn, whose default features they are.
     pub features: Vec<String>,
-    /// The instruction set for which kernels that are compiled for several of them were chosen.
+    /// The instruction set of the chosen kernels, where kernels are compiled for several.
     pub instruction_set: String,
-    /// What libraries of matrix products and of sums choose their kernels by, as far as the processor has it. Burn's flex sums rows with AVX-512 where
-    /// `instruction_set`, that of other kernels, is `x86-64-v3`.
+    /// The processor features by which libraries for matrix products and sums choose their kernels. Burn's flex sums rows with AVX-512 where `instruction_set`,
+    /// that of other kernels, is `x86-64-v3`.
     pub cpu_features: Vec<String>,
     /// Kind and size of each cache of a core, which libraries of matrix products divide their sums by; unknown where the system does not tell, and of runs of
     /// earlier versions.
     pub caches: Vec<String>,
     /// Threads that compute on the CPU.
     pub threads: usize,
-    /// Processes that trained together, each with so many threads; none for one.
+    /// Processes that trained together, each with this many threads; `None` for one process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<usize>,
 }
@@ -61,8 +61,8 @@ impl Provenance {
         if self.is_clean == Some(true) && has_own_sources(root) { Self { is_clean: Some(false), ..self } } else { self }
     }
 
-    /// What digits depend on beside the code and is not the same in `later`: compiler, instruction set, processor features and caches, such as
-    /// `processor features: avx2, now avx2 avx512f`. Where there is none, equal code gives the same digits on a CPU, on any number of threads.
+    /// Circumstances other than the code that change digits and differ in `later`: compiler, instruction set, processor features and caches, such as
+    /// `processor features: avx2, now avx2 avx512f`. Where there are none, equal code gives the same digits on a CPU, on any number of threads.
     pub fn other_numerics(&self, later: &Self) -> Vec<String> {
         let named = |it: &Self| {
             [

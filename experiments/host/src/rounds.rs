@@ -25,11 +25,11 @@ pub struct Rounds {
     pub about: String,
     /// Where it was measured.
     pub machine: Machine,
-    /// Processes that ran or waited before the first round, on average of a minute; none where the system does not tell.
+    /// Processes that ran or waited before the first round, on average of a minute; `None` where the system does not report it.
     pub load: Option<f64>,
     /// Version of heedful.
     pub version: String,
-    /// By what it was measured.
+    /// Provenance of the measurement.
     pub provenance: Option<Provenance>,
     /// Everything that was measured.
     pub series: Vec<Series>,

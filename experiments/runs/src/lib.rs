@@ -1,6 +1,6 @@
-//! Runs of experiments, as far as no model is needed: [settings] from layers, [records](record) of what a run reached and was computed by, the
-//! [folder](run_folder) that holds them and [who works on it](run_lock), how far runs are ([`status`]), and what is said of them: [`report`], [`compare`],
-//! [`plot`], beside [published numbers](published) and [trivial baselines](trivial).
+//! Runs of experiments, without models: layered [settings], [records](record) of scores and provenance, the [run folder](run_folder) and its [locks](run_lock),
+//! the [`status`] of runs, and their presentation: [`report`], [`compare`] and [`plot`], beside [published numbers](published) and [trivial
+//! baselines](trivial).
 
 #![warn(unreachable_pub)]
 

@@ -1,4 +1,4 @@
-//! Text of others as text: names from files can hold what Markdown, HTML or LaTeX would take for markup, or a terminal for commands.
+//! Escapes foreign text: names from files can contain characters that Markdown, HTML or LaTeX read as markup, or a terminal as commands.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! What pictures share: colours that are told apart, a frame with two axes, curves with bands, rows of dots, and a list of names on the right. All are SVG
-//! text.
+//! Shared parts of pictures: distinguishable colours, a frame with two axes, curves with bands, rows of dots, and a list of names on the right. All pictures
+//! are SVG text.
 
 use heedful_metrics::Spread;
 use plotters::coord::Shift;

@@ -46,7 +46,7 @@ impl PublishedNumber {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedNumbers {
-    /// What must be kept in mind when they are read beside ours.
+    /// What to keep in mind when comparing them with ours.
     pub note: String,
     /// The values, in the order of papers and tables.
     pub numbers: Vec<PublishedNumber>,
@@ -108,7 +108,7 @@ impl PublishedNumbers {
         embedded(include_str!("../published/state-tracking.json"))
     }
 
-    /// The rows of the mechanisms that are compared, where there are any. The note then says how many others there are.
+    /// The rows of the compared mechanisms, if there are any. The note then says how many other rows there are.
     pub fn of(self, compared: &BTreeSet<&str>) -> Self {
         let all = self.numbers.len();
         let is_compared = |row: &PublishedNumber| row.attention.as_deref().is_some_and(|name| compared.contains(name));
@@ -122,7 +122,7 @@ impl PublishedNumbers {
         own
     }
 
-    /// Only the rows of which `wanted` holds, in the same order (one task of GLUE, the mechanisms that were compared).
+    /// Keeps the rows for which `wanted` holds, in the same order (one task of GLUE, the compared mechanisms).
     pub fn retain(mut self, wanted: impl FnMut(&PublishedNumber) -> bool) -> Self {
         self.numbers.retain(wanted);
         self

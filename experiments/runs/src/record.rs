@@ -71,7 +71,7 @@ impl std::fmt::Display for RunKey {
     }
 }
 
-/// What a run was allowed to spend on training; equal for all mechanisms of a fair comparison.
+/// The training budget of a run; equal for all mechanisms of a fair comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     /// Optimiser steps.
@@ -113,11 +113,11 @@ pub struct ResultRecord {
     pub metrics: BTreeMap<String, Option<f64>>,
     /// How each score is computed, by the name of the score (a signature as sacreBLEU prints it, a unit and context length).
     pub signatures: BTreeMap<String, String>,
-    /// How the scores are shown and which direction is better; unknown of runs of earlier versions.
+    /// How the scores are shown and which direction is better; unknown for runs of earlier versions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<MetricColumn>,
-    /// How scores are made of the items of test sets, by the name of the score, for those whose items stand in the folder of the run; unknown of runs of
-    /// earlier versions.
+    /// How scores are computed from the items of test sets, by the name of the score, for scores whose items are stored in the folder of the run; unknown for
+    /// runs of earlier versions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub items: BTreeMap<String, ItemScore>,
     /// What a reader of the scores must know.
@@ -139,15 +139,15 @@ pub struct ResultRecord {
     pub machine: Machine,
     /// Digest of the configuration without the choice of runs, see [`crate::settings::digest`].
     pub configuration: String,
-    /// What the run was allowed to spend.
+    /// The training budget of the run.
     pub budget: Budget,
-    /// What it was computed by; unknown of runs of earlier versions.
+    /// Its provenance; unknown for runs of earlier versions.
     pub provenance: Option<Provenance>,
-    /// When it was finished, in milliseconds since 1970 (UTC); unknown of runs of earlier versions.
+    /// When it was finished, in milliseconds since 1970 (UTC); unknown for runs of earlier versions.
     pub finished_ms: Option<u64>,
     /// Whether it is of a whole model and not of an attention.
     pub is_model: bool,
-    /// Whether other runs or programs used the same cores meanwhile. What the run took then says nothing, and is not shown.
+    /// Whether other runs or programs used the same cores meanwhile. Times and speeds of the run are then meaningless and not shown.
     pub disturbed: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct Report<'a> {
     pub subject: &'static str,
     /// The finished runs.
     pub records: &'a [ResultRecord],
-    /// What can be had without attention or without learning.
+    /// Scores without attention or without learning.
     pub trivial: Vec<TrivialBaseline>,
     /// The metrics to show, in this order.
     pub metrics: Vec<MetricColumn>,

@@ -3,7 +3,7 @@
 //! ```text
 //! <out>/config.toml                 the complete configuration; fed back with --config it repeats the run
 //! <out>/results.json                one record per finished run, derived from the result.json of all
-//! <out>/trivial.json                what can be had without attention or without learning, see [`crate::trivial`]
+//! <out>/trivial.json                scores without attention or without learning, see [`crate::trivial`]
 //! <out>/trivial/<baseline>/         its scores on the development set as lines for TensorBoard
 //! <out>/report.md                   the comparison table, derived from the same
 //! <out>/report.html                 the comparison as one page with pictures, derived from the same, log.jsonl and analysis/
@@ -15,7 +15,7 @@
 //!
 //! Several commands may work in one folder at once, each on runs of its own ([`crate::run_lock`], [`crate::results`]).
 //!
-//! Files are replaced whole ([`heedful_host::whole_files`]). What a checkpoint holds is the training engine's business, not this module's.
+//! Files are replaced whole ([`heedful_host::whole_files`]). The training engine, not this module, determines the content of a checkpoint.
 
 mod error;
 mod run_paths;
@@ -34,8 +34,7 @@ pub use self::run_paths::RATES;
 pub use self::run_paths::RunPaths;
 use crate::settings::{self, Configuration};
 
-/// The configuration tables that do not say how a run is done: which runs are wanted (mechanisms, seeds, backend, data), and
-/// what Slurm gives them.
+/// The configuration tables that do not affect how a run is done: the selection of runs (mechanisms, seeds, backend, data), and their resources under Slurm.
 pub const RUN_TABLES: [&str; 2] = ["run", "slurm"];
 
 /// The output folder of one command (`--out`).

@@ -42,7 +42,7 @@ impl std::fmt::Display for Holder {
 }
 
 impl RunLock {
-    /// Takes the lock of the run whose folder is `run`, or says who has it.
+    /// Takes the lock of the run whose folder is `run`, or names its holder.
     ///
     /// # Errors
     /// [`RunFolderError`] when the lock cannot be written, read or understood.

@@ -5,7 +5,7 @@
 //! the earlier kind mean nothing there. In `[mechanisms.NAME]` a `kind` is an option like any other. An optional field without a value is written
 //! `"unset"`, so that a complete configuration shows every field and a default can be taken back (`--set training.patience=unset`).
 //!
-//! Whatever is refused is reported with the file and line, or the option, that said it, and with the nearest name that is known.
+//! Every error names the file and line, or the option, that set the value, and the nearest known name.
 
 mod complete;
 mod reading;
@@ -260,7 +260,7 @@ impl<T: Configuration> Settings<T> {
         Self::laid(self.base.clone(), self.file.clone(), rest.collect())
     }
 
-    /// A configuration of which no file and no option says anything.
+    /// Settings of a value that neither a file nor an option has set.
     pub fn of(value: T) -> Self {
         Self { value, base: Table::new(), file: None, assignments: Vec::new() }
     }
@@ -306,7 +306,7 @@ impl<T: Configuration> Settings<T> {
 }
 
 impl<T> Settings<T> {
-    /// The error for a field whose value is of the right type but cannot be meant: names the line or option that gave it.
+    /// The error for a field with an invalid value of the right type; names the line or option that set it.
     ///
     /// `path` is the dotted path of the field, `problem` says what is wrong and the remedy.
     pub fn refuse(&self, path: &str, problem: impl Display) -> SettingsError {
@@ -327,8 +327,8 @@ impl<T> Settings<T> {
         self.assignments.iter().cloned().flat_map(Assignment::fields).map(|assignment| assignment.path)
     }
 
-    /// The paths of the fields that options of the command set, and of those that the file sets to another value than that of `default`: none of the complete
-    /// configuration of a run.
+    /// The paths of the fields that options of the command set, and of those that the file sets to another value than that of `default`. The file with the
+    /// complete configuration of a run counts as setting none.
     ///
     /// # Errors
     /// [`SettingsError::Inexpressible`], and [`SettingsError::Syntax`] of the file.

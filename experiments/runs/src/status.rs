@@ -1,6 +1,6 @@
-//! How far the runs of an output folder are, as their files tell: who works on which, and since when, what is left, and what failed.
+//! Progress of the runs in an output folder, read from their files: which process works on which run and since when, what is left, and what failed.
 //!
-//! Nothing is asked of other machines. A process of this one is looked for; that of another is taken to run as long as it has its lock.
+//! Other machines are not contacted. A process on this machine is looked up; a process on another machine counts as running as long as its lock exists.
 
 mod folder;
 
@@ -18,7 +18,7 @@ use crate::record::ResultRecord;
 use crate::run_folder::RunPaths;
 use crate::run_lock;
 
-/// What a run waits for, if anything.
+/// The state of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum State {
@@ -30,7 +30,7 @@ pub enum State {
         host: String,
         /// Its number.
         process: u32,
-        /// Whether it was looked for, which it is on its own machine only.
+        /// Whether the process was looked up, which is possible only on its own machine.
         is_checked: bool,
         /// For how long, by the clocks of the file system and of this machine.
         seconds: Option<u64>,
@@ -84,7 +84,7 @@ pub struct Selected {
 /// How far a run is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunStatus {
-    /// What it waits for.
+    /// Its state.
     #[serde(flatten)]
     pub state: State,
     /// Steps that are done; of an interrupted run those of the checkpoint that it goes on from.

@@ -1,8 +1,7 @@
-//! Trivial baselines: what can be had on a data set without attention or without learning.
+//! Trivial baselines: scores on a data set without attention or without learning.
 //!
-//! A score says little where nobody knows what a count of words would reach. Each experiment gives such baselines of its own data, scored on the same split in
-//! the same units. They are computed once for a run folder and kept in its `trivial.json`; reports show them as rows that are marked, and no test of
-//! significance sees them.
+//! They put scores into perspective: what do word counts alone reach? Each experiment provides baselines for its data, scored on the same split in the same
+//! units. They are computed once per run folder and stored in its `trivial.json`. Reports mark their rows, and significance tests leave them out.
 //!
 //! The methods are those of [`heedful_metrics::baselines`].
 
@@ -24,7 +23,7 @@ pub struct TrivialBaseline {
     pub dataset: String,
     /// Its name in tables.
     pub name: String,
-    /// What it is and what it has seen, in one sentence.
+    /// Its method and its data, in one sentence.
     pub description: String,
     /// Scores of the test set by the names of the experiment's metrics; `None` where one is undefined.
     pub metrics: BTreeMap<String, Option<f64>>,
@@ -78,7 +77,7 @@ impl TrivialBaseline {
         format!("{} (trivial)", self.name)
     }
 
-    /// Those that a folder keeps, in their order; none where there is no file of them.
+    /// The trivial baselines of a folder, in their order; none if it has no such file.
     ///
     /// # Errors
     /// [`RecordError`] when the file cannot be read or holds something else.
@@ -88,7 +87,7 @@ impl TrivialBaseline {
         serde_json::from_str(&text).map_err(|source| RecordError::Format { path, source })
     }
 
-    /// Keeps these in a folder in place of those that are there.
+    /// Stores these in a folder in place of the earlier ones.
     ///
     /// # Errors
     /// [`RecordError::File`].

@@ -1,9 +1,8 @@
-//! Attention on images, as the paper of the Sparse Transformer shows it (Child et al. 2019, figure 2): where a head looks while it generates a pixel, and how many
-//! rows and columns away that is.
+//! Attention on images, as the paper of the Sparse Transformer shows it (Child et al. 2019, figure 2): where a head looks while the model generates a pixel,
+//! and how many rows and columns away that is.
 //!
-//! A position of the decoder foresees an element of the image, a value or a pixel, and its keys are the elements before that one, which it is given. Weights are
-//! therefore those of a pixel that is being generated on the pixels that are there already. The weight of the token that begins an image belongs to no pixel and is
-//! left out of distances.
+//! A position of the decoder predicts an element of the image, a value or a pixel. Its keys are the elements before that one. Weights are therefore those of a
+//! generated pixel on the pixels before it. The weight of the token that begins an image belongs to no pixel and is left out of distances.
 
 use super::record::{Kind, Observed};
 use super::statistics::Mean;
@@ -12,7 +11,7 @@ use crate::session::experiment::seen_image::SeenImage;
 /// How far a head looks in images.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ImageDistances {
-    /// Rows between the pixel that is generated and those that are looked at; the mean over them by weight, and over all pixels.
+    /// Rows between the generated pixel and the attended pixels: the mean over these by weight, and over all generated pixels.
     pub rows: Mean,
     /// The same of columns.
     pub columns: Mean,

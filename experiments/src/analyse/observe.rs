@@ -35,24 +35,24 @@ pub struct AnalyseOptions {
     #[arg(long, value_name = "NAME")]
     pub dataset: Option<String>,
 
-    /// A text to show, of the experiment's kind (translation: source, or source TAB target; image: its values row by row, after CLASS: if models are told it;
-    /// memory-rl: the number of an episode); may be repeated [default: test texts]
+    /// A text to show, of the experiment's kind (translation: source, or source TAB target; image: its values row by row, after CLASS: in a class-conditional
+    /// model; memory-rl: the number of an episode); may be repeated [default: test texts]
     #[arg(long, value_name = "TEXT")]
     pub text: Vec<String>,
 
-    /// How many test texts are shown where none is given
+    /// Number of test texts to show if --text is not given
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub texts: u64,
 
-    /// How many of the texts, or of their segments where a model remembers, have pictures and all their weights written down
+    /// Number of texts, or of segments in models with a memory, for which pictures and all weights are written
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub pictured: usize,
 
-    /// Of images: the pixel whose weights are laid over the image, row and column from 0 [default: that in the middle]
+    /// Images: the pixel whose weights are drawn over the image, row and column from 0 [default: the middle one]
     #[arg(long, value_name = "ROW,COLUMN", value_parser = pixel)]
     pub pixel: Option<[usize; 2]>,
 
-    /// Of images: the layers whose weights are laid over the image, from 0, separated by commas [default: all]
+    /// Images: the layers whose weights are drawn over the image, from 0, separated by commas [default: all]
     #[arg(long, value_name = "N[,N...]", value_delimiter = ',')]
     pub layers: Vec<usize>,
 

@@ -1,4 +1,4 @@
-//! What a model showed of one text, as plain values.
+//! The observations of one text, as plain values.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What attention weights, spans, buckets, gates and halting steps come to.
+//! Statistics of attention weights, spans, buckets, gates and halting steps.
 //!
 //! A row of weights `w` of a query at position `i` has, with `p_j = w_j / sum_j w_j`, the entropy `-sum p_j ln p_j` (in nats; divided by `ln` of the number of
 //! visible keys: relative), the distance `sum p_j |i - j|` (in tokens) and shares `p_j` of single keys. A key is visible if its weight is not 0: masks, windows
@@ -60,7 +60,7 @@ impl Extent {
     }
 }
 
-/// What the weights of a head come to.
+/// Statistics of the weights of a head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadStatistics {
     /// Sum of a row: 1 for a softmax.
@@ -83,9 +83,9 @@ pub struct HeadStatistics {
     pub first: Mean,
     /// Number of weights that are 0.
     pub hidden: u64,
-    /// Of the weights that are not 0.
+    /// Histogram of the weights that are not 0.
     pub weights: Histogram,
-    /// Of their decimal logarithms.
+    /// Histogram of their decimal logarithms.
     pub logarithms: Histogram,
 }
 
@@ -153,7 +153,7 @@ pub struct BucketStatistics {
     pub largest: Mean,
     /// Share of the pairs of positions that are in one bucket.
     pub together: Mean,
-    /// Of the pairs of positions that one of two rounds puts into one bucket, the share that both do; over all pairs of rounds.
+    /// Agreement of rounds: of the pairs of positions that one of two rounds puts into one bucket, the share that both do; over all pairs of rounds.
     pub agreement: Mean,
 }
 
@@ -201,7 +201,7 @@ fn pairs(sizes: &[usize]) -> f64 {
 pub struct GateStatistics {
     mean: Mean,
     squares: f64,
-    /// Of all openings.
+    /// Histogram of all openings.
     pub openings: Histogram,
 }
 
@@ -296,26 +296,26 @@ impl<T> Places<T> {
     }
 }
 
-/// Everything that observations come to.
+/// Statistics of all observations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Statistics {
-    /// Of weights and slot weights.
+    /// Statistics of weights and slot weights.
     pub heads: Places<HeadStatistics>,
-    /// Of spans, in positions.
+    /// Statistics of spans, in positions.
     pub spans: Places<Extent>,
-    /// Of buckets.
+    /// Statistics of buckets.
     pub buckets: Places<BucketStatistics>,
-    /// Of gates.
+    /// Statistics of gates.
     pub gates: Places<GateStatistics>,
-    /// Of halting steps.
+    /// Statistics of halting steps.
     pub halting: Places<Extent>,
-    /// Of weights between the elements of images.
+    /// Statistics of weights between the elements of images.
     pub image: Places<ImageDistances>,
 }
 
 impl Statistics {
-    /// How far the weights of each head have moved since the beginning: the divergence, in nats, of their histogram after training from that at initialisation,
-    /// by the place of the former. Heads that were observed in one of the two states alone have none.
+    /// How far the weights of each head have moved since the beginning: the divergence, in nats, between their histograms after training and at initialisation,
+    /// by the place of the former. Heads that were observed in only one of the two states have none.
     pub fn divergences(&self) -> Vec<(&Place, f64)> {
         let trained = self.heads.iter().filter(|(place, _)| place.state == State::Trained);
         let divergence = |place: &Place, head: &HeadStatistics| {

@@ -1,4 +1,4 @@
-//! What is compared: the mechanisms of a model under one name.
+//! The compared attentions: the mechanisms of a model under one name.
 
 use heedful_models::prelude::*;
 

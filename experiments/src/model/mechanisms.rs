@@ -1,4 +1,4 @@
-//! Which attentions an experiment compares, with which options, and what each can do.
+//! The attentions that an experiment compares, their options, and their abilities.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ const NAME: &str = "name";
 /// The family whose members are in the name of an attention and not among its options.
 const MIXTURE: &str = MixtureConfig::NAME;
 
-/// Options of the mechanisms, one table for each family; they hold wherever the mechanism stands, also as a member of a mixture or as the logits within
+/// Options of the mechanisms, one table for each family. They apply wherever the mechanism stands, also as a member of a mixture or as the logits within
 /// another mechanism.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MechanismOptions(Vec<AnyMechanism>);
@@ -54,7 +54,7 @@ impl MechanismOptions {
         self.0.iter().find(|options| options.family() == family).expect("there are options for each family")
     }
 
-    /// The same with a number for every size that follows this maximal length.
+    /// Replaces every size that follows the maximal length by a number.
     pub fn resolved(&self, max_length: usize) -> Self {
         Self(self.0.iter().map(|options| options.resolved(max_length)).collect())
     }
@@ -68,7 +68,7 @@ impl MechanismOptions {
         }
     }
 
-    /// The configuration of the attention called `name`, with these options. What the name itself says (`-fixed`) wins over them.
+    /// The configuration of the attention called `name`, with these options. Options within the name (`-fixed`) override them.
     ///
     /// # Errors
     /// If no mechanism has this name.
@@ -76,7 +76,7 @@ impl MechanismOptions {
         Ok(self.within_mechanism(&name.parse()?))
     }
 
-    /// A mechanism, in which whatever has its default is as these options say.
+    /// A mechanism whose default options are replaced by these options.
     pub fn within_mechanism(&self, mechanism: &AnyMechanism) -> AnyMechanism {
         let config = AnyMechanism::deserialize(Value::Table(self.with_options(table(mechanism))));
         config.expect("a table whose fields come from configurations of its family is one")
@@ -284,17 +284,17 @@ pub fn tables() -> String {
          {able}\n\
          causal: how the future is hidden; cross: attends to another sequence;\n\
          steps: decodes step by step; length: longest sequence, L = model.max_length;\n\
-         parameters: trained ones of a layer, d = {d_model}, H = {heads}, L = {max_length}\n\n\
+         parameters: trained, per layer, with d = {d_model}, H = {heads}, L = {max_length}\n\n\
          {cost}\n\
          time: order for a layer and a sequence, without projections, n d^2;\n\
-         state: numbers that decoding holds for a layer and a sequence\n\n\
+         state: numbers that decoding stores for a layer and a sequence\n\n\
          {letters}\n\n\
          Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product;\n\
          LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided;\n\
          LOGITS@soft-cap bounds scores softly, e.g. alibi@soft-cap;\n\
          LOGITS@NORMALISER replaces the softmax, e.g. synthesizer-dense@sigmoid;\n\
-         LOGITS@GATE gates what heads give, e.g. alibi@output-gate;\n\
-         LOGITS@HEADS makes heads otherwise, e.g. alibi@differential."
+         LOGITS@GATE gates the head outputs, e.g. alibi@output-gate;\n\
+         LOGITS@HEADS changes how heads are built, e.g. alibi@differential."
     )
 }
 

@@ -42,9 +42,9 @@ enum Task {
     List(LedgerOptions),
     /// Show which blocks are to be run, in which order, and about how long that takes
     Plan(PlanOptions),
-    /// Run the blocks of claims, those first that tell the most per hour of computing
+    /// Run the blocks of claims, the most informative per hour of computing first
     Run(Box<RunTask>),
-    /// Train the baseline of blocks with half, once and twice the learning rate, and say which is best on the validation set
+    /// Train the baseline of each block with half, once and twice its learning rate, and report the best on the validation set
     Pilot(PilotTask),
     /// Compute the verdict of every claim from the records of finished runs
     Verdict(VerdictOptions),
@@ -78,7 +78,7 @@ struct PlanOptions {
     #[command(flatten)]
     results: ResultOptions,
 
-    /// Time a few steps of each contender on this machine as well
+    /// Also time a few steps of each contender on this machine
     #[arg(long)]
     measure: bool,
 
@@ -97,7 +97,7 @@ struct RunTask {
     #[arg(long, conflicts_with = "names")]
     all: bool,
 
-    /// Small runs of built-in data, whose known effects must show: twenty minutes on one thread
+    /// Check known effects in small runs on built-in data: twenty minutes on one thread
     #[arg(long, conflicts_with_all = ["names", "all", "jobs", "shard", "slurm", "ledger", "data"])]
     smoke: bool,
 
@@ -112,7 +112,7 @@ struct RunTask {
     #[arg(long, value_name = "DIR", value_parser = PathInConfiguration)]
     data: Option<PathBuf>,
 
-    /// Runs at once, which share the threads; auto: as many as there are threads and memory for
+    /// Number of parallel runs, which share the threads; auto: as many as threads and memory allow
     #[arg(long, value_name = "N|auto")]
     jobs: Option<Jobs>,
 
@@ -128,11 +128,12 @@ struct RunTask {
     #[arg(long)]
     resume: bool,
 
-    /// Do so many runs of a block at once, each on one thread by a process of its own
+    /// Number of parallel runs of a block, each in a process of its own with one thread
     #[arg(long, value_name = "N", conflicts_with_all = ["jobs", "shard", "slurm", "smoke"], value_parser = clap::value_parser!(u64).range(1..=1024))]
     processes: Option<u64>,
 
-    /// Copy the programs, of a commit without changes, when a block is begun, and end it with the copies whatever is built meanwhile
+    /// Copy the program when a block begins, and finish the block with the copy, whatever is built meanwhile; the program must be built from a commit without
+    /// changes
     #[arg(long, conflicts_with_all = ["slurm", "smoke"])]
     keep_programs: bool,
 }

@@ -52,7 +52,7 @@ enum Command {
     Fetch(FetchOptions),
     /// Read a folder and report which experiments can use it
     Check {
-        /// Folder of one data set or of several; the name of a data set that `fetch` knows stands for its folder in `data`, where there is none of that name
+        /// Folder of one or several data sets, or the name of a data set of `fetch`, which stands for its folder in `data` if no folder has this name
         dir: PathBuf,
 
         /// Print the report as JSON
@@ -86,7 +86,7 @@ struct FetchOptions {
     #[arg(long)]
     no_unpack: bool,
 
-    /// Fetch files that exist already, and replace them
+    /// Fetch existing files again, and replace them
     #[arg(long)]
     force: bool,
 
@@ -94,11 +94,11 @@ struct FetchOptions {
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
     timeout: f64,
 
-    /// Further attempts in a row that may bring no new data
+    /// Retries in a row without new data
     #[arg(long, value_name = "N", default_value_t = 5)]
     retries: u32,
 
-    /// Pause before the first further attempt; it doubles with each
+    /// Pause before the first retry; it doubles with each
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pause: f64,
 

@@ -17,10 +17,10 @@ use super::experiment::{command, given};
 use super::{analyse, claims, compare, data, measure, parity, status};
 
 const ABOUT: &str = "\
-Compare attention mechanisms: train them side by side, and show, compare, analyse and measure what they do.
+Compare attention mechanisms: train them side by side, and show, compare, analyse and measure the results.
 
-Each experiment trains a model for each attention of --attention and each seed, and prints a table of scores with parameters, speed and memory. The tools read the \
-folders that experiments leave.";
+Each experiment trains a model for each attention of --attention and each seed, and prints a table of scores with parameters, speed and memory. The tools \
+read the output folders of experiments.";
 
 /// A tool of another package.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ enum Tool {
     Measure(measure::Options),
     Parity(Box<parity::Options>),
     Status(status::Options),
-    /// Print the script with which a shell completes options
+    /// Print a shell script that completes options
     Completions {
         shell: Shell,
     },

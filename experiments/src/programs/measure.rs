@@ -26,11 +26,11 @@ pub(super) struct Options {
 
 #[derive(Subcommand)]
 enum What {
-    /// Seconds in which the models of a command of lm score the test text
+    /// Scoring time of the models of a command of lm, in seconds for the test text
     Scoring(ScoringOptions),
-    /// Sentences per second that the models of a command of mt translate
+    /// Translation speed of the models of a command of mt, in sentences per second
     Decoding(DecodingOptions),
-    /// The largest batch that the models of a command of mt learn from within a memory
+    /// Largest training batch of the models of a command of mt within a given memory
     Batch(BatchOptions),
 }
 

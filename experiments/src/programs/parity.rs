@@ -17,9 +17,9 @@ mechanism.toml, with the defaults of the part `attention`:
   max_length = 64                       # size of tables that are tied to positions
   layer = 0                             # from 0
   layers = 1
-  seed = 1                              # of what is drawn and no weight
+  seed = 1                              # of random draws other than weights
   engine = \"auto\"                       # fused, reference
-  memory_gradient = false               # whether the gradient reaches what is carried over
+  memory_gradient = false               # whether the gradient reaches the memory of an earlier segment
 
 Examples:
   heedful parity --list

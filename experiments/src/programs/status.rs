@@ -36,7 +36,7 @@ pub(super) struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Show the table again every so many seconds, until all runs are finished or have failed, or Ctrl-C
+    /// Show the table again every SECONDS, until all runs are finished or have failed, or Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", conflicts_with = "json", value_parser = clap::value_parser!(u64).range(1..))]
     watch: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What ends an experiment early, and what the shell is told about it.
+//! Errors that end an experiment early, and their exit codes.
 //!
 //! Every error is one message that names the file, the line and the field as far as they exist, and the remedy. [`heedful_host::exit`] says which exit codes
 //! there are. A run stopped by Ctrl-C, SIGTERM or SIGHUP saves a checkpoint and ends with 130.
@@ -24,13 +24,13 @@ pub type Interruptible<T> = Result<Option<T>, ExperimentError>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExperimentError {
-    /// What ends programs of any kind: a command that cannot be meant, or one that could not be done.
+    /// An error of programs in general: an invalid command, or a command that could not be completed.
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// A configuration that cannot be read or understood.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A model that cannot be as it is configured.
+    /// An impossible model configuration.
     #[error(transparent)]
     Model(#[from] ConfigError),
     /// A file or folder that cannot be read or written.

@@ -1,8 +1,8 @@
-//! What an experiment says of itself: its options, its data, its models and its scores.
+//! The definition of an experiment: its options, its data, its models and its scores.
 //!
-//! An [`Experiment`] is the table of options that only it has. It opens data sets, makes a [`Task`](crate::train::Task) of each, and a model for each attention;
-//! everything else (options, run folders, training, checkpoints, results, reports, comparisons, analyses) is the library's. [`main`](crate::programs::experiment::main)
-//! is the body of its program.
+//! An [`Experiment`] is the table of its own options. It opens data sets, makes a [`Task`](crate::train::Task) of each, and a model for each attention. The
+//! library provides everything else: options, run folders, training, checkpoints, results, reports, comparisons and analyses.
+//! [`main`](crate::programs::experiment::main) is the body of its program.
 
 mod command_option;
 mod config;

@@ -2,8 +2,8 @@
 //!
 //! Counted are the parameters of attentions, feed-forward networks, embeddings and position tables, with their gradients and the moments of the optimiser,
 //! and the [`activations`] that the layers keep of a batch for the backward pass. All else is left out, so that the estimate is a lower bound and refuses
-//! nothing that fits. A gradient of a weight appears when the activations that it is made of may go: the greater of both sums counts, beside the weights and
-//! their moments. A model on a GPU has these in the memory of the device, and in main memory no more than its modules.
+//! nothing that fits. The gradient of a weight appears when the activations that it is computed from may go: the greater of both sums counts, beside the
+//! weights and their moments. A model on a GPU has these in the memory of the device, and in main memory no more than its modules.
 //!
 //! Main memory is what `/proc/meminfo` calls available, or the limits of the process's control groups (cgroup v2) if they are lower. Elsewhere than on Linux
 //! it is not checked. The memory of a device is all that it has, as its driver states it. It is not checked where the driver is not asked, as by wgpu alone.

@@ -49,12 +49,11 @@ pub struct LogOptions {
     #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "full|compact|pretty|json", help_heading = HEADING)]
     pub log_format: LogFormat,
 
-    /// Append log lines to this file too, with times: debug lines of heedful's packages, info lines of others
+    /// Also append log lines to this file, with times: debug lines of heedful's packages, info lines of others
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub log: Option<PathBuf>,
 
-    /// Write the spans of the command, each training step's among them, into this new file, as a trace of Chrome's format, which ui.perfetto.dev opens; a few
-    /// steps are enough
+    /// Write the spans of the command, including those of each training step, to this new file, as a Chrome trace for ui.perfetto.dev; a few steps are enough
     #[arg(long, value_name = "FILE.json", help_heading = HEADING)]
     pub trace: Option<PathBuf>,
 }

@@ -40,8 +40,8 @@ use crate::session::logging::{LogOptions, Logging};
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 #[command(about = None, long_about = None)]
 pub struct CommonOptions {
-    /// Attention mechanisms to train and compare, separated by commas: names, also with options such as linformer{rank=16}, lists with one for each
-    /// layer such as [dot-product,relative], where 3*gla stands for gla,gla,gla, and in models with encoder and decoder
+    /// Attention mechanisms to train and compare, separated by commas: a name, with options such as linformer{rank=16}; a list with one mechanism per layer,
+    /// such as [dot-product,relative], where 3*gla stands for gla,gla,gla; or, in models with encoder and decoder, one mechanism per part:
     /// {encoder=linformer,decoder=dot-product,cross=uniform}
     #[arg(long, value_name = "NAME[,NAME...]")]
     pub attention: Vec<String>,
@@ -66,7 +66,7 @@ pub struct CommonOptions {
     #[arg(long, value_name = "DIR", value_parser = PathInConfiguration)]
     pub data: Option<PathBuf>,
 
-    /// Names of the columns of a data set of JSON lines or Parquet, where they are not the usual ones, such as text=body,label=topic
+    /// Column names of a data set in JSON lines or Parquet, where they differ from the usual ones, such as text=body,label=topic
     #[arg(long, value_name = "ROLE=NAME[,...]", value_parser = str::parse::<Columns>)]
     pub columns: Option<Columns>,
 
@@ -82,12 +82,12 @@ pub struct CommonOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=i64::MAX as u64))]
     pub steps: Option<u64>,
 
-    /// Give each mechanism or model a learning rate of its own: all try the same five for a third of the steps, and further ones where the best lies at an end.
-    /// training.tune has its options
+    /// Tune the learning rate of each mechanism or model: all try the same five rates for a third of the steps, and further ones if the best lies at an end.
+    /// The table training.tune sets the details
     #[arg(long)]
     pub tune: bool,
 
-    /// Make all that are compared as large as the first, by the widths of their feed-forward networks
+    /// Match the parameter count of all candidates to the first one, by the widths of their feed-forward networks
     #[arg(long = "match", value_name = "parameters")]
     pub matched: Option<Matched>,
 
@@ -95,16 +95,16 @@ pub struct CommonOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Continue in the output folder, also with other attentions or seeds: keep finished runs, and resume interrupted ones from their checkpoints. A command with
-    /// the configuration of the folder does so without it too, and says so
+    /// Continue in the output folder, also with other attentions or seeds: keep finished runs, and resume interrupted ones from their checkpoints. A command
+    /// with the configuration of the folder continues without this option too, and says so
     #[arg(long)]
     pub resume: bool,
 
-    /// Leave out the trivial baseline, what can be had without attention or without learning, which reports otherwise show as a row of its own
+    /// Leave out the trivial baseline, a score without attention or without learning, which reports otherwise show as a row of its own
     #[arg(long)]
     pub no_trivial_baseline: bool,
 
-    /// Runs at once, which share the threads; auto: as many as there are runs, threads and memory for. Scores are the same; speeds are not shown
+    /// Number of parallel runs, which share the threads; auto: as many as runs, threads and memory allow. Scores are the same; parallel runs report no speeds
     #[arg(long, value_name = "N|auto")]
     pub jobs: Option<Jobs>,
 
@@ -112,8 +112,8 @@ pub struct CommonOptions {
     #[arg(long, value_name = "K/N")]
     pub shard: Option<Shard>,
 
-    /// Write scripts for Slurm into the output folder, an array job with a task for each run and the merge of their results, and show how to submit them; the
-    /// table slurm of the configuration has their resources
+    /// Write Slurm scripts into the output folder, and show how to submit them: an array job with one task per run, and a job that merges their results. The
+    /// table slurm of the configuration sets their resources
     #[arg(long, conflicts_with_all = ["shard", "dry_run", "print_config", "list", "log", "trace"])]
     pub slurm: bool,
 
@@ -125,7 +125,7 @@ pub struct CommonOptions {
     #[arg(long, conflicts_with_all = ["slurm", "shard", "dry_run", "print_config", "list"])]
     pub merge: bool,
 
-    /// Train each model by all processes that MPI has started, which divide the micro-batches of training.accumulate; scores are those of one process
+    /// Train each model with all processes that MPI has started, which divide the micro-batches of training.accumulate; scores equal those of one process
     #[arg(long, conflicts_with_all = ["jobs", "slurm", "merge", "dry_run", "print_config", "list"])]
     pub data_parallel: bool,
 
@@ -137,11 +137,11 @@ pub struct CommonOptions {
     #[arg(long, conflicts_with_all = ["dry_run", "list"])]
     pub print_config: bool,
 
-    /// Print the JSON Schema of the configuration, with which editors complete TOML files, then exit
+    /// Print the JSON Schema of the configuration, which editors use to complete TOML files, then exit
     #[arg(long, exclusive = true)]
     pub print_schema: bool,
 
-    /// Print the script with which a shell completes options, then exit
+    /// Print a shell script that completes options, then exit
     #[arg(long, value_name = "SHELL", exclusive = true)]
     pub completions: Option<Shell>,
 
@@ -166,10 +166,10 @@ pub struct CommonOptions {
     pub logging: LogOptions,
 }
 
-/// What all that are compared can be made equal in.
+/// The quantity in which all candidates can be matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Matched {
-    /// Parameters that are trained.
+    /// Trained parameters.
     Parameters,
 }
 
@@ -288,7 +288,7 @@ pub(crate) fn not_utf8(path: &OsStr) -> String {
     format!("{path:?} is not UTF-8, as configurations are; rename it, or give a symbolic link of another name")
 }
 
-/// Which runs are wanted: the table `run` of every experiment's configuration. What a single run does is in the other tables.
+/// The selected runs: the table `run` of every experiment's configuration. The other tables configure a single run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunSettings {
@@ -300,16 +300,16 @@ pub struct RunSettings {
     pub backend: String,
     /// Folder of the data set; none for the built-in generated data.
     pub data: Option<PathBuf>,
-    /// Names of the columns of a data set of JSON lines or Parquet by their roles, where they are not the usual ones.
+    /// Column names of a data set of JSON lines or Parquet by their roles, where they differ from the usual ones.
     pub columns: Option<Columns>,
     /// The first seed.
     pub seed: u64,
     /// Number of seeds.
     pub seeds: u64,
-    /// If given, all that are compared have feed-forward networks of such a width, a multiple of this number, that they have as nearly as many parameters as the
-    /// first.
+    /// If given, all candidates match the parameter count of the first: the width of their feed-forward networks becomes the multiple of this number that comes
+    /// closest to it.
     pub match_parameters: Option<usize>,
-    /// Whether the report shows what can be had without attention or without learning, where the experiment knows it.
+    /// Whether the report shows trivial baselines, where the experiment provides them.
     pub trivial_baseline: bool,
 }
 
@@ -319,13 +319,13 @@ pub struct RunSettings {
 pub struct ModelRun {
     /// Its name, for folders and tables.
     pub name: String,
-    /// Its attention. One that the experiment knows has its own.
+    /// Its attention. A model that the experiment defines has a default.
     pub attention: Option<String>,
-    /// The fields in which it differs from the rest of the configuration. One that the experiment knows has its own, which the rest of the configuration and
-    /// the command can change; what stands here nothing changes. Without an `attention`, it is added to the fields of the model that the experiment knows.
+    /// The fields in which it differs from the rest of the configuration; they override everything else. A model that the experiment defines has fields of its
+    /// own, which the rest of the configuration and the command can change. Without an `attention`, `set` is added to these fields.
     #[serde(deserialize_with = "layer")]
     pub set: Option<toml::Table>,
-    /// Another model of the list, or an attention: this one has its weights and is not trained, but scored with what it sets.
+    /// Another model of the list, or an attention, whose weights this model takes. It is not trained, but scored with its own settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights_of: Option<String>,
 }
@@ -395,7 +395,7 @@ impl RunSettings {
     }
 }
 
-/// What the exit codes of an experiment's command mean, for the end of `--help`.
+/// The meaning of the exit codes of an experiment's command, for the end of `--help`.
 pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C or SIGTERM (continue with --resume).";
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Models of papers, those of [`heedful_models::pretrained::presets`], by name: what `--model` takes beside the models of an experiment.
 //!
-//! A preset sets the sizes of its paper, which the configuration file and the options of a command change like all that a model sets
-//! (`--model hc-sa-iwslt --set model.d_model=64`). Its twin `-tiny` is the same build in a size that trains on two cores. The vocabulary is that of the data, and
-//! so is `model.max_length` where it says which data there are.
+//! A preset sets the sizes of its paper. The configuration file and the options of a command can change them, like everything that a model sets
+//! (`--model hc-sa-iwslt --set model.d_model=64`). Its twin `-tiny` has the same architecture in a size that trains on two cores. The data determine the
+//! vocabulary and, where the preset names them, `model.max_length`.
 
 use heedful_models::pretrained::presets::{self, Preset, Size};
 use toml::Table;

@@ -1,12 +1,11 @@
-//! What a run was computed by.
+//! What computed a run.
 
 use std::path::Path;
 
 use heedful_host::provenance::Provenance;
 
-/// That of this process: the commit is the latest one that changed what the programs of the experiments are built of; sources of one's own in the checkout that
-/// it does not hold count as changes. Call it where the CPU backends compute, see
-/// [`heedful_host::threads::among_workers`].
+/// The provenance of this process. The commit is the latest one that changed the sources of the experiments' programs; own sources in the checkout that it does
+/// not contain count as changes. Call it where the CPU backends compute, see [`heedful_host::threads::among_workers`].
 pub fn here() -> Provenance {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let built = Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"), heedful_backends::features::compiled());

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::script::Scripts;
 pub(crate) use self::submit::{Submitted, submit};
 
-/// What Slurm gives the runs: the table `slurm` of every experiment's configuration. It says where runs are done and not what they are, so it is no part of their
-/// identity. What is unset is left to the site.
+/// Resources of the runs under Slurm: the table `slurm` of every experiment's configuration. It sets where runs are done and not what they compute, so it is
+/// not part of their identity. The site decides what is unset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SlurmSettings {
@@ -39,7 +39,7 @@ pub struct SlurmSettings {
     pub gpus: Option<u64>,
     /// Seconds before the end of its time at which a task is told to save a checkpoint.
     pub signal: u64,
-    /// Tasks at once.
+    /// Most tasks that run at the same time.
     pub at_once: Option<u64>,
     /// Tasks of the array, which share the runs; unset for one task for each run.
     pub tasks: Option<u64>,

@@ -99,17 +99,17 @@ impl Experiment for Algorithmic {
             Rule::used(
                 &["data.symbols"],
                 |candidate| some(candidate, |task| matches!(task, ExerciseTask::Copy | ExerciseTask::Reverse | ExerciseTask::Duplication)),
-                "it is of copy, reverse and duplication; leave it out, or name one of them in data.tasks",
+                "it applies to copy, reverse and duplication; leave it out, or name one of them in data.tasks",
             ),
             Rule::used(
                 &["data.babi_set"],
                 |candidate| some(candidate, |task| matches!(task, ExerciseTask::Babi(_))),
-                "it is of bAbI; leave it out, or name one of its tasks in data.tasks",
+                "it applies to bAbI; leave it out, or name one of its tasks in data.tasks",
             ),
             Rule::used(
                 &["data.rounds"],
                 |candidate| candidate.attention.layout.decoder.mechanisms().iter().any(|own| own.get::<LshConfig>().is_some()),
-                "it is of LSH attention, which no model of this command has; leave it out, or give --attention lsh",
+                "it applies to LSH attention, which no model of this command has; leave it out, or give --attention lsh",
             ),
         ]
     }
@@ -316,6 +316,6 @@ fn exercises(config: &AlgorithmicConfig, task: ExerciseTask) -> Result<Exercises
             Ok(Exercises { train, valid, test: files.test, longer: Vec::new(), source, sha256 })
         }
         (_, None) => made(),
-        (_, Some(_)) => Err(ExperimentError::usage(format!("{task} is made here and reads no files; leave --data out"))),
+        (_, Some(_)) => Err(ExperimentError::usage(format!("{task} is generated and reads no files; leave --data out"))),
     }
 }

@@ -46,13 +46,13 @@ impl TokenExercise {
 /// Exercises for each purpose.
 #[derive(Clone, Debug, Default)]
 pub struct ExerciseSets {
-    /// To learn from.
+    /// For training.
     pub train: Vec<TokenExercise>,
-    /// To choose the best checkpoint by.
+    /// For choosing the best checkpoint.
     pub valid: Vec<TokenExercise>,
-    /// To score.
+    /// For the scores.
     pub test: Vec<TokenExercise>,
-    /// To score as well: longer than those of training; there may be none.
+    /// For further scores: longer than those of training; may be empty.
     pub longer: Vec<TokenExercise>,
 }
 
@@ -77,7 +77,7 @@ pub struct Answering<'a> {
     pub batch_tokens: usize,
 }
 
-/// The scores of [`Answering`] as columns of a table: of the answers' tokens, each given the right ones before it, and of whole answers.
+/// The scores of [`Answering`] as columns of a table: accuracy of the answers' tokens, each given the right ones before it, and of whole answers.
 pub fn accuracy_columns() -> Vec<MetricColumn> {
     let accuracy = |name: &str, label: &str| MetricColumn::new(name, label).percent().higher_is_better();
     vec![
@@ -140,8 +140,8 @@ impl Answering<'_> {
         Self::hidden(model, &Self::assemble(std::iter::once(exercise)), None, probe);
     }
 
-    /// What the most frequent training token at each place of an answer gets right, whatever the question. Where no training answer is so long, it is the most
-    /// frequent of all.
+    /// Accuracy of the most frequent training token at each place of an answer, whatever the question. Where no training answer is so long, it is the most
+    /// frequent token of all.
     pub fn trivial_baseline(&self) -> TrivialBaseline {
         let answer = |exercise: &TokenExercise| exercise.tokens[exercise.question..].to_vec();
         let answers: Vec<Vec<u32>> = self.exercises.train.iter().map(answer).collect();

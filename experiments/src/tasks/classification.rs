@@ -54,7 +54,7 @@ pub struct ClassificationDataset {
     pub(crate) sha256: String,
     pub(crate) tokeniser: Tokeniser,
     pub(crate) frame: Frame,
-    /// Tokens that models have vectors for.
+    /// Vocabulary size of models.
     pub(crate) vocabulary: usize,
     pub(crate) parts: Vec<Part>,
     /// Whether texts are told from each other: some task has pairs of them.
@@ -144,7 +144,7 @@ impl Experiment for Classification {
     const NAME: &'static str = "glue";
     const TITLE: &'static str = "GLUE and SuperGLUE";
     const ABOUT: &'static str = "\
-        Compare attention mechanisms on GLUE and SuperGLUE tasks, from scratch, after a pre-training or in a pretrained encoder.\n\nTrains an encoder \
+        Compare attention mechanisms on GLUE and SuperGLUE tasks, from scratch, after pre-training or in a pretrained encoder.\n\nTrains an encoder \
         for each task, attention and seed, and prints a table of each task's metrics on its development set with parameters, speed and memory. With \
         --mixture one model learns all tasks; with --init it starts from the weights of `mlm`, with --pretrained from those of a BERT, of a RoBERTa or \
         of a decoder. Without --data it uses built-in tasks of the same kinds.";
@@ -154,11 +154,11 @@ impl Experiment for Classification {
         CommandOption::new("init", "init", OptionValue::Path("RUN"), "Output folder of `mlm`: start from its weights and vocabulary"),
         CommandOption::new("init-seed", "init_seed", OptionValue::Seed, "Seed of the pre-training for all seeds [default: each seed starts from the run of the same seed]").requires(&["init"]),
         CommandOption::pretrained("Folder of a pretrained model of Hugging Face (BERT, Gemma-2, GPT-2, Llama, Mistral, Qwen-3, RoBERTa) with its tokenizer.json: fine-tune \
-            it. --attention then says what replaces the attention of its layers before: uniform, layers.1-3=uniform [default: unchanged]").conflicts(&["init", "init-seed", "model"]),
-        CommandOption::new("freeze", "freeze", OptionValue::Word("PART", &[]), "What stays as the runs begin with it: encoder, so that pooler and output alone are trained").conflicts(&["swap"]),
-        CommandOption::new("reinitialise", "reinitialise", OptionValue::Flag, "Give attentions that replace those of the pretrained model initial weights in all projections, even where they could keep the model's").requires(&["pretrained"]),
+            it. --attention then replaces the attention of its layers before fine-tuning: uniform, layers.1-3=uniform [default: unchanged]").conflicts(&["init", "init-seed", "model"]),
+        CommandOption::new("freeze", "freeze", OptionValue::Word("PART", &[]), "Part of the model that is not trained: encoder, so that only pooler and output are trained").conflicts(&["swap"]),
+        CommandOption::new("reinitialise", "reinitialise", OptionValue::Flag, "Start the attentions that replace those of the pretrained model with initial weights in all projections, even where they could keep the model's").requires(&["pretrained"]),
         CommandOption::new("swap", "swap", OptionValue::Texts("LAYERS=NAME[,NAME...]", swapped), "Fine-tune the pretrained model first, then replace the attention of layers, and train for as many steps again: \
-            'layers.*.attention=uniform,sliding-window', layers.0,2=uniform, layers.1-3=uniform; names alone are for all layers. May be repeated; the \
+            'layers.*.attention=uniform,sliding-window', layers.0,2=uniform, layers.1-3=uniform; names alone apply to all layers. May be repeated; the \
             unchanged model is compared with them").conflicts(&["attention", "model", "slurm"]),
     ];
     const DATA: &'static [&'static str] = &[
@@ -223,7 +223,7 @@ impl Experiment for Classification {
                 |candidate| candidate.config.own.data.tasks.len() > 1,
                 "one task is no mixture; leave it out, or name more of them in data.tasks",
             ),
-            Rule::made(&["data.generated_examples"], "the examples are those of --data; leave it out"),
+            Rule::made(&["data.generated_examples"], "with --data no examples are generated; leave it out"),
         ]
     }
 
@@ -234,7 +234,7 @@ impl Experiment for Classification {
         for (index, task) in data.tasks.iter().enumerate() {
             settings.require("data.tasks", !data.tasks[..index].contains(task), format!("{} is named twice", task.name()))?;
         }
-        let remedy = "it is the seed of a pre-training, and there is none; give --init RUN, or leave it out";
+        let remedy = "only a pre-training has such a seed; give --init RUN, or leave it out";
         settings.require("init_seed", init.is_some() || init_seed.is_none(), remedy)?;
         let remedy = "the class token, two separators and a token of each sentence need at least 5";
         settings.require("model.max_length", model.max_length >= 5, remedy)?;

@@ -1,9 +1,9 @@
 //! Autoregressive models of images: the experiment `image`.
 //!
-//! The values of an image are tokens, row by row, or block by block where attention is local in two dimensions (Parmar et al. 2018), and each is predicted
-//! from those before it, and from the class of the image if a model is told it. [`ImageModelling`] has a decoder alone, [`SuperResolution`] an encoder for a
-//! small version of the image as well. For [`ImageMixtures`] the elements are pixels, whose three values have a mixture of logistics. [`ImageClassification`] tells
-//! the classes of images, which nothing is generated of.
+//! The values of an image are tokens, row by row, or block by block where attention is local in two dimensions (Parmar et al. 2018). Each is predicted from
+//! those before it and, in a class-conditional model, from the class of the image. [`ImageModelling`] has a decoder alone, [`SuperResolution`] an encoder for a
+//! small version of the image as well. In [`ImageMixtures`] the elements are pixels, whose three values have a mixture of logistics. [`ImageClassification`]
+//! predicts the classes of images and generates nothing.
 
 mod classification;
 mod config;
@@ -141,7 +141,7 @@ impl Experiment for ImageModelling {
         let Trained { task, model, paths } = trained;
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
         if task.options.conditions == Conditions::Class && task.options.data.samples > 0 {
-            scores.notes.push("each row of samples.png has images of one class, from class 0 on".to_owned());
+            scores.notes.push("each row of samples.png shows images of one class, from class 0 on".to_owned());
         }
         Ok(task.draw(model, paths, interrupt)?.map(|()| scores))
     }
@@ -272,12 +272,12 @@ fn rules<E: Experiment>(is_sharpened: bool) -> Vec<Rule<E>> {
         Rule::used(
             &["data.reductions"],
             |candidate| candidate.config.run.data.is_some(),
-            "the images that are made here are not reduced; leave it out, or give --data DIR",
+            "generated images are not reduced; leave it out, or give --data DIR",
         ),
-        Rule::made(&["data.generated_images"], "the images are those of --data; leave it out"),
+        Rule::made(&["data.generated_images"], "with --data no images are generated; leave it out"),
     ];
     if !is_sharpened {
-        rules.push(Rule::used(&["data.factor"], |_| false, "it is of --super-resolution, which makes images smaller; leave it out"));
+        rules.push(Rule::used(&["data.factor"], |_| false, "it applies to --super-resolution, which makes images smaller; leave it out"));
     }
     rules
 }

@@ -38,18 +38,18 @@ pub use task::{LanguageBatch, LanguageCarried, LanguageTask};
 /// The score of the same text by its bytes, beside that by its characters.
 const BITS_PER_BYTE: &str = "bits per byte";
 
-/// A tokenised text. Each split is one sequence that begins with an end-of-line token, or where the model is pretrained with the token that its texts begin
-/// with. It is given and not scored.
+/// A tokenised text. Each split is one sequence that begins with an end-of-line token or, for a pretrained model, with the token that its texts begin with.
+/// That token is given and not scored.
 #[derive(Debug)]
 pub struct LanguageDataset {
     name: String,
     corpus: TextCorpus,
     tokeniser: Tokeniser,
-    /// Tokens that models have vectors for.
+    /// Vocabulary size of models.
     vocabulary: usize,
     /// What a text begins with.
     start: u32,
-    /// The checksums of the pretrained model, if there is one. Its tokens are those, in which ends of lines are characters.
+    /// The checksums of the pretrained model, if there is one. The text then has the tokens of that model, in which ends of lines are characters.
     pretrained: Option<Checksums>,
     train: Vec<u32>,
     valid: Vec<u32>,

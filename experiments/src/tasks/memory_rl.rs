@@ -1,7 +1,7 @@
 //! Reinforcement learning that needs memory: the experiment `memory-rl`.
 //!
-//! What an agent must do depends on what it saw long ago. Policies that differ in their memory alone learn from one proximal policy optimisation, with
-//! generalised advantages and what they remember carried from unroll to unroll (Parisotto et al. 2020; there V-MPO).
+//! The right action depends on observations long ago. Policies that differ only in their memory learn by the same proximal policy optimisation, with
+//! generalised advantages and a memory that is carried from unroll to unroll (Parisotto et al. 2020; there V-MPO).
 
 pub mod advantage;
 mod config;
@@ -81,11 +81,11 @@ impl Experiment for MemoryRl {
                 |candidate| candidate.config.own.core == Core::Transformer,
                 "an LSTM has a state and remembers no steps; leave it out",
             ),
-            Rule::used(&["model.depth"], |_| false, "the layers of a policy have weights of their own; leave it out"),
+            Rule::used(&["model.depth"], |_| false, "a policy has stacked layers with their own weights; leave it out"),
             Rule::used(
                 &["model.dropout", "model.attention_dropout", "model.feed_forward_dropout", "model.position_offset"],
                 |_| false,
-                "what is learnt from was played without dropout and at its own positions; leave it out",
+                "episodes are played without dropout and without moved positions, and learning must match; leave it out",
             ),
             Rule::used(
                 &[
@@ -111,7 +111,7 @@ impl Experiment for MemoryRl {
                     "model.max_length",
                 ],
                 |candidate| candidate.config.own.core == Core::Transformer,
-                "it is of Transformers, and an LSTM has none of it; leave it out",
+                "it applies to Transformers and not to an LSTM; leave it out",
             ),
             Rule::used(
                 &["training.learning_rate"],
@@ -139,7 +139,7 @@ impl Experiment for MemoryRl {
         settings.require("ppo.parts", data.copies.is_multiple_of(ppo.parts), remedy)?;
         let remedy = format!("{} is not a number between 0 and 1", ppo.clip);
         settings.require("ppo.clip", ppo.clip > 0.0 && ppo.clip < 1.0, remedy)?;
-        settings.require("search", *search != Some(SearchConfig::default()), "it names no interval; give one, or leave it out")?;
+        settings.require("search", *search != Some(SearchConfig::default()), "it has no interval; give one, or leave it out")?;
         if let Some(SearchConfig { learning_rate, entropy_weight, clip }) = *search {
             let is_free = learning_rate.is_none() || config.training.learning_rates.is_empty() && config.training.tune.is_none();
             let problem = "training.learning_rates or those of --tune are tried in its place; leave one of them out";
@@ -152,11 +152,11 @@ impl Experiment for MemoryRl {
                 settings.require(&format!("search.{name}"), is_interval, remedy)?;
             }
         }
-        let remedy = "a policy remembers steps, which separable feed-forward networks do not; leave it out";
+        let remedy = "a policy needs a memory of steps, which separable feed-forward networks do not support; leave it out";
         settings.require("model.separable_feed_forward", !config.model.separable_feed_forward, remedy)?;
-        let remedy = "observations are no tokens, and nothing multiplies them; leave it out";
+        let remedy = "observations are no tokens and have no embeddings; leave it out";
         settings.require("model.embedding_scale", config.model.embedding_scale == EmbeddingScale::default(), remedy)?;
-        let remedy = "observations are no tokens, and nothing normalises them; leave it out";
+        let remedy = "observations are no tokens and have no embeddings; leave it out";
         settings.require("model.embedding_norm", !config.model.embedding_norm, remedy)?;
         for attention in attentions {
             config.model(attention).validate().map_err(ExperimentError::usage)?;

@@ -1,8 +1,8 @@
-//! Recurrent networks that take as many steps for an element as they find right: the experiment `ponder`.
+//! Recurrent networks with an adaptive number of steps per element: the experiment `ponder`.
 //!
-//! Adaptive computation time in the setting that it was proposed for (Graves 2016): a recurrent network of one layer reads sequences of vectors
-//! ([`vectors`](heedful_data::generate::vectors)), whose elements need different amounts of computation, and each step costs a little. The networks have no
-//! attention; what is compared are whole models.
+//! Adaptive computation time in its original setting (Graves 2016): a recurrent network of one layer reads sequences of vectors
+//! ([`vectors`](heedful_data::generate::vectors)), whose elements need different amounts of computation, and each step has a small cost. The networks have no
+//! attention; the experiment compares whole models.
 
 mod config;
 mod task;
@@ -75,9 +75,9 @@ impl Experiment for Ponder {
     const NAME: &'static str = "ponder";
     const TITLE: &'static str = "Steps that recurrent networks take";
     const ABOUT: &'static str = "\
-        Compare recurrent networks that take one step for each element of a sequence with networks that take as many as they find right.\n\nTrains a \
-        network of one layer for each model of --model and each seed on one of the tasks of Graves 2016, and prints a table of accuracies, of elements \
-        and of whole sequences, and of the steps that elements took.";
+        Compare recurrent networks that take one step for each element of a sequence with networks that choose the number of steps for each \
+        element.\n\nTrains a network of one layer for each model of --model and each seed on one of the tasks of Graves 2016, and prints a table of \
+        accuracies, for elements and for whole sequences, and of steps per element.";
     const EXAMPLES: &'static [&'static str] = &[
         "--list",
         "--model act",
@@ -131,7 +131,7 @@ impl Experiment for Ponder {
         settings.require(
             "model",
             is_default,
-            "it is of Transformers; leave it out: the fields of a recurrent network are under `network`",
+            "it applies to Transformers; leave it out: the fields of a recurrent network are under `network`",
         )?;
         task.validate().map_err(|error| settings.refuse(&format!("data.task.{}", error.field), error.reason))?;
         config.network().validate().map_err(ExperimentError::usage)

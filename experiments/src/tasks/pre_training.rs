@@ -1,7 +1,7 @@
 //! Pre-training on text: the experiment `mlm`.
 //!
-//! An encoder finds hidden tokens ([`MaskedModelling`], Devlin et al. 2019), or an encoder-decoder fills gaps ([`SpanModelling`], Raffel et al. 2020). `glue --init`
-//! goes on with the weights of the encoder.
+//! An encoder finds hidden tokens ([`MaskedModelling`], Devlin et al. 2019), or an encoder-decoder fills gaps ([`SpanModelling`], Raffel et al. 2020).
+//! `glue --init` continues with the weights of the encoder.
 
 mod config;
 mod masked;
@@ -38,10 +38,10 @@ pub struct PreTrainingDataset {
     name: String,
     corpus: TextCorpus,
     tokeniser: Tokeniser,
-    /// Tokens that the model has vectors for: those of a pretrained one may be more than those of its tokeniser.
+    /// Vocabulary size of models. A pretrained model may have more tokens than its tokeniser.
     vocabulary: usize,
     tokens: SpecialTokens,
-    /// Where training goes on from pretrained weights, the files that they are in.
+    /// The files of the pretrained weights, if training continues from them.
     pretrained: Option<Checksums>,
     train: Vec<u32>,
     valid: Vec<u32>,
@@ -64,7 +64,7 @@ fn card(data: &PreTrainingDataset) -> Card<'_> {
 fn rules<E: Experiment>() -> Vec<Rule<E>> {
     vec![
         Rule::counts(&["data.batch", "data.generated_words", "data.evaluated"]),
-        Rule::made(&["data.generated_words"], "the words are those of --data; leave it out"),
+        Rule::made(&["data.generated_words"], "with --data no words are generated; leave it out"),
     ]
 }
 

@@ -94,9 +94,9 @@ pub(crate) fn check_tokeniser<E: Experiment>(
     is_pretrained: bool,
 ) -> Result<(), ExperimentError> {
     let remedy = if is_pretrained {
-        "a pretrained model reads its own tokens alone; leave it out"
+        "a pretrained model reads only its own tokens; leave it out"
     } else {
-        "it is that of a pretrained model, and there is none; give --pretrained DIR, or another kind"
+        "this kind needs a pretrained model; give --pretrained DIR, or another kind"
     };
     Ok(settings.require("tokeniser.kind", is_pretrained == (*tokeniser == TokeniserConfig::Pretrained {}), remedy)?)
 }

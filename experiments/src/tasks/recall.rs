@@ -1,7 +1,7 @@
 //! Recall and the tracking of states: the experiments `recall` and `track`.
 //!
-//! A decoder reads generated sequences ([`sequences`](heedful_data::generate::sequences)) and is asked for a token at some of their positions; loss and accuracy
-//! are of these positions alone. Both experiments are one, [`Sequences`], over different tasks.
+//! A decoder reads generated sequences ([`sequences`](heedful_data::generate::sequences)) and predicts a target token at some of their positions; loss and
+//! accuracy cover only these positions. Both experiments are one, [`Sequences`], over different tasks.
 
 mod config;
 mod rebuilding;

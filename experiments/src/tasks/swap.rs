@@ -1,8 +1,8 @@
 //! Another attention in a trained language model: the experiment `swap`.
 //!
-//! All contenders begin with one trained model, of a folder of `lm` or trained first as `lm` does. Each replaces the attention of chosen layers, keeps every
-//! weight that still has a place ([`heedful_models::pretrained::swap`]), and trains on. The scores say what the model reached before, right after the swap and
-//! in the end, and which share of the attention's weights was kept. The contender `unchanged` replaces nothing and is trained for as many steps.
+//! All contenders start from one trained model, from a folder of `lm` or trained first as `lm` does. Each replaces the attention of chosen layers, keeps every
+//! weight that still has a place ([`heedful_models::pretrained::swap`]), and trains on. The scores show the model before the swap, right after it and at the
+//! end, and which share of the attention's weights was kept. The contender `unchanged` replaces nothing and is trained for as many steps.
 
 mod config;
 pub(crate) mod contender;
@@ -54,11 +54,11 @@ impl Experiment for Swap {
     const NAME: &'static str = "swap";
     const TITLE: &'static str = "Swapping the attention of a trained language model";
     const ABOUT: &'static str = "\
-        Replace the attention of chosen layers of a trained language model, and train on.\n\nEvery weight that still has a place is kept: the \
-        projections of values and output, and those of queries and keys where the new mechanism has them. The table shows perplexity before, right \
-        after the swap and after the training that follows, and how much of the attention was kept; swap.json in the folder of a run names each \
-        parameter. The contender `unchanged` is the model without a swap, trained for as many steps. Without --run the model is trained first, as `lm` \
-        does.";
+        Replace the attention of chosen layers of a trained language model, and train on.\n\nThe swap keeps every weight that still has a place: \
+        the projections of values and output, and those of queries and keys where the new mechanism has them. The table shows the perplexity before \
+        the swap, right after it and after the training that follows, and how much of the attention was kept; swap.json in the folder of a run \
+        lists each parameter. The contender `unchanged` is the model without a swap, trained for as many steps. Without --run the model is first \
+        trained as `lm` does.";
     const EXAMPLES: &'static [&'static str] = &[
         "--run runs/lm --swap 'layers.*.attention=sliding-window,linear-attention' --swap layers.0,1=uniform",
         "--attention dot-product --set training.learning_rate=3e-4 --steps 500",
@@ -69,7 +69,7 @@ impl Experiment for Swap {
             "run",
             "start.run",
             OptionValue::Path("RUN"),
-            "Output folder of `lm` with the trained model to begin with [default: train one first]",
+            "Output folder of `lm` with the trained model to start from [default: train one first]",
         ),
         CommandOption::new(
             "run-model",
@@ -82,15 +82,15 @@ impl Experiment for Swap {
             "run-seed",
             "start.seed",
             OptionValue::Seed,
-            "Seed of the model for all seeds [default: each seed begins with the run of the same seed]",
+            "Seed of the model for all seeds [default: each seed starts from the run of the same seed]",
         )
         .requires(&["run"]),
         CommandOption::new(
             "swap",
             "run.attention",
             OptionValue::Texts("LAYERS=NAME[,NAME...]", contender::assignments),
-            "Layers and the mechanisms that each of the contenders has there: 'layers.*.attention=alibi,uniform', layers.0,2=uniform, \
-            layers.1-3=uniform; names alone are for all layers. May be repeated; the unchanged model is compared with them",
+            "Layers and their new mechanisms, one contender for each mechanism: 'layers.*.attention=alibi,uniform', layers.0,2=uniform, \
+            layers.1-3=uniform; names alone apply to all layers. May be repeated; the unchanged model is compared with them",
         )
         .conflicts(&["attention"]),
     ];

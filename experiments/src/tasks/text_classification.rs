@@ -51,7 +51,7 @@ impl Experiment for TextClassification {
     fn rules() -> Vec<Rule<Self>> {
         vec![
             Rule::counts(&["data.batch_tokens", "data.generated_texts", "data.train", "data.test"]),
-            Rule::made(&["data.generated_texts"], "the texts are those of --data; leave it out"),
+            Rule::made(&["data.generated_texts"], "with --data no texts are generated; leave it out"),
         ]
     }
 

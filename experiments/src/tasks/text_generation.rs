@@ -1,6 +1,6 @@
 //! Generation of texts from texts: the experiment `textgen`, summaries and replies in dialogues.
 //!
-//! An encoder-decoder learns as in translation; what differs is the data, which of a long source is kept, and the scores.
+//! An encoder-decoder learns as in translation; the data, the shortening of long sources, and the scores differ.
 
 mod config;
 mod scoring;
@@ -37,7 +37,7 @@ pub struct GenerationDataset {
     pairs: TextPairs,
     tokeniser: Tokeniser,
     frame: Frame,
-    /// Tokens that models have vectors for: those of a pretrained one may be more than those of its tokeniser.
+    /// Vocabulary size of models. A pretrained model may have more tokens than its tokeniser.
     vocabulary: usize,
     /// The checksums of the pretrained model, if there is one.
     pretrained: Option<Checksums>,
@@ -80,8 +80,8 @@ impl Experiment for TextGeneration {
         or of PersonaChat; without it texts are generated. With --pretrained it begins with the weights of a pretrained T5 and scores them before and \
         after training.";
     const OPTIONS: &'static [CommandOption] = &[
-        CommandOption::pretrained("Folder of a pretrained T5 of Hugging Face with its tokenizer.json: score it, and fine-tune it. --set prefix='summarize: ' says what stands \
-            before each source [default: that with --task summary, otherwise nothing]").conflicts(&["model"]),
+        CommandOption::pretrained("Folder of a pretrained T5 of Hugging Face with its tokenizer.json: score it, and fine-tune it. --set prefix='summarize: ' sets the text \
+            before each source [default: that with --task summary, otherwise none]").conflicts(&["model"]),
         CommandOption::new("task", "data.tasks", OptionValue::Words(&GenerationTask::NAMES), "Tasks, comma separated: summary, dialogue"),
     ];
     const MODELS: &'static [NamedModel] = MODELS;
@@ -134,18 +134,18 @@ impl Experiment for TextGeneration {
             Rule::used(
                 &["prefix"],
                 |candidate| candidate.config.own.pretrained.is_some(),
-                "it tells a pretrained model what to do, and there is none; leave it out, or give --pretrained DIR",
+                "only sources of a pretrained model have a prefix; leave it out, or give --pretrained DIR",
             ),
-            Rule::made(&["data.generated_pairs"], "the pairs are those of --data; leave it out"),
+            Rule::made(&["data.generated_pairs"], "with --data no pairs are generated; leave it out"),
             Rule::used(
                 &["data.turns", "data.cider", "data.word_vectors"],
                 |candidate| candidate.config.own.data.tasks.contains(&GenerationTask::Dialogue),
-                "it is for dialogues, and there are none; leave it out, or give --task dialogue",
+                "it applies to dialogues only; leave it out, or give --task dialogue",
             ),
             Rule::used(
                 &["data.personas"],
                 |candidate| candidate.config.run.data.is_some() && candidate.config.own.data.tasks.contains(&GenerationTask::Dialogue),
-                "it says which files of PersonaChat are read, and none are; leave it out, or give --data DIR",
+                "it selects the files of PersonaChat, and none are read; leave it out, or give --data DIR",
             ),
         ]
     }

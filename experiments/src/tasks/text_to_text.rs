@@ -23,10 +23,10 @@ use crate::train::batch::{PaddedBatch, at_least_in_a_batch, pad, sequential_batc
 /// Live hypotheses of a sentence, at most.
 const MOST_HYPOTHESES: usize = 1000;
 
-/// What stands around sources and targets.
+/// Tokens and text around sources and targets.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Tokens of padding, and before and behind targets.
+    /// Tokens of padding, and before and after targets.
     pub special: SpecialTokens,
     /// Text before each source.
     pub prefix: String,
@@ -34,7 +34,7 @@ pub struct Frame {
     pub ends_sources: bool,
 }
 
-/// That of tokenisers which are trained here.
+/// The frame of tokenisers that are trained here.
 pub static OWN_FRAME: Frame =
     Frame { special: SpecialTokens { padding: PAD, begin: BEGIN, end: END }, prefix: String::new(), ends_sources: false };
 
@@ -99,7 +99,7 @@ pub(crate) fn texts(tests: &[(String, Vec<Pair>)], frame: &Frame, tokeniser: &To
 /// Takes a pair with the losses of its target tokens.
 pub(crate) type AddPair<'a> = dyn FnMut(&TokenPair, &[f64]) + 'a;
 
-/// How targets are searched.
+/// The search for targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Decoding {
@@ -107,7 +107,7 @@ pub struct Decoding {
     pub beam: usize,
     /// Exponent of the length penalty `((5 + length) / 6)^α`.
     pub length_penalty: f64,
-    /// How many tokens a target may be longer than its source.
+    /// Tokens by which a target may be longer than its source.
     pub extra_length: usize,
     /// Source tokens in a batch of sentences.
     pub batch_tokens: usize,

@@ -33,7 +33,7 @@ pub struct TranslationDataset {
     corpus: ParallelCorpus,
     tokeniser: Tokeniser,
     frame: Frame,
-    /// Tokens that models have vectors for: those of a pretrained one may be more than those of its tokeniser.
+    /// Vocabulary size of models. A pretrained model may have more tokens than its tokeniser.
     vocabulary: usize,
     /// The checksums of the pretrained model, if there is one.
     pretrained: Option<Checksums>,
@@ -86,7 +86,7 @@ impl Experiment for Translation {
         pretrained T5 and scores them before and after training.";
     const OPTIONS: &'static [CommandOption] = &[
         CommandOption::pretrained("Folder of a pretrained T5 of Hugging Face with its tokenizer.json: score it, and fine-tune it. --set prefix='translate English to German: \
-            ' says what stands before each source [default: that, with the names of the languages]").conflicts(&["model"]),
+            ' sets the text before each source [default: that, with the names of the languages]").conflicts(&["model"]),
         CommandOption::new("source", "data.source", OptionValue::Word("LANGUAGE", &[]), "Source language: the extension of the source files in --data (train.en, val.en, test*.en)"),
         CommandOption::new("target", "data.target", OptionValue::Word("LANGUAGE", &[]), "Target language"),
     ];
@@ -136,16 +136,16 @@ impl Experiment for Translation {
         let files = |candidate: &Candidate<Self>| candidate.config.run.data.is_some();
         vec![
             Rule::counts(&["data.batch_tokens", "data.generated_pairs", "decoding.batch_tokens"]),
-            Rule::made(&["data.generated_pairs"], "the pairs are those of --data; leave it out"),
+            Rule::made(&["data.generated_pairs"], "with --data no pairs are generated; leave it out"),
             Rule::used(
                 &["prefix"],
                 |candidate| candidate.config.own.pretrained.is_some(),
-                "it tells a pretrained model what to do, and there is none; leave it out, or give --pretrained DIR",
+                "only sources of a pretrained model have a prefix; leave it out, or give --pretrained DIR",
             ),
             Rule::used(
                 &["data.source", "data.target"],
                 files,
-                "the built-in corpus has languages of its own; leave it out, or give --data DIR",
+                "the built-in corpus has its own languages; leave it out, or give --data DIR",
             ),
         ]
     }
@@ -155,7 +155,7 @@ impl Experiment for Translation {
         let Self { data, label_smoothing, decoding, bleu, .. } = &config.own;
         decoding.check(settings, *label_smoothing)?;
         let remedy =
-            "synonyms are for METEOR, which is computed of translations into English; leave it out, or give --data and --target en";
+            "synonyms are for METEOR, which is computed for translations into English; leave it out, or give --data and --target en";
         let is_english = config.run.data.is_some() && data.target == ENGLISH;
         settings.require("data.synonyms", data.synonyms.is_none() || is_english, remedy)?;
         bleu.validate().map_err(|problem| settings.refuse("bleu.smoothing", problem))?;

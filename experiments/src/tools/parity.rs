@@ -1,8 +1,8 @@
 //! One part of a model with given weights on given inputs: for comparison with code in another framework.
 //!
-//! A file in the format safetensors brings the weights, under the paths of the module's fields (`logits.query.weight`), and the inputs; another takes what
-//! the part returns and shows, and the gradients of the sum of outputs times their cotangents. Paths leave out which of several variants a field holds, so
-//! that they are the same wherever a mechanism stands; they are part of the interface and do not change.
+//! A safetensors file provides the weights, under the paths of the module's fields (`logits.query.weight`), and the inputs. Another receives what the part
+//! returns and shows, and the gradients of the sum of outputs times their cotangents. Paths leave out which of several variants a field holds, so that they are
+//! the same wherever a mechanism stands; they are part of the interface and do not change.
 
 mod attention;
 mod block;

@@ -15,12 +15,12 @@ use super::tuning::Tuning;
 pub struct TrainingConfig {
     /// Optimiser steps of the whole run, at least 1.
     pub steps: u64,
-    /// Base learning rate, above 0; how it changes over the steps is the schedule's business.
+    /// Base learning rate, above 0; the schedule changes it over the steps.
     pub learning_rate: f64,
-    /// Base learning rates that each run tries in place of `learning_rate`, each with a training of its own from the same weights. The best by the development
-    /// set is kept. None: `learning_rate` alone.
+    /// Base learning rates that each run tries in place of `learning_rate`, each in a training of its own from the same weights. The best on the development
+    /// set is kept. Without any, `learning_rate` alone is used.
     pub learning_rates: Vec<f64>,
-    /// How each candidate gets a learning rate of its own in place of `learning_rate`, by trials before its runs; by default none does.
+    /// Tuning of each candidate's own learning rate, by trials before its runs; by default none.
     pub tune: Option<Tuning>,
     /// The shape of the learning rate over the steps.
     pub schedule: ScheduleConfig,
@@ -40,15 +40,15 @@ pub struct TrainingConfig {
     pub log_every: u64,
     /// Early stopping: the run ends after this many evaluations in a row that did not improve on the best one. Without it, never.
     pub patience: Option<u64>,
-    /// If above 1, the result is the mean of the weights at the last so many regular checkpoints (every `checkpoint_every` steps, and the last step)
-    /// (Vaswani et al. 2017, section 6.1). Otherwise it is the model with the best development score.
+    /// If above 1, the result is the mean of the weights at this many last regular checkpoints (every `checkpoint_every` steps, and the last step) (Vaswani et
+    /// al. 2017, section 6.1). Otherwise it is the model with the best development score.
     pub average: usize,
     /// Regular checkpoints that stay on disk, at least 1, besides the best one and those needed for averaging.
     pub keep: usize,
-    /// Limit on the time spent in training steps (evaluation and checkpoints excluded), in minutes. A run that reaches it ends as if its steps were
-    /// done; schedules still count with `steps`.
+    /// Limit on the time in training steps (without evaluation and checkpoints), in minutes. A run that reaches it ends as if its steps were done; schedules
+    /// still use `steps`.
     pub minutes: Option<f64>,
-    /// What activations are made of: `f32`, `f16` or `bf16`, where the backend has the type. Weights are kept and evaluated in 32 bits.
+    /// Type of activations: `f32`, `f16` or `bf16`, where the backend supports it. Weights are kept and evaluated in 32 bits.
     pub precision: Precision,
     /// How the scale of the loss changes with `f16`.
     pub loss_scaling: LossScaling,

@@ -1,4 +1,4 @@
-//! What can go wrong in a training run, worded for the person who started it.
+//! Errors of a training run, worded for the person who started it.
 
 use std::path::PathBuf;
 
@@ -67,7 +67,7 @@ pub enum TrainingError {
 }
 
 impl TrainingError {
-    /// Whether the command cannot be meant (exit code 2), rather than failed.
+    /// Whether the command is invalid (exit code 2), rather than failed.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Rank(error) => error.is_usage(),

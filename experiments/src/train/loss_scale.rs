@@ -1,5 +1,5 @@
-//! The scale of the loss with 16-bit floats (Micikevicius et al. 2018, section 3.2), found while training: it doubles after a while without a gradient that is
-//! not finite, and halves at each such gradient, whose step is left out.
+//! The scale of the loss with 16-bit floats (Micikevicius et al. 2018, section 3.2), found during training: it doubles after many steps with finite gradients,
+//! and halves at each gradient that is not finite, whose step is skipped.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::configuration_error::{ConfigurationError, ensure};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossScaling {
-    /// The scale at first, at least 1.
+    /// The initial scale, at least 1.
     pub initial: f64,
     /// Steps with finite gradients after which it doubles, at least 1.
     pub growth_interval: u64,

@@ -99,7 +99,7 @@ pub enum RankError {
 }
 
 impl RankError {
-    /// Whether the command cannot be meant (exit code 2), rather than failed.
+    /// Whether the command is invalid (exit code 2), rather than failed.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Failed { exit, .. } => *exit == USAGE_EXIT,

@@ -1,7 +1,7 @@
-//! Numbers of steps that are not read at once.
+//! Numbers of steps that are read later.
 //!
-//! The host waits for a device that queues its operations where it reads a number, and the device then waits for the host. Losses and norms of gradients
-//! therefore stay on the device until a line of the log, a score or a checkpoint is due. The factor that clips gradients is computed there too.
+//! When the host reads a number, it waits for a device that queues its operations, and the device then waits for the host. Losses and gradient norms therefore
+//! stay on the device until a line of the log, a score or a checkpoint is due. The factor that clips gradients is computed there too.
 
 use burn::tensor::Tensor;
 

@@ -1,4 +1,4 @@
-//! What a task tells the trainer: its batches, its loss, its scores.
+//! The interface between a task and the trainer: batches, loss, scores.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,7 @@ impl Split {
     }
 }
 
-/// What a forward pass of training is given beside its batch.
+/// The arguments of a forward pass in training beside its batch.
 #[derive(Debug)]
 pub struct Pass<'a, C> {
     /// For dropout.
@@ -107,7 +107,7 @@ pub struct Pass<'a, C> {
     pub step: u64,
     /// Steps of the whole run.
     pub steps: u64,
-    /// What the pass before left, to be replaced by what this one leaves.
+    /// What the previous pass left, to be replaced by what this one leaves.
     pub carried: &'a mut C,
 }
 
@@ -144,19 +144,20 @@ pub trait Task {
     /// The score on [`Split::Valid`] that picks the best checkpoint.
     fn selection(&self) -> Selection;
 
-    /// What is left of a trained model: all but what serves training alone. By default that is the model. Checkpoints keep the rest, so that a run goes on from
-    /// them as if it had not been stopped; counts of parameters leave it out.
+    /// The parts of a trained model that serve more than training; by default the whole model. Checkpoints keep the rest, so that a resumed run continues from
+    /// them as if it had not been stopped. Counts of parameters leave the rest out.
     fn without_training_parts(&self, model: Self::Model) -> Self::Model {
         model
     }
 
-    /// The lengths of the training sequences in positions of a model, if the task knows them. A comparison refuses what does nothing on sequences so short. By
-    /// default it does not.
+    /// The lengths of the training sequences in positions of a model, if the task knows them. A comparison refuses mechanisms without an effect at these
+    /// lengths. By default they are unknown.
     fn lengths(&self) -> Option<Vec<usize>> {
         None
     }
 
-    /// Whether [`loss`](Self::loss) can be computed of a model in evaluation mode, without autodiff, to find the layer at which numbers cease to be finite.
+    /// Whether [`loss`](Self::loss) can be computed for a model in evaluation mode, without autodiff, to find the layer with the first number that is not
+    /// finite.
     fn can_locate(&self) -> bool {
         true
     }

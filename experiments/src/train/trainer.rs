@@ -1,4 +1,4 @@
-//! A trainer: what is trained, with what, and where the run is left.
+//! A trainer: the task, its configuration, and the folder of the run.
 
 use std::path::{Path, PathBuf};
 

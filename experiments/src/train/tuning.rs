@@ -1,4 +1,4 @@
-//! The learning rates that are tried for each candidate before its runs.
+//! Trials of learning rates for each candidate before its runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,18 +9,18 @@ use super::schedule::ScheduleConfig;
 /// Most rates of a grid, and most further ones: more would be a slip of the pen.
 const MOST: usize = 100;
 
-/// The rule by which each candidate gets a learning rate of its own: all try the same rates for a part of the steps, and where the best lies at an end of them,
-/// further ones beyond it.
+/// Tuning of each candidate's own learning rate: all candidates try the same rates for a share of the steps, and further ones beyond the best if it lies at an
+/// end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tuning {
     /// Rates that every candidate tries, at least 3: a geometric series around `training.learning_rate`.
     pub rates: usize,
-    /// By what each is greater than the one before, above 1.
+    /// Ratio of neighbouring rates, above 1.
     pub factor: f64,
-    /// Most further rates beyond the ends, where the best lies at one.
+    /// Most further rates beyond the ends, where the best lies at an end.
     pub further: usize,
-    /// The share of the steps that a rate is tried for, above 0 and at most 1. The schedule is shortened alike.
+    /// Share of the steps of a trial, above 0 and at most 1. The schedule is shortened alike.
     pub share: f64,
 }
 
@@ -45,8 +45,8 @@ impl Tuning {
         (0..self.rates).map(|index| middle * self.factor.powi(index as i32 - below as i32)).collect()
     }
 
-    /// The rate to try beyond an end of those that were tried: beyond the best where it is the greatest or the least of them, and below them all where all
-    /// diverged. `None` if the best lies inside, or there are no further ones left.
+    /// The next rate beyond an end: beyond the best if it is the greatest or the least of the tried rates, and below all of them if all diverged. `None` if the
+    /// best lies inside, or no further rates are left.
     pub fn next(&self, tried: &[f64], best: Option<f64>) -> Option<f64> {
         if tried.len() >= self.rates + self.further {
             return None;

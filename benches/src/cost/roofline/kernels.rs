@@ -40,7 +40,7 @@ pub(super) struct Scale {
     pub rows: [usize; 2],
 }
 
-/// What a kernel has to do, and how long it takes.
+/// The work of a kernel, and its times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
     /// Its name.

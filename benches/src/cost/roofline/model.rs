@@ -1,4 +1,4 @@
-//! Bounds of a kernel by what the machine can do, and a plain model of more threads.
+//! Bounds of a kernel by the peaks of the machine, and a plain model of more threads.
 //!
 //! Williams, Waterman and Patterson 2009, "Roofline": a kernel takes at least the time of its arithmetic at the peak of the processor, and at least the time of
 //! its bytes at the bandwidth of the memory. Amdahl 1967: a part of the time does not become shorter with more threads.
@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a machine can do with some threads.
+/// The peaks of a machine with some threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peaks {
     /// Threads.
@@ -18,7 +18,7 @@ pub struct Peaks {
     pub bandwidth: f64,
 }
 
-/// What a kernel waits for at best.
+/// The limit of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Its arithmetic.
@@ -42,14 +42,14 @@ impl Peaks {
         self.operations / self.bandwidth
     }
 
-    /// The greater one of the times that so many operations and bytes take at least, in seconds, and which it is.
+    /// The greater of the least times for these operations and bytes, in seconds, and which of the two it is.
     pub fn bound(&self, operations: f64, bytes: f64) -> (Bound, f64) {
         let (compute, memory) = (operations / self.operations, bytes / self.bandwidth);
         if compute >= memory { (Bound::Compute, compute) } else { (Bound::Memory, memory) }
     }
 }
 
-/// A share of the work that the code divides among some threads at most. Work of which nothing is said can be divided among any number.
+/// A share of the work that the code divides among a limited number of threads. Work outside such shares can be divided among any number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// The share, in `(0, 1]`.
@@ -68,8 +68,8 @@ pub struct Amdahl {
 }
 
 impl Amdahl {
-    /// The model of a kernel that takes `one` second with one thread and `several` with `threads`. What is faster than so many threads can make it has no
-    /// serial part, what is slower than with one nothing else: the model does not describe either.
+    /// The model of a kernel that takes `one` second with one thread and `several` with `threads`. A kernel with more than linear speed-up gets no serial part,
+    /// and a kernel that is slower than with one thread nothing else: the model describes neither.
     ///
     /// # Panics
     /// If there are fewer than 2 threads.
@@ -84,7 +84,7 @@ impl Amdahl {
         self.serial / (self.serial + self.parallel)
     }
 
-    /// Seconds with so many threads, where shares of the parallel part are limited.
+    /// Seconds with this many threads, where shares of the parallel part are limited.
     pub fn seconds(&self, threads: usize, limits: &[Limit]) -> f64 {
         let threads = threads as f64;
         let free = 1.0 - limits.iter().map(|limit| limit.share).sum::<f64>();

@@ -30,11 +30,11 @@ pub struct Roofline {
     pub command: String,
     /// Where it was measured.
     pub machine: Machine,
-    /// Processes that ran or waited before the first run, on average of a minute; none where the system does not tell.
+    /// Processes that ran or waited before the first run, on average of a minute; `None` where the system does not report it.
     pub load: Option<f64>,
     /// Version of heedful.
     pub version: String,
-    /// By what it was measured.
+    /// Provenance of the measurement.
     pub provenance: Option<Provenance>,
     /// A large square product, whose best time is the peak of arithmetic.
     pub product: Kernel,

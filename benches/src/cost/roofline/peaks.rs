@@ -1,4 +1,4 @@
-//! What the machine can do: the works of which the best times are its peaks.
+//! The peaks of the machine: the best times of some works.
 
 use std::hint::black_box;
 

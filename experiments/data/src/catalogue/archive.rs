@@ -24,12 +24,12 @@ use crate::bounded::{Bounded, Budget, PLAUSIBLE_RATIO};
 /// More entries than any data set has.
 const MOST_ENTRIES: usize = 1_000_000;
 
-/// Most bytes that an archive of this size may hold when nothing else is said: a hundred times its size, at least 100 MB and at most 32 GB.
+/// Default limit on the bytes in an archive of this size: a hundred times its size, at least 100 MB and at most 32 GB.
 pub fn default_limit(archive_bytes: u64) -> u64 {
     archive_bytes.saturating_mul(PLAUSIBLE_RATIO).clamp(100_000_000, 32_000_000_000)
 }
 
-/// An archive and what is wanted of it.
+/// An archive and how to unpack it.
 #[derive(Clone, Debug)]
 pub struct Packed<'a> {
     /// The archive.

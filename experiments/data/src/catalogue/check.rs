@@ -1,7 +1,7 @@
-//! What a folder holds, read with every reader that fits.
+//! The content of a folder, read with every reader that fits.
 //!
-//! The folder, the folders in it and those in these are looked at. A reader is tried where the names of files suggest it; what it refuses is *broken*, with the
-//! file and line of its message; a part that is not there makes a data set *incomplete*. A new reader is one entry of `READERS`.
+//! The check covers the folder and two levels of folders below it. It tries a reader where file names suggest it. A data set that its reader refuses is
+//! *broken*, with the file and line of the message; a data set without a necessary part is *incomplete*. A new reader is one entry of `READERS`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::{
 /// Folders below the one that is looked at.
 const DEPTH: usize = 2;
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Data sets, by folder.
@@ -56,7 +56,7 @@ pub enum State {
     Usable,
     /// A part is not there.
     Incomplete,
-    /// A file cannot be read, or is not what it should be.
+    /// A file cannot be read, or has other content than it should.
     Broken,
 }
 

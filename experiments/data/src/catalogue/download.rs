@@ -34,15 +34,15 @@ const LOOK: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 const REDIRECTS: u32 = 10;
 
-/// Most bytes of a file whose size is not known, when nothing else is said: more than any data set of the catalogue but one has.
+/// Default limit on the bytes of a file of unknown size. All data sets of the catalogue but one are smaller.
 pub const MOST_BYTES: u64 = 4_000_000_000;
 
-/// How patiently a file is downloaded.
+/// Timeout and retries of a download.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Patience {
     /// How long a connection may be silent.
     pub timeout: Duration,
-    /// Further attempts in a row that may bring nothing new.
+    /// Retries in a row without new data.
     pub retries: u32,
     /// Pause before the first further attempt; it doubles with each.
     pub pause: Duration,
@@ -82,8 +82,8 @@ pub struct Downloaded {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DownloadError {
-    /// The server does not have it or does not give it.
-    #[error("`{address}` is not to be had: {reason}; look for another address and give it with --url")]
+    /// The server does not have the file or refuses it.
+    #[error("`{address}` cannot be fetched: {reason}; look for another address and give it with --url")]
     Refused {
         /// The address.
         address: String,

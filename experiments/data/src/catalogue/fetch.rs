@@ -40,11 +40,11 @@ pub struct FetchSettings {
     pub out: PathBuf,
     /// Whether archives are unpacked.
     pub unpack: bool,
-    /// Whether files are fetched, and replaced, that are there.
+    /// Whether existing files are fetched again and replaced.
     pub force: bool,
     /// Another place to fetch from: the address of the only file, or with `/` at its end a folder that has the files under their names.
     pub url: Option<String>,
-    /// How patiently.
+    /// Timeout and retries.
     pub patience: Patience,
 }
 
@@ -156,7 +156,7 @@ impl<'a> Fetch<'a> {
         Ok(entry.fetched(path, was_there))
     }
 
-    /// Makes what is made from the files. Returns the files that were made.
+    /// Makes the files that are derived from the downloaded ones, and returns their paths.
     ///
     /// # Errors
     /// A file of another form, or one that is there already with other content.

@@ -1,7 +1,7 @@
 //! A file that has arrived in part.
 //!
-//! It lies beside its target as `NAME.part`, with what is known of its origin in `NAME.part.json`. The part is locked while a process writes it, and takes its
-//! real name when it is whole.
+//! It lies beside its target as `NAME.part`, with the known facts about its origin in `NAME.part.json`. The part is locked while a process writes it, and takes
+//! its real name when it is whole.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};

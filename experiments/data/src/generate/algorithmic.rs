@@ -25,16 +25,16 @@ const LIST: f64 = 0.25;
 pub struct Shape {
     /// Most symbols of a question of training, at least 2.
     pub length: usize,
-    /// Most symbols of a question of the longer test set; the same or less than `length`: there is none.
+    /// Most symbols of a question of the longer test set. A value of at most `length` disables this set.
     pub longer: usize,
-    /// Different symbols, at least 2; of `addition` and ListOps there are the ten digits.
+    /// Number of different symbols, at least 2; `addition` and ListOps use the ten digits.
     pub symbols: usize,
 }
 
 /// Makes the exercises of a task.
 ///
 /// # Errors
-/// [`DataError::TooManyWanted`] if there are not as many different questions, [`DataError::NoBuiltIn`] for bAbI.
+/// [`DataError::TooManyWanted`] if there are not enough different questions, [`DataError::NoBuiltIn`] for bAbI.
 pub fn exercises(task: ExerciseTask, key: &RandomKey, shape: Shape, sizes: Sizes) -> Result<Exercises, DataError> {
     let mut seen = Seen::default();
     // The other splits come first, so that they stay the same when the size of the training set changes.

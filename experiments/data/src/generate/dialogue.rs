@@ -66,7 +66,7 @@ const NUMBERS: [&str; 6] = ["two", "three", "four", "five", "six", "seven"];
 /// Generates `sizes` pairs of the persona and the last `turns` utterances with the reply; all sources differ.
 ///
 /// # Errors
-/// [`DataError::TooManyWanted`] if there are not so many different dialogues.
+/// [`DataError::TooManyWanted`] if there are not enough different dialogues.
 pub fn dialogue(key: &RandomKey, turns: usize, sizes: Sizes) -> Result<TextPairs, DataError> {
     let sides = ["persona and history", "reply"];
     let corpus = distinct_pairs(sides, "dialogues", &key.named("dialogue"), sizes, |rng| exchange(rng, turns))?;

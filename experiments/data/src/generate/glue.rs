@@ -28,7 +28,7 @@ const PATIENCE: usize = 10_000;
 /// Generates `sizes` examples of `task`; all examples differ.
 ///
 /// # Errors
-/// [`DataError::NotGenerated`] for a task not in [`GENERATED`], [`DataError::TooManyWanted`] if there are not so many different examples.
+/// [`DataError::NotGenerated`] for a task not in [`GENERATED`], [`DataError::TooManyWanted`] if there are not enough different examples.
 pub fn glue(task: GlueTask, key: &RandomKey, sizes: Sizes) -> Result<GlueData, DataError> {
     let draw = match task {
         GlueTask::Cola => acceptability,

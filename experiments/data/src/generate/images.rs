@@ -4,10 +4,10 @@
 //! eight pixels is replaced by one of a random colour. The lower half is the upper one again, either mirrored (row `r` is row `height - 1 - r`, so that the
 //! distance grows from one row to all) or repeated (row `r` is row `r - height / 2`).
 //!
-//! What neighbours say about a pixel ends at the random ones: in the upper half nobody can foresee them, in the lower half everybody who sees the row they
-//! are copied from. Given the label, the values from the middle of an image on cost no bit at all, and without it at most one bit an image. A model that
-//! sees only near pixels pays for the random ones again. The label says the shape and how the lower half was made ([`CLASSES`]); labels are equally
-//! frequent (in each split, up to one image).
+//! Neighbours do not predict the random pixels. No model can predict those of the upper half; a model that sees the row they are copied from can predict those
+//! of the lower half. Given the label, the values of the lower half cost no bit at all, and without it at most one bit per image. A model that sees only near
+//! pixels pays for the random ones again. The label names the shape and how the lower half was made ([`CLASSES`]); labels are equally frequent (in each split,
+//! up to one image).
 
 use heedful_host::checksum::sha256_hex;
 use heedful_random::RandomKey;
@@ -19,7 +19,7 @@ use super::{Seen, Sizes};
 use crate::DataError;
 use crate::images::{ImageSet, Images};
 
-/// What each label stands for: a shape, and how the lower half was made of the upper one. Even ones are mirrored, odd ones repeated.
+/// The meaning of each label: a shape, and how the lower half follows from the upper one. Even labels are mirrored, odd ones repeated.
 pub const CLASSES: [&str; 8] = [
     "squares mirrored",
     "squares repeated",

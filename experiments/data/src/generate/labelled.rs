@@ -43,7 +43,7 @@ const QUALITIES: [&str; 6] = ["grey", "quiet", "warm", "long", "full", "bright"]
 /// Generates `sizes` reports; all differ, and the classes are equally frequent in every split, up to one report.
 ///
 /// # Errors
-/// [`DataError::TooManyWanted`] if there are not so many different reports.
+/// [`DataError::TooManyWanted`] if there are not enough different reports.
 pub fn labelled(key: &RandomKey, sizes: Sizes) -> Result<LabelledTexts, DataError> {
     let key = key.named("labelled");
     let mut seen = Seen::default();

@@ -1,9 +1,9 @@
 //! Sequences that test recall and the tracking of states, drawn from keys alone.
 //!
-//! A sequence has tokens, and at some of its positions the token that is expected there ([`ScoredSequence`]). What is expected need not be the next token, and
-//! need not occur in the sequence at all. A sequence is a function of the key that it is given: the same key makes the same sequence, whatever was drawn before.
+//! A sequence has tokens and, at some of its positions, target tokens ([`ScoredSequence`]). A target need not be the next token, and need not occur in the
+//! sequence at all. A sequence is a function of its key: the same key makes the same sequence, whatever was drawn before.
 //!
-//! Sequences of a task differ in their [`Level`]: their length, or how much they hold. Levels that are longer than those of training are for tests alone.
+//! The [`Level`] of a sequence sets its length or its amount of content. Levels longer than those of training are for tests only.
 
 use heedful_random::RandomKey;
 use rand::RngExt;
@@ -38,12 +38,12 @@ pub const LONGEST: usize = 1 << 20;
 /// The largest vocabulary of a task.
 pub const MOST_TOKENS: usize = 1 << 20;
 
-/// A sequence, and what is expected of who reads it.
+/// A sequence with its targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScoredSequence {
     /// The tokens.
     pub tokens: Vec<u32>,
-    /// Positions in ascending order, at least one, and the token that is expected after the tokens up to each.
+    /// Positions in ascending order, at least one, each with its target: the token expected after the tokens up to that position.
     pub targets: Vec<(usize, u32)>,
 }
 
@@ -63,7 +63,7 @@ impl ScoredSequence {
     }
 }
 
-/// What a sequence is made for. In the recall tasks of MAD all tokens are learnt, and only those are scored that can be known.
+/// The purpose of a sequence. In the recall tasks of MAD, all tokens are training targets, but only predictable ones are scored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To learn from.
@@ -79,7 +79,7 @@ pub struct Level {
     pub name: String,
     /// Most tokens of a sequence.
     pub length: usize,
-    /// Whether no model is trained on it.
+    /// Whether it is for tests only.
     pub longer: bool,
 }
 
@@ -91,7 +91,7 @@ impl Level {
     }
 }
 
-/// A field of a task's configuration that cannot be used.
+/// An invalid field of a task's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("task, `{field}`: {reason}")]
 pub struct SequenceTaskError {
@@ -127,7 +127,7 @@ fn ensure_lengths(length: usize, longer: &[usize], least: usize) -> Result<(), S
 /// What each task does.
 trait Generator {
     fn validate(&self) -> Result<(), SequenceTaskError>;
-    /// The number of tokens, below which are those of the sequences and those expected, and the levels, those of training first.
+    /// The vocabulary size, which bounds all tokens and targets, and the levels, those of training first.
     fn extent(&self) -> (usize, Vec<Level>);
     fn draw(&self, level: usize, purpose: Purpose, rng: &mut ChaCha8Rng) -> ScoredSequence;
 }
@@ -146,7 +146,7 @@ pub enum SequenceTask {
     FuzzyRecall(FuzzyRecallConfig),
     /// Pairs that are the same in all sequences (MAD).
     Memorise(MemoriseConfig),
-    /// All tokens, from what is known after the last (MAD).
+    /// All tokens, reconstructed from the state after the last one (MAD).
     Compress(CompressConfig),
     /// Tokens among blanks, to be repeated in their order (MAD).
     SelectiveCopy(SelectiveCopyConfig),
@@ -212,7 +212,7 @@ impl SequenceTask {
         self.generator().validate()
     }
 
-    /// Number of tokens: all that occur and all that are expected are below it.
+    /// Vocabulary size: all tokens and all targets are below it.
     pub fn vocabulary(&self) -> usize {
         self.generator().extent().0
     }
@@ -227,7 +227,7 @@ impl SequenceTask {
         self.levels().iter().map(|level| level.length).max().unwrap_or(0)
     }
 
-    /// Whether all tokens are expected of what is known after the last one, and not each of what is known at its position.
+    /// Whether all targets are predicted from the state after the last token, and not each from the state at its position.
     pub fn is_rebuilt(&self) -> bool {
         matches!(self, Self::Compress(_))
     }

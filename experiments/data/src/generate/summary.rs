@@ -29,7 +29,7 @@ const CUES: [&str; 3] = ["importantly ,", "above all ,", "note that"];
 /// Generates `sizes` pairs of a document and its summary; all documents differ.
 ///
 /// # Errors
-/// [`DataError::TooManyWanted`] if there are not so many different documents.
+/// [`DataError::TooManyWanted`] if there are not enough different documents.
 pub fn summary(key: &RandomKey, sizes: Sizes) -> Result<TextPairs, DataError> {
     let corpus = distinct_pairs(["document", "summary"], "documents", &key.named("summary"), sizes, document)?;
     Ok(TextPairs { corpus, split: "generated: no document is in two splits".to_owned() })

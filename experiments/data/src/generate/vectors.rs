@@ -33,16 +33,16 @@ const DIGITS: usize = 10;
 /// The greatest size of a task.
 const MOST: usize = 10_000;
 
-/// A sequence of vectors, and what is asked at some of them.
+/// A sequence of vectors with targets at some of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VectorSequence {
     /// The numbers of the vectors, one vector after the other.
     pub inputs: Vec<f32>,
-    /// Elements in ascending order, at least one, and the classes that are asked there, one of each group.
+    /// Elements in ascending order, at least one, each with its target classes: one of each group.
     pub targets: Vec<(usize, Vec<u32>)>,
 }
 
-/// Of parity.
+/// Options of parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VectorParityConfig {
@@ -50,7 +50,7 @@ pub struct VectorParityConfig {
     pub size: usize,
 }
 
-/// Of logic.
+/// Options of logic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogicConfig {
@@ -60,7 +60,7 @@ pub struct LogicConfig {
     pub length: usize,
 }
 
-/// Of addition.
+/// Options of addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdditionConfig {
@@ -70,7 +70,7 @@ pub struct AdditionConfig {
     pub numbers: usize,
 }
 
-/// Of sorting.
+/// Options of sorting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SortConfig {
@@ -108,7 +108,7 @@ impl Default for SortConfig {
 pub enum VectorTask {
     /// Whether the number of ones is odd.
     Parity(VectorParityConfig),
-    /// What gates one after the other give.
+    /// The output of a chain of gates.
     Logic(LogicConfig),
     /// The sum so far.
     Addition(AdditionConfig),
@@ -165,7 +165,7 @@ impl VectorTask {
         }
     }
 
-    /// Groups of classes of which one each is asked, and classes of a group, at least 2.
+    /// Number of class groups, each with one target, and number of classes per group, at least 2.
     pub fn outputs(&self) -> [usize; 2] {
         match self {
             Self::Parity(_) | Self::Logic(_) => [1, 2],
@@ -288,7 +288,7 @@ fn normal(rng: &mut ChaCha8Rng) -> f32 {
 }
 
 impl VectorSequence {
-    /// Number of vectors, of so many numbers each.
+    /// Number of vectors with `inputs` numbers each.
     pub fn length(&self, inputs: usize) -> usize {
         self.inputs.len() / inputs
     }

@@ -42,12 +42,12 @@ pub struct Picture<'a> {
     pub levels: usize,
     /// All values.
     pub pixels: &'a [u8],
-    /// So many values from the first on are shown; a pixel without all of its values is not.
+    /// Number of leading values that are shown; a pixel with missing values is not shown.
     pub shown: usize,
 }
 
 impl Picture<'_> {
-    /// The picture of which only the first `count` values are shown: the part that a completion begins with.
+    /// The picture with only its first `count` values shown: the given part of a completion.
     pub fn first(self, count: usize) -> Self {
         Self { shown: count, ..self }
     }
@@ -82,7 +82,7 @@ impl Picture<'_> {
 /// How a grid of pictures is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// So many rows and columns of the file for one of the largest picture; at least 1.
+    /// Rows and columns of the file per row and column of the largest picture; at least 1.
     pub scale: usize,
     /// Rows and columns between the pictures and around them.
     pub gap: usize,

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use super::{ImageSet, Images};
 use crate::{DataError, Sizes};
 
-/// What is taken away from images, in the order of the fields. By default nothing is.
+/// Reductions of images, in the order of the fields. By default there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reductions {
     /// Whether colours become grey.
     pub grey: bool,
-    /// So many rows and columns become one; both numbers must be multiples of it.
+    /// Factor by which rows and columns are reduced; it must divide both.
     pub shrink: usize,
-    /// Number of different values, 2 to 256.
+    /// Number of intensity levels, 2 to 256.
     pub levels: usize,
 }
 
@@ -26,7 +26,7 @@ impl Default for Reductions {
 }
 
 impl Images {
-    /// These images with the reductions. Images with fewer levels than asked for keep theirs.
+    /// Applies the reductions. Images with fewer levels than requested keep theirs.
     ///
     /// # Errors
     /// As of [`shrunk`](Self::shrunk) and [`quantised`](Self::quantised).
@@ -72,8 +72,8 @@ impl Images {
         Self { channels: 1, ..self.with_images(grey) }
     }
 
-    /// Images of so many values: value `v` of `n` becomes `v * levels / n` (rounded down), so that every new value stands for equally many old ones, up
-    /// to one.
+    /// Images with `levels` intensity levels: value `v` of `n` becomes `v * levels / n` (rounded down), so that every new value stands for equally many old
+    /// ones, up to one.
     ///
     /// # Errors
     /// [`DataError::ImageSetting`] if `levels` is less than 2 or more than there are.
@@ -87,8 +87,8 @@ impl Images {
         Ok(Self { levels, ..self.with_images(quantise) })
     }
 
-    /// So many images of each split ([`Sizes::valid`] is the size of the dev set), drawn by the key. Of one key, a smaller subset is part of a larger one;
-    /// they stay in their order. A split that has no more images than asked for stays whole.
+    /// A subset of each split ([`Sizes::valid`] is the size of the dev set), drawn by the key. With one key, a smaller subset is part of a larger one. The
+    /// order is kept. A split with no more images than requested stays whole.
     pub fn subset(&self, key: &RandomKey, sizes: Sizes) -> Self {
         let size = self.size();
         let draw = |set: &ImageSet, name: &str, count: usize| {

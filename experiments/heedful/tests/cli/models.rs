@@ -126,7 +126,7 @@ fn a_trained_model_is_scored_again_with_another_memory() {
     assert!(!out.join("same-seed1/log.jsonl").exists());
     let unknown = "run.models=[{name = 'a', attention = 'relative', weights_of = 'b', set = {}}]";
     let output = language(data.path(), &folder.path().join("refused"), &["--set", unknown]).output().unwrap();
-    refused(&output, 2, &["run.models.0.weights_of", "`a` can have the weights of what this command trains"]);
+    refused(&output, 2, &["run.models.0.weights_of", "`a` can take the weights of a model that this command trains"]);
 }
 
 #[test]

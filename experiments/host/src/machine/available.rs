@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of main memory that this process may take, or none where the system does not tell.
+/// Bytes of main memory that this process may take; `None` where the system does not report it.
 pub fn available_memory() -> Option<u64> {
     let machine = available_of(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

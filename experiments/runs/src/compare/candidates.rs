@@ -1,7 +1,7 @@
-//! Candidates that comparisons know by name.
+//! Candidates with a fixed role in comparisons.
 
-/// What others are compared with by default.
+/// The default baseline.
 pub const BASELINE: &str = "dot-product";
 
-/// The candidate that is a trivial baseline itself: the same model, which averages in place of attending.
+/// The candidate that is itself a trivial baseline: the same model, which averages in place of attending.
 pub const AVERAGING: &str = "uniform";

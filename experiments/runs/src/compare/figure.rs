@@ -53,12 +53,12 @@ pub struct Curves<'l> {
     logs: Vec<Vec<&'l Log>>,
     /// Names of trivial baselines, with their scores of the development set.
     trivial: Vec<(String, BTreeMap<String, f64>)>,
-    /// Names of rows of which a run has no log; they have no curve.
+    /// Names of rows with a run that has no log; they have no curve.
     pub without_log: Vec<String>,
 }
 
 impl<'l> Curves<'l> {
-    /// The curves of `group` from the `logs` of its runs, as [`logs`](super::curve::logs) gives them.
+    /// The curves of `group` from the `logs` of its runs, as [`logs`](super::curve::logs) returns them.
     pub fn of(group: &Group<'_>, logs: &'l [Vec<Option<Log>>]) -> Self {
         let trivial = group.trivial.iter().map(|(name, baseline)| (name.clone(), baseline.dev.clone())).collect();
         let mut curves = Self { title: group.title(), names: Vec::new(), logs: Vec::new(), trivial, without_log: Vec::new() };

@@ -18,7 +18,7 @@ pub struct Group<'a> {
     pub dataset: &'a str,
     /// The rows, in the order of folders and records.
     pub rows: Vec<Row<'a>>,
-    /// What can be had without attention or without learning, each under the name that the table calls it.
+    /// The trivial baselines, each under its name in the table.
     pub trivial: Vec<(String, &'a TrivialBaseline)>,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Group<'a> {
         distinct(self.records().flat_map(|record| record.metrics.keys().filter(move |name| record.metric(name).is_some()).cloned()))
     }
 
-    /// How metrics are shown, as far as the runs say.
+    /// How metrics are shown, as far as the runs record it.
     pub fn columns(&self) -> Vec<MetricColumn> {
         let mut columns: Vec<MetricColumn> = Vec::new();
         for column in self.records().flat_map(|record| &record.columns) {

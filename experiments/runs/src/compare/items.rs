@@ -1,4 +1,4 @@
-//! What the runs of a row gave for the items of a test set, where their folders hold it.
+//! The outputs of a row's runs for the items of a test set, where their folders store them.
 
 use std::fs;
 use std::io;
@@ -12,10 +12,10 @@ use crate::run_folder::RunPaths;
 
 use super::group::Row;
 
-/// What the runs of a row gave for the items of one test set, as one metric counts it.
+/// The outputs of a row's runs for the items of one test set, as one metric counts them.
 #[derive(Clone, Debug)]
 pub struct ItemOutputs {
-    /// How the metric is made of the items.
+    /// How the metric is computed from the items.
     pub score: ItemScore,
     /// A checksum of what the items are.
     pub identity: String,
@@ -28,7 +28,7 @@ pub struct ItemOutputs {
 /// Why there are no outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The metric is not made of items, as far as the record says.
+    /// According to the record, the metric is not computed from items.
     NotOfItems,
     /// A run folder holds no statistics of items.
     Items,
@@ -47,7 +47,7 @@ impl ItemOutputs {
     /// Reads what `metric` (its name in the records) was computed from.
     ///
     /// # Errors
-    /// [`Missing`] if a run lacks files, if they do not belong together, or if they do not give the score that was recorded.
+    /// [`Missing`] if a run lacks files, if they do not belong together, or if they do not reproduce the recorded score.
     pub fn read(row: &Row<'_>, metric: &str) -> Result<Self, Missing> {
         let score = row.records[0].items.get(metric).ok_or(Missing::NotOfItems)?;
         let of_texts = score.is_of_texts();

@@ -44,7 +44,7 @@ pub struct CompareOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Check that the runs of a second folder have the same scores as those of the first, digit for digit; exits with 1 if not
+    /// Check that the runs of a second folder have the same scores as those of the first, digit for digit; exit with 1 if not
     #[arg(long, conflicts_with_all = ["metric", "baseline", "test", "seed", "resamples", "confidence", "no_trivial_baseline", "out", "format"])]
     pub exactly: bool,
 

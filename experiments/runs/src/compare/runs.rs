@@ -13,7 +13,7 @@ use super::error::CompareError;
 /// One run folder.
 #[derive(Clone, Debug)]
 pub struct RunSource {
-    /// What tells it from the others: the last part of its path, or as many as are needed.
+    /// Its name among the others: the last part of its path, or as many parts as are needed.
     pub label: String,
     /// Its path as it was given.
     pub path: PathBuf,
@@ -21,7 +21,7 @@ pub struct RunSource {
     pub folder: RunFolder,
     /// The finished runs.
     pub records: Vec<ResultRecord>,
-    /// What can be had without attention or without learning on the data sets of the folder, as far as it was computed.
+    /// The trivial baselines of the folder's data sets, as far as they were computed.
     pub trivial: Vec<TrivialBaseline>,
 }
 

@@ -1,4 +1,4 @@
-//! What the runs say about the difference of a row from the baseline.
+//! Tests of the difference between a row and the baseline.
 
 use heedful_host::display::grouped;
 use heedful_metrics::Combination;

@@ -1,4 +1,4 @@
-//! The runs of a whole output folder, without the experiment: its configuration says which are wanted, and its folders which are there.
+//! The runs of a whole output folder, without the experiment: its configuration names the wanted runs, and its folders show the existing ones.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ pub const WIDE: usize = 120;
 /// How far the runs of an output folder are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FolderStatus {
-    /// Those that its configuration wants, then others that it has.
+    /// The runs that its configuration wants, then other existing ones.
     pub runs: Vec<Place>,
 }
 

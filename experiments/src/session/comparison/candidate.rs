@@ -1,7 +1,7 @@
 //! Candidates of a comparison: attentions, and whole models by name.
 //!
-//! A model is the rest of the configuration with the fields that make the model what it is. They lie beneath the configuration file and the options of the
-//! command, which can change them; written down, in the configuration of a run folder, they stand above everything else, so that the file repeats its runs.
+//! A model is the rest of the configuration with the model's own fields. These lie beneath the configuration file and the options of the command, which can
+//! change them. In the configuration of a run folder they stand above everything else, so that the file repeats its runs.
 
 use heedful_backends::Backend;
 use heedful_host::names::{suggestion, unknown};
@@ -106,7 +106,7 @@ pub(super) fn check_overridden<E: Experiment>(settings: &Settings<Config<E>>) ->
         let path = path.join(".");
         let is_own = |model: &ModelRun| model.set.as_ref().is_some_and(|set| field(set, &path).is_some());
         let problem =
-            "it would change no model of this command, since each has a value of its own in run.models; change these, or leave it out";
+            "it would change no model of this command, since each sets its own value in run.models; change these, or leave it out";
         settings.require(&path, !models.iter().all(is_own), problem)?;
     }
     Ok(())
@@ -124,7 +124,7 @@ fn check_sources<E: Experiment>(settings: &Settings<Config<E>>, candidates: &[Ca
         settings.require(
             &format!("run.models.{index}.weights_of"),
             trained.contains(&source.as_str()),
-            format!("`{name}` can have the weights of what this command trains: {}", trained.join(", ")),
+            format!("`{name}` can take the weights of a model that this command trains: {}", trained.join(", ")),
         )?;
     }
     Ok(())
@@ -142,7 +142,7 @@ fn named_model<E: Experiment>(
     let place_of_set = format!("{place}.set");
     let given = model.set.clone().unwrap_or_default();
     if let Some(table) = RUN_TABLES.into_iter().find(|table| given.contains_key(*table)) {
-        let problem = "it says which runs there are or where, for all models; leave it out";
+        let problem = "this table selects runs or their resources, for all models; leave it out";
         return Err(settings.refuse(&format!("{place_of_set}.{table}"), problem).into());
     }
     let (own, attention_name) = match (&model.set, &model.attention) {
@@ -181,7 +181,7 @@ fn named_model<E: Experiment>(
     let attention = attention::<E>(&own.value, &attention_name)?;
     let set = settings::changes(&settings.value, &own.value, &RUN_TABLES)?;
     if let Some(data) = E::DATA.iter().find(|path| field(&set, path).is_some()) {
-        let problem = "it says what the data are, which all that are compared share; set it outside of the model";
+        let problem = "all candidates share the data; set it outside of the model";
         return Err(settings.refuse(&format!("{place_of_set}.{data}"), problem).into());
     }
     let weights_of = model.weights_of.clone();
@@ -194,7 +194,7 @@ fn named_model<E: Experiment>(
 fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention], memory: Memory) -> Result<(), ExperimentError> {
     let training = &settings.value.training;
     training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
-    let remedy = format!("`{}` makes its data itself and reads no files; leave --data out", E::NAME);
+    let remedy = format!("`{}` generates its data and reads no files; leave --data out", E::NAME);
     settings.require("run.data", E::READS_FILES || settings.value.run.data.is_none(), remedy)?;
     if let Some(columns) = &settings.value.run.columns {
         columns.check(E::COLUMNS).map_err(|problem| settings.refuse("run.columns", problem))?;

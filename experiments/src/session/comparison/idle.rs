@@ -1,8 +1,8 @@
-//! Mechanisms that do nothing on the training data: a window as long as every sequence hides no key, and its comparison with attention to all keys is one of a
-//! thing with itself.
+//! Mechanisms without an effect on the training data: a window as long as every sequence hides no key, so that a comparison with full attention compares a
+//! model with itself.
 //!
-//! What patterns hide is counted on the lengths of the training sequences, whatever the greatest length of the model is; what else a mechanism does not do on
-//! short sequences it says itself ([`AnyMechanism::idle`]). Sizes that nobody has chosen are refused if they do nothing, and those that someone has are told.
+//! Hidden pairs are counted at the lengths of the training sequences, whatever the maximal length of the model. [`AnyMechanism::idle`] reports the other
+//! effects that a mechanism lacks on short sequences. Default sizes without an effect are refused; sizes that someone has chosen are reported.
 
 mod masked_pairs;
 
@@ -73,7 +73,7 @@ impl Finding {
             }
             None => "the sequences are too short for any; give longer ones".to_owned(),
         };
-        format!("nobody has set these sizes, and rows would say nothing of what {family} is for; {remedy}, or leave `{candidate}` out")
+        format!("these sizes are defaults, and the rows would not test {family}; {remedy}, or leave `{candidate}` out")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Candidates of equal size: the width of feed-forward networks makes up for what attentions differ in.
+//! Candidates of equal size: the width of feed-forward networks compensates for the parameters in which attentions differ.
 
 use burn::tensor::Device;
 use heedful_models::prelude::*;

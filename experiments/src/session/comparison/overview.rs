@@ -1,4 +1,4 @@
-//! What a person sees of all runs of a command: how many are done, at work or to come, here and elsewhere, and the time that is left.
+//! Progress of all runs of a command: how many are done, running or waiting, here and elsewhere, and the time that is left.
 
 use std::fmt;
 use std::io::{self, Write};

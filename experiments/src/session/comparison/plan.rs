@@ -1,4 +1,4 @@
-//! What a command would do, with estimates of memory and time.
+//! The plan of a command, with estimates of memory and time.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What all runs of a command rest on, as the runs of another experiment.
+//! Runs of another experiment that all runs of a command need.
 
 use std::path::Path;
 

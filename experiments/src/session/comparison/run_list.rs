@@ -1,4 +1,4 @@
-//! Lists of runs without data: what a configuration would run, checked as its command checks it, and whether a folder holds the same runs.
+//! Lists of runs without data: the runs of a configuration, checked as its command checks them, and whether a folder contains the same runs.
 
 use heedful_metrics::MetricColumn;
 use heedful_runs::run_folder::{RUN_TABLES, RunFolder};

@@ -1,4 +1,4 @@
-//! The runs of a command in their output folder, and what is derived from those that are finished.
+//! The runs of a command in their output folder, and the results that are derived from finished ones.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

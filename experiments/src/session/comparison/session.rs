@@ -98,7 +98,10 @@ impl<'a, E: Experiment> Session<'a, E> {
         }
         self.jobs = self.jobs.min(runs.len()).max(1);
         if self.jobs > 1 && self.runs.candidates.iter().any(|candidate| candidate.config.training.minutes.is_some()) {
-            tracing::warn!("training.minutes limits the runs: {} at once do fewer steps than one alone, and score otherwise", self.jobs);
+            tracing::warn!(
+                "training.minutes limits the runs: {} parallel runs do fewer steps than a single one, which changes their scores",
+                self.jobs
+            );
         }
         // What has the weights of others comes after all that are trained.
         let (trained, scored): (Vec<&Run<'_, E>>, Vec<_>) = runs.iter().partition(|run| run.candidate.weights_of.is_none());
@@ -132,7 +135,7 @@ impl<'a, E: Experiment> Session<'a, E> {
         match left.first() {
             // Who relies on the command's end must not take the results for complete.
             Some(first) => Err(ExperimentError::failure(format!(
-                "runs left to other commands: {}, the first being {first}; when they have ended, go on with --resume",
+                "runs left to other commands: {}, the first being {first}; when they have ended, continue with --resume",
                 left.len()
             ))),
             None => Ok(Completion::Finished),

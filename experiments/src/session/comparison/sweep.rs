@@ -1,7 +1,7 @@
-//! A run that tries several learning rates and keeps what the best of them made.
+//! A run that tries several learning rates and keeps the best model.
 //!
 //! Each rate is trained in a folder of its own, `rates/RUN-rate-R`, from the same initial weights and in the same order of batches, and resumed as any run is.
-//! The best by the development score is moved to the place of a run that tries none; of the others the folders stay.
+//! The best by development score moves to the place of a run without trials; the folders of the others stay.
 
 use std::fs;
 use std::io;

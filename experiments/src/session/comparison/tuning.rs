@@ -1,7 +1,7 @@
 //! The learning rate of each candidate, chosen before its runs by trials on the development set.
 //!
-//! The trials of a candidate are done once for each data set, by the first of its runs that is begun, whose record and those of all others repeat them. They have
-//! the configuration of the first seed and keys of their own, in the folder `tuning/ATTENTION`: `tuning.json` and the log of each rate. Weights do not stay.
+//! The first started run of a candidate does its trials, once per data set; the records of all its runs repeat them. Trials have the configuration of the first
+//! seed and keys of their own. The folder `tuning/ATTENTION` stores `tuning.json` and the log of each rate, but no weights.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Options of an experiment's command beside those of all experiments.
+//! Options that only one experiment's command has.
 
 use std::path::PathBuf;
 
@@ -8,42 +8,42 @@ use heedful_runs::settings::Assignment;
 
 use crate::session::options::PathInConfiguration;
 
-/// An option, and the field of the configuration that it sets.
+/// An option, and the configuration field that it sets.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandOption {
     /// Name, without the dashes.
     pub name: &'static str,
     /// Dotted path of the field.
     pub field: &'static str,
-    /// What it takes.
+    /// The value that it takes.
     pub value: OptionValue,
     /// Text of `--help`.
     pub help: &'static str,
-    /// Options that have to be given beside it.
+    /// Options that it requires.
     pub requires: &'static [&'static str],
-    /// Options that must not be given beside it.
+    /// Options that exclude it.
     pub conflicts: &'static [&'static str],
 }
 
-/// What an option takes.
+/// The value of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum OptionValue {
     /// Nothing: the field becomes `true`.
     Flag,
-    /// A word, as `--help` calls it, of those that are known; none if the experiment knows more.
+    /// A word: its placeholder in `--help`, and the accepted words; an empty list leaves the check to the experiment.
     Word(&'static str, &'static [&'static str]),
-    /// Words, separated by commas, of those that are known; none if the experiment knows more.
+    /// Words, separated by commas: the accepted ones; an empty list leaves the check to the experiment.
     Words(&'static [&'static str]),
-    /// A file or folder, as `--help` calls it.
+    /// A file or folder: its placeholder in `--help`.
     Path(&'static str),
     /// A seed.
     Seed,
-    /// Texts, as `--help` calls one, and the fields that they set; the option may be repeated.
+    /// Texts: the placeholder of each in `--help`, and the fields that they set; the option may be repeated.
     Texts(&'static str, fn(&[String]) -> Vec<Assignment>),
 }
 
 impl CommandOption {
-    /// An option that goes with all others.
+    /// An option that all others may accompany.
     pub const fn new(name: &'static str, field: &'static str, value: OptionValue, help: &'static str) -> Self {
         Self { name, field, value, help, requires: &[], conflicts: &[] }
     }

@@ -13,7 +13,7 @@ use crate::session::options::{ModelRun, RunSettings};
 use crate::session::slurm::SlurmSettings;
 use crate::train::TrainingConfig;
 
-/// The complete configuration of an experiment: the tables that all experiments have, and beside them the experiment's own fields.
+/// The complete configuration of an experiment: the common tables, and beside them the experiment's own fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Config<E> {
     /// Which runs.

@@ -1,4 +1,4 @@
-//! What an experiment says of itself.
+//! The definition of an experiment.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -32,7 +32,7 @@ use crate::train::{Scores, Split, Task};
 /// The candidate that is a trained model as it is, in experiments that replace attentions of one.
 pub(crate) const UNCHANGED: &str = "unchanged";
 
-/// What is known of a data set before anything is trained on it.
+/// Description of a data set before training.
 #[derive(Clone, Debug)]
 pub struct Card<'a> {
     /// Name, unique in the experiment.
@@ -41,9 +41,9 @@ pub struct Card<'a> {
     pub sha256: &'a str,
     /// Sizes and what was left out, in one sentence.
     pub description: String,
-    /// What cut it into tokens, if it is a text; it is stored beside the runs.
+    /// Its tokeniser, if it is a text; it is stored beside the runs.
     pub tokeniser: Option<&'a Tokeniser>,
-    /// Tokens that a model of it has vectors for.
+    /// Vocabulary size of a model for this data set.
     pub vocabulary: usize,
 }
 
@@ -53,13 +53,13 @@ impl<'a> Card<'a> {
         Self { tokeniser: Some(tokeniser), vocabulary: tokeniser.vocabulary_size(), ..Self::new(name, sha256, description) }
     }
 
-    /// A data set of something else.
+    /// A data set without text.
     pub fn new(name: impl Into<String>, sha256: &'a str, description: String) -> Self {
         Self { name: name.into(), sha256, description, tokeniser: None, vocabulary: 1 }
     }
 }
 
-/// What a model is made for and trained with.
+/// The configuration, data and attention of a model.
 #[derive(Debug)]
 pub struct Setup<'a, E: Experiment> {
     /// The configuration.
@@ -89,7 +89,7 @@ pub struct Candidate<E> {
     pub weights_of: Option<String>,
 }
 
-/// A whole model under a name: what it sets of an experiment's configuration, beneath the configuration file and the options of the command.
+/// A whole model under a name: the fields that it sets of an experiment's configuration, beneath the configuration file and the options of the command.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedModel {
     /// Name in options, folders and tables.
@@ -118,7 +118,7 @@ pub struct Reading {
     pub decoder: Vec<String>,
     /// Those that the decoder remembered from segments before.
     pub memory: Vec<String>,
-    /// The image that the tokens of the decoder are elements of, if they are.
+    /// The image whose elements are the tokens of the decoder, if there is one.
     pub image: Option<SeenImage>,
 }
 
@@ -138,7 +138,7 @@ pub struct Trained<'t, 'd, E: Experiment> {
     pub paths: &'t RunPaths,
 }
 
-/// A command before the first of its runs.
+/// A command, before its first run.
 pub trait Prepare<E: Experiment> {
     /// The configuration of the command.
     fn config(&self) -> &Config<E>;
@@ -146,15 +146,15 @@ pub trait Prepare<E: Experiment> {
     /// Its data sets.
     fn datasets(&self) -> &[E::Data];
 
-    /// Does the runs of another experiment in a folder of this name within the output folder, those that are not finished, and prints their table unless
-    /// the command is to be quiet. Where the command only shows its plan, shows theirs.
+    /// Does the unfinished runs of another experiment, in a folder of this name within the output folder, and prints their table unless the command is quiet.
+    /// If the command only shows its plan, shows theirs.
     ///
     /// # Errors
-    /// As those of a command of that experiment, and a usage error for a command that does a part of its runs: others would do these at the same time.
+    /// Those of a command of that experiment, and a usage error for a command that does only a part of its runs: others would do these at the same time.
     fn first<F: Experiment>(&self, config: Config<F>, datasets: &[F::Data], folder: &str) -> Result<Completion, ExperimentError>;
 }
 
-/// An experiment: the options that only it has, and what they make.
+/// An experiment: its own options, and what it builds from them.
 ///
 /// Its fields stand at the top of the configuration, beside the tables `run`, `model`, `mechanisms`, `training` and `slurm` of all experiments. It refuses
 /// unknown fields and has a default for each: `#[serde(default, deny_unknown_fields)]`.
@@ -201,22 +201,21 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// Changes the defaults that all experiments share.
     fn defaults(_config: &mut Config<Self>) {}
 
-    /// Gives a model of [`MODELS`](Self::MODELS), whose configuration is `own`, what of it depends on the rest of the configuration, `plain`: the same without
-    /// what the model sets. By default nothing does.
+    /// Completes the configuration `own` of a model of [`MODELS`](Self::MODELS) with fields that depend on the rest of the configuration. `plain` is the
+    /// configuration without the model's settings. By default nothing changes.
     ///
     /// # Errors
-    /// If there is nothing that fits.
+    /// If no value fits.
     fn fit_model(_name: &str, _plain: &Config<Self>, _own: &mut Config<Self>, _attention: &Attention) -> Result<(), ExperimentError> {
         Ok(())
     }
 
-    /// What a model of a paper sets of the configuration, for which `--model` takes its name as well; `None`, the default, of a model that the experiment does not
-    /// have.
+    /// The settings of a model of a paper, whose name `--model` accepts as well; `None`, the default, for a model that the experiment does not have.
     fn preset(_preset: &Preset) -> Option<PaperModel> {
         None
     }
 
-    /// What files that the configuration names say of it. It lies beneath the configuration file and the options of the command. By default nothing.
+    /// Settings from files that the configuration names. The configuration file and the options of the command override them. By default there are none.
     ///
     /// # Errors
     /// A file that cannot be used.
@@ -224,15 +223,15 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         Ok(None)
     }
 
-    /// Tells the configuration in which output folder its runs are, where they need what lies there. By default it does not know.
+    /// Stores the output folder of the runs in the configuration, if they need files from it. By default it is not stored.
     fn within(_config: &mut Config<Self>, _out: &Path) {}
 
-    /// The attention of a name that only this experiment knows, and `None` for a name that all know. By default it knows none.
+    /// The attention of a name that only this experiment defines; `None` for a name that all experiments share. By default there is no such name.
     fn attention_named(_config: &Config<Self>, _name: &str) -> Option<Result<Attention, ExperimentError>> {
         None
     }
 
-    /// What fields may hold, and where they have an effect. By default nothing is said.
+    /// Allowed values of fields, and where fields have an effect. By default there are no rules.
     fn rules() -> Vec<Rule<Self>> {
         Vec::new()
     }
@@ -251,7 +250,7 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// Data that is missing or malformed, or does not fit the configuration.
     fn open(config: &Config<Self>) -> Result<Vec<Self::Data>, ExperimentError>;
 
-    /// What is known of a data set.
+    /// Describes a data set.
     fn card(data: &Self::Data) -> Card<'_>;
 
     /// Checks whether a data set suffices for a configuration and an attention.
@@ -262,13 +261,14 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         Ok(())
     }
 
-    /// Where the mechanisms stand that a name or a list alone has put into all self-attentions; `other` is dot-product attention with its options. By default
-    /// they stay there.
+    /// Places the mechanisms that a name or a list alone has put into all self-attentions; `other` is dot-product attention with its options. By default they
+    /// stay there.
     fn placed(layout: AttentionLayout, _other: &AnyMechanism) -> AttentionLayout {
         layout
     }
 
-    /// The mechanisms that an attention places in a model, in an order that says where; the same for two attentions makes the same model of a configuration.
+    /// The mechanisms that an attention places in a model, in the order of their places. Two attentions with equal lists give the same model under one
+    /// configuration.
     fn attentions(attention: &Attention) -> Vec<(Role, AnyMechanism)> {
         if Self::STACKS > 1 {
             return attention.layout.mechanisms();
@@ -281,24 +281,24 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         config.model.max_length
     }
 
-    /// Sizes that a model has no less than, for an estimate of its memory.
+    /// Lower bounds on the sizes of a model, for an estimate of its memory.
     fn sizes(config: &Config<Self>) -> ModelSettings {
         config.model.clone()
     }
 
-    /// How many vectors of the width of the model take as much memory as those of the tokens at least, for an estimate of its memory. By default each token has
+    /// Least number of vectors of the model's width that take as much memory as those of the tokens, for an estimate of its memory. By default each token has
     /// one.
     fn full_vectors(_config: &Config<Self>, data: &Self::Data) -> usize {
         Self::card(data).vocabulary
     }
 
-    /// Tokens that the largest training batch has at least, for an estimate of its memory; 0 if that is not known.
+    /// Lower bound on the tokens of the largest training batch, for an estimate of its memory; 0 if it is unknown.
     fn batch_tokens(_config: &Config<Self>, _data: &Self::Data) -> usize {
         0
     }
 
-    /// The lengths of the training sequences. A mechanism that does nothing on sequences so short is refused or told. By default they are those that the
-    /// [task](Task::lengths) knows, in encoder and decoder, or else as long as a model may read them.
+    /// The lengths of the training sequences. A mechanism without an effect at these lengths is refused or reported. By default they are those of the
+    /// [task](Task::lengths), in encoder and decoder, or else as long as a model may read them.
     fn lengths(setup: Setup<'_, Self>) -> TrainingLengths {
         let max_length = setup.config.model.max_length;
         let lengths = Self::task(setup).lengths().unwrap_or_else(|| vec![max_length]);
@@ -310,11 +310,11 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         None
     }
 
-    /// Does what all runs rest on, such as the training of a model that all begin with, before the first of them, or where the command only shows its plan says
-    /// what that would be. What was done by an earlier command is not repeated. By default there is nothing to do.
+    /// Prepares all runs before the first one, for example by training the model that all start from. If the command only shows its plan, describes the
+    /// preparation. Work of an earlier command is not repeated. By default there is nothing to do.
     ///
     /// # Errors
-    /// As those of runs.
+    /// Those of runs.
     fn prepare(_preparation: &impl Prepare<Self>) -> Result<Completion, ExperimentError> {
         Ok(Completion::Finished)
     }
@@ -325,21 +325,21 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// A model with initial weights from `key`.
     ///
     /// # Errors
-    /// Weights to go on from that cannot be read.
+    /// If the weights to start from cannot be read.
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Self::Model, ExperimentError>;
 
-    /// The configuration that the runs of a seed have, where seeds differ in more than what is drawn while a model learns.
+    /// The configuration of the runs of a seed, if seeds differ in more than the random draws of training.
     fn of_seed(config: &Config<Self>, _seed: u64) -> Config<Self> {
         config.clone()
     }
 
-    /// Scores of a run whose loss or weights ceased to be numbers, where that is a result; by default it is an error.
+    /// Scores of a diverged run, whose loss or weights are no longer finite, if divergence is a result; by default it is an error.
     fn diverged(_config: &Config<Self>) -> Option<Scores> {
         None
     }
 
-    /// Scores a trained model; what it generates goes into the run's folder. `None` if the interrupt was raised meanwhile. By default they are those of
-    /// [`Task::evaluate`] on the test set.
+    /// Scores a trained model, and writes what it generates into the run's folder. `None` if the interrupt was raised meanwhile. By default the scores are
+    /// those of [`Task::evaluate`] on the test set.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -347,10 +347,10 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         Ok(trained.task.evaluate(trained.model, Split::Test, interrupt))
     }
 
-    /// Adds scores of what training has changed in a model; `initial` makes it with the weights that it began with. By default there are none.
+    /// Adds scores of the changes that training made to a model; `initial` builds the model with its initial weights. By default there are none.
     ///
     /// # Errors
-    /// Weights to go on from, or texts, that cannot be read.
+    /// Weights to start from, or texts, that cannot be read.
     fn score_change(
         _setup: Setup<'_, Self>,
         _model: &Self::Model,
@@ -363,8 +363,8 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// The scores that the table shows.
     fn columns() -> Vec<MetricColumn>;
 
-    /// What can be had on a data set without attention or without learning, scored as models are on the same split; `None` if the interrupt was raised
-    /// meanwhile. By default nothing is known.
+    /// Scores on a data set without attention or without learning, computed like those of models on the same split; `None` if the interrupt was raised
+    /// meanwhile. By default there are none.
     ///
     /// # Errors
     /// Texts that cannot be used.
@@ -377,7 +377,7 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         PublishedNumbers::default()
     }
 
-    /// Some of the texts that models are tested on, at most `count`, short enough to be read; none where models read no texts.
+    /// At most `count` test texts that are short enough to be read; none if models read no texts.
     fn texts(_setup: Setup<'_, Self>, _count: usize) -> Vec<String> {
         Vec::new()
     }
@@ -390,7 +390,7 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         Err(ExperimentError::usage(format!("models of `{}` read no texts", Self::NAME)))
     }
 
-    /// Reads a text in segments, each of which is handed to `show`; by default in one. What one segment hands to the next is the model's.
+    /// Reads a text in segments and hands each to `show`; by default in one segment. The model decides what one segment hands to the next.
     ///
     /// # Errors
     /// As [`read`](Self::read), and those of `show`.
@@ -399,7 +399,7 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     }
 }
 
-/// Refuses a text of so many tokens where fewer are possible, or none.
+/// Refuses a text without tokens, or with more tokens than are possible.
 ///
 /// # Errors
 /// A usage error with both numbers.

@@ -7,7 +7,7 @@ use heedful_models::prelude::*;
 /// The lengths of the training sequences, as batches hold them, and the attentions that read them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingLengths {
-    /// The mechanisms of the model, with what the data say of their options.
+    /// The mechanisms of the model, with the options that follow from the data.
     pub layout: AttentionLayout,
     /// Longest sequence of the model.
     pub max_length: usize,
@@ -17,7 +17,7 @@ pub struct TrainingLengths {
 }
 
 impl TrainingLengths {
-    /// Of a model for at most `max_length` positions that reads no sequence yet.
+    /// The lengths for a model of at most `max_length` positions, without sequences yet.
     pub fn new(layout: &AttentionLayout, max_length: usize) -> Self {
         Self { layout: layout.clone(), max_length, encoder: BTreeMap::new(), decoder: BTreeMap::new(), carried: 0 }
     }
@@ -32,7 +32,7 @@ impl TrainingLengths {
         Self { decoder: counted(lengths), ..self }
     }
 
-    /// The decoder's sequences begin with so many positions that are carried over from earlier segments, which are no queries.
+    /// Prepends `carried` positions from earlier segments to the decoder's sequences; these positions are not queries.
     pub fn carried(self, carried: usize) -> Self {
         Self { carried, ..self }
     }

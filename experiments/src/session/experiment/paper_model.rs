@@ -1,4 +1,4 @@
-//! What a model of a paper is in an experiment, and how attentions of models are said in configurations.
+//! The form of a paper's model in an experiment, and of attentions in configurations.
 
 use heedful_models::prelude::*;
 use heedful_models::pretrained::presets::{Preset, PresetModel};
@@ -9,7 +9,7 @@ use toml::{Table, Value};
 use crate::model::ModelSettings;
 use crate::session::error::ExperimentError;
 
-/// What a preset is in an experiment.
+/// The form of a preset in an experiment.
 #[derive(Clone, Debug)]
 pub struct PaperModel {
     /// Name of its attention.

@@ -1,4 +1,4 @@
-//! What fields of a configuration may hold, and where they have an effect.
+//! Allowed values of configuration fields, and where fields have an effect.
 //!
 //! An experiment states it in [`Experiment::rules`]; every command checks all of it before the first step.
 
@@ -13,7 +13,7 @@ use crate::session::error::ExperimentError;
 /// The largest number of things that are made, drawn or read at once: more would be a slip of the pen, and not end.
 const MOST: f64 = 1e9;
 
-/// What holds for some fields of a configuration, which are named by their dotted paths. A path may be that of a table and then means all of its fields.
+/// A rule for some fields of a configuration, named by their dotted paths. The path of a table stands for all of its fields.
 pub struct Rule<E> {
     fields: &'static [&'static str],
     demand: Demand<E>,
@@ -37,13 +37,13 @@ impl<E: Experiment> Rule<E> {
         Self { fields, demand: Demand::Within(least, most) }
     }
 
-    /// Fields that have an effect on the candidates for which `is_used` holds. Where a command has no such candidate, they are refused; `otherwise` says why and
-    /// what to do.
+    /// Fields that have an effect on the candidates for which `is_used` holds. If a command has no such candidate, they are refused; `otherwise` gives the
+    /// reason and the remedy.
     pub const fn used(fields: &'static [&'static str], is_used: fn(&Candidate<E>) -> bool, otherwise: &'static str) -> Self {
         Self { fields, demand: Demand::Used(is_used, otherwise) }
     }
 
-    /// Fields of data that are made here; `otherwise` says that those of `--data` are read.
+    /// Fields of generated data; `otherwise` is the message for commands with `--data`.
     pub const fn made(fields: &'static [&'static str], otherwise: &'static str) -> Self {
         Self::used(fields, |candidate| candidate.config.run.data.is_none(), otherwise)
     }
@@ -56,14 +56,14 @@ impl<E: Experiment> Rule<E> {
 pub(crate) fn check_values<E: Experiment>(settings: &Settings<Config<E>>) -> Result<(), ExperimentError> {
     let table = settings::complete(&settings.value)?;
     if let Some((path, number)) = first_not_finite("", &table) {
-        return Err(settings.refuse(&path, format!("{number} is no number that could be meant; give a finite one")).into());
+        return Err(settings.refuse(&path, format!("{number} is not finite; give a finite number")).into());
     }
     for Rule { fields, demand } in shared::<E>().into_iter().chain(E::rules()) {
         let Demand::Within(least, most) = demand else { continue };
         for path in fields {
             let Some(value) = field(&table, path).and_then(number) else { continue };
             let remedy = match most {
-                MOST if value > MOST => format!("{value} is more than can be had; give at most {MOST}"),
+                MOST if value > MOST => format!("{value} is too large; give at most {MOST}"),
                 MOST | f64::MAX => format!("it must be at least {least}"),
                 most => format!("{value} is not a number from {least} to {most}"),
             };
@@ -105,14 +105,14 @@ fn shared<E: Experiment>() -> Vec<Rule<E>> {
         Rule::used(
             &["model.decoder_layers"],
             |_| E::STACKS > 1,
-            "it is of mt, textgen and image --super-resolution, and models with one stack have model.layers alone; leave it out",
+            "it applies to mt, textgen and image --super-resolution; models with one stack have only model.layers; leave it out",
         ),
         Rule::used(
             &["run.columns"],
             |candidate| candidate.config.run.data.is_some(),
             "generated data has no columns; leave it out, or give --data with JSON lines or Parquet",
         ),
-        Rule::used(&["run.trivial_baseline"], |_| E::HAS_TRIVIAL_BASELINE, "this experiment knows no trivial baseline; leave it out"),
+        Rule::used(&["run.trivial_baseline"], |_| E::HAS_TRIVIAL_BASELINE, "this experiment has no trivial baseline; leave it out"),
         Rule::used(
             &["training.learning_rate"],
             |candidate| candidate.config.training.learning_rates.is_empty(),

@@ -13,6 +13,6 @@ pub struct SeenImage {
     pub levels: usize,
     /// The values, row by row and pixel by pixel.
     pub values: Vec<u8>,
-    /// For each position of the decoder, the number of the pixel that it foresees, row by row from 0.
+    /// For each position of the decoder, the number of the pixel that it predicts, row by row from 0.
     pub pixels: Vec<usize>,
 }

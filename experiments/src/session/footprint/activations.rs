@@ -1,7 +1,7 @@
 //! The numbers that the layers of a stack keep of a batch for the backward pass.
 //!
-//! Each map keeps what it maps, each normalisation too; dropout keeps its factors. A block that is computed again in the backward pass keeps its input alone
-//! until then, a reversible stack its two streams. Not counted are what only some attentions keep, gates, and what is before and after the stack.
+//! Each linear map and each normalisation keeps its input; dropout keeps its factors. A block that the backward pass recomputes keeps only its input until
+//! then, a reversible stack its two streams. Not counted are the activations that only some attentions keep, gates, and the model before and after the stack.
 
 use heedful_models::block::Parallel;
 use heedful_models::block::layer_sharing::{DepthConfig, SharedConfig};

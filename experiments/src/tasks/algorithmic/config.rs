@@ -30,9 +30,9 @@ pub struct Algorithmic {
 pub struct AlgorithmicData {
     /// Tasks by name: `copy`, `reverse`, `addition`, `duplication`, `list-ops`, `babi-1` to `babi-20`; each is a data set of its own.
     pub tasks: Vec<ExerciseTask>,
-    /// Most symbols of a question of training, where questions are made here.
+    /// Most symbols of a generated training question.
     pub length: usize,
-    /// Most symbols of a question of the longer test set, all of whose questions have more than `length`. No more than that: there is no such set.
+    /// Most symbols of a question of the longer test set, whose questions all have more than `length`. A value of at most `length` disables this set.
     pub longer: usize,
     /// Different symbols of `copy`, `reverse` and `duplication`.
     pub symbols: usize,
@@ -40,12 +40,12 @@ pub struct AlgorithmicData {
     pub babi_set: String,
     /// Tokens in a batch, padding included.
     pub batch_tokens: usize,
-    /// Training questions of each task that is made here.
+    /// Training questions of each generated task.
     pub generated_examples: usize,
-    /// Test questions of each task that is made here.
+    /// Test questions of each generated task.
     pub generated_test: usize,
-    /// Models with LSH attention are tested with these numbers of rounds as well; 0 stands for full attention. The table shows those that are here by
-    /// default, `results.json` all.
+    /// Models with LSH attention are also tested with these numbers of rounds; 0 stands for full attention. The table shows the default numbers, `results.json`
+    /// all.
     pub rounds: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! The models that `algorithmic --model` compares: what makes each what it is, at whatever size the rest of the configuration says.
+//! The models that `algorithmic --model` compares: their defining settings, at whatever size the rest of the configuration sets.
 
 use crate::session::experiment::NamedModel;
 

@@ -20,32 +20,34 @@ pub type ClassificationConfig = Config<Classification>;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Classification {
-    /// Output folder of a pre-training with `mlm` whose weights and vocabulary the models begin with; by default none. One that began with a pretrained model
-    /// sets the fields that `pretrained` sets, and `run.attention` names mechanisms.
+    /// Output folder of an `mlm` pre-training whose weights and vocabulary the models start from; by default none. A pre-training that started from a
+    /// pretrained model sets the fields that `pretrained` sets, and `run.attention` names mechanisms.
     pub init: Option<PathBuf>,
-    /// Seed of the run of that pre-training which all seeds begin with; by default each begins with the run of its own seed.
+    /// Seed of the pre-training run that all seeds start from; by default each seed starts from the run of the same seed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init_seed: Option<u64>,
     /// Folder of a pretrained model of Hugging Face (BERT, GPT-2, Llama, Mistral, Qwen-3, Gemma-2) that is fine-tuned; by default none. It sets `tokeniser`,
     /// `pooling`, `pooler`, `causal` and the fields of the table `model`. `run.attention` then names contenders as in `swap`: what replaces the attention of which
     /// layers, or `unchanged`.
     pub pretrained: Option<PathBuf>,
-    /// Whether contenders begin with the pretrained model after fine-tuning, which comes first, and are trained for as many steps again.
+    /// Whether the pretrained model is fine-tuned first. Contenders then start from the result and are trained for as many steps again.
     pub swap: bool,
-    /// Whether attentions that replace those of the pretrained model begin with initial weights in all projections, where by default they keep those that they can.
+    /// Whether attentions that replace those of the pretrained model start with initial weights in all projections; by default they keep the weights that they
+    /// can.
     pub reinitialise: bool,
-    /// What stays as the runs begin with it: `encoder`, embeddings and layers alike, so that pooler and output alone are trained. By default nothing does.
+    /// Part of the model that is not trained: `encoder`, embeddings and layers alike, so that only pooler and output are trained. By default everything is
+    /// trained.
     pub freeze: Option<Frozen>,
     /// Which tasks.
     pub data: ClassificationData,
-    /// How sentences are cut into tokens; the vocabulary is that of the training sets, or of the pre-training. `pretrained` is that of the pretrained model.
+    /// How sentences are cut into tokens; the vocabulary is that of the training sets, or of the pre-training. `pretrained` is the tokeniser of the pretrained
+    /// model.
     pub tokeniser: TokeniserConfig,
-    /// How hidden states become one vector: `class-token`, `mean` or `last-token`. `mean-embeddings` leaves the layers out and takes the mean of what they would be
-    /// given.
+    /// How hidden states become one vector: `class-token`, `mean` or `last-token`. `mean-embeddings` skips the layers and takes the mean of their inputs.
     pub pooling: Pooling,
     /// Whether that vector passes a linear map and a hyperbolic tangent before the output, as in BERT.
     pub pooler: bool,
-    /// Whether tokens see those before them alone, as in a decoder. Outputs then have no biases.
+    /// Whether tokens attend only to those before them, as in a decoder. Outputs then have no biases.
     pub causal: bool,
     /// Where the model is that was fine-tuned first; unknown where no command has an output folder yet.
     #[serde(skip)]
@@ -58,13 +60,13 @@ pub struct Classification {
 pub struct ClassificationData {
     /// Tasks by their names in GLUE and SuperGLUE; each is a data set of its own.
     pub tasks: Vec<GlueTask>,
-    /// Whether they are one data set instead, of one model that has outputs for each.
+    /// Whether the tasks form a single data set, for one model with outputs for each task.
     pub mixture: bool,
     /// The share of each task's training examples that is held out, drawn alike for all seeds: it chooses the checkpoint, and the development set only scores.
     /// 0 (default): the development set does both.
     pub held_out: f64,
-    /// Whether models are scored on the labelled test sets too that the original distributions of MRPC (`msr_paraphrase_test.txt`) and STS-B (`sts-test.tsv`)
-    /// have (default: no). GLUE keeps the labels of its own.
+    /// Whether models are also scored on the labelled test sets in the original distributions of MRPC (`msr_paraphrase_test.txt`) and STS-B (`sts-test.tsv`)
+    /// (default: no). GLUE does not publish the labels of its own test sets.
     pub labelled_tests: bool,
     /// Tokens in a batch, padding included.
     pub batch_tokens: usize,
@@ -72,7 +74,7 @@ pub struct ClassificationData {
     pub generated_examples: usize,
 }
 
-/// What of a model is not trained.
+/// The part of a model that is not trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Frozen {

@@ -1,4 +1,4 @@
-//! What tells a score apart from what it could be made of: examples held out, other test sets, weights that are drawn or stay, and layers that are left out.
+//! Controls that show what a score rests on: held-out examples, other test sets, random or frozen weights, and skipped layers.
 
 use heedful_data::glue::GlueTask;
 use heedful_models::architectures::classifier::Pooling;
@@ -19,9 +19,9 @@ pub(super) fn check(settings: &Settings<ClassificationConfig>, attentions: &[Att
     let replaces = pretrained.is_some() && (*swap || attentions.iter().any(|attention| attention.name != UNCHANGED));
     let problem = "no attention of a pretrained model is replaced; give --pretrained DIR with --attention or --swap, or leave it out";
     settings.require("reinitialise", !reinitialise || replaces, problem)?;
-    let problem = "weights that were drawn would stay; give --pretrained DIR or --init RUN, or leave it out";
+    let problem = "random weights would stay untrained; give --pretrained DIR or --init RUN, or leave it out";
     settings.require("freeze", freeze.is_none() || pretrained.is_some() || init.is_some(), problem)?;
-    let problem = "an attention that replaces the model's would stay as it was drawn; compare `unchanged` alone, or leave it out";
+    let problem = "an attention that replaces the model's would keep its random weights; compare `unchanged` alone, or leave it out";
     settings.require("freeze", freeze.is_none() || !replaces, problem)?;
     check_pooling(settings, *pooling, attentions.len() + usize::from(replaces))
 }
@@ -32,7 +32,7 @@ pub(crate) fn check_pooling<E: Experiment>(
     pooling: Pooling,
     attentions: usize,
 ) -> Result<(), ExperimentError> {
-    let problem = "mean-embeddings leaves the layers out, and attentions change nothing; compare a single one, that of the model";
+    let problem = "mean-embeddings skips the layers, so that attentions have no effect; compare a single one, that of the model";
     Ok(settings.require("pooling", pooling != Pooling::MeanEmbeddings || attentions <= 1, problem)?)
 }
 

@@ -1,4 +1,4 @@
-//! Training examples that are held out, by which the checkpoint is chosen.
+//! Held-out training examples, which select the checkpoint.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Fine-tuning a pretrained encoder or decoder of Hugging Face, with another attention in some of its layers or with its own.
 //!
-//! With `swap` the model is fine-tuned as it is first, and contenders begin with what that gave: only then does a model score anything before and right after
-//! its attention is replaced. Without it the attention is replaced before fine-tuning, whose outputs are new.
+//! With `swap` the model is fine-tuned first, and contenders start from the result: only then does a model score anything before and right after its attention
+//! is replaced. Without `swap` the attention is replaced before fine-tuning, whose outputs are new.
 
 use std::path::Path;
 
@@ -95,7 +95,7 @@ pub(super) fn check(settings: &Settings<ClassificationConfig>) -> Result<(), Exp
 pub(super) struct Read {
     pub(super) tokeniser: Tokeniser,
     pub(super) frame: Frame,
-    /// Tokens that the model has vectors for.
+    /// Vocabulary size of the model.
     pub(super) vocabulary: usize,
     /// Whether it has vectors that tell the texts of a pair from each other.
     pub(super) segments: bool,

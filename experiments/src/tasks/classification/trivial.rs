@@ -1,4 +1,4 @@
-//! What the most frequent class and linear models of counted words reach.
+//! The scores of the most frequent class and of linear models of counted words.
 
 use heedful_data::glue::Target;
 use heedful_metrics::baselines::linear::{Linear, SparseRows, Targets};

@@ -1,6 +1,6 @@
 //! Classes of images by a Vision Transformer (Dosovitskiy et al. 2021).
 //!
-//! It is an experiment beside those that generate images, whose readers and options of data it shares: `classify --images`.
+//! It shares the readers and data options of the experiments that generate images: `classify --images`.
 
 mod config;
 mod dataset;
@@ -28,8 +28,8 @@ pub use self::task::{VisionBatch, VisionTask};
 impl Experiment for ImageClassification {
     const NAME: &'static str = "classify-images";
     const TITLE: &'static str = "Classification of images";
-    const OPTIONS: &'static [CommandOption] = &[CommandOption::pretrained("Folder of a pretrained Vision Transformer of Hugging Face with its preprocessor_config.json, for images of its size: fine-tune it, with a new \
-        output where the data have other classes, and score it before where they have as many").conflicts(&["model"])];
+    const OPTIONS: &'static [CommandOption] = &[CommandOption::pretrained("Folder of a pretrained Vision Transformer of Hugging Face with its preprocessor_config.json: fine-tune it on images of its size. With as many \
+        classes as the data, it is also scored before fine-tuning; otherwise its output is new").conflicts(&["model"])];
     const DATA: &'static [&'static str] =
         &["pretrained", "data.reductions", "data.train", "data.valid", "data.test", "data.generated_images", "model.max_length"];
     const BATCH: &'static str = ImageModelling::BATCH;
@@ -64,7 +64,7 @@ impl Experiment for ImageClassification {
         rules.push(Rule::counts(&["patch"]));
         rules.push(Rule::used(&["data.samples"], |_| false, "no image is drawn; leave it out"));
         let embedding = &["model.embedding_scale", "model.embedding_norm"];
-        rules.push(Rule::used(embedding, |_| false, "patches are no tokens with vectors of their own; leave it out"));
+        rules.push(Rule::used(embedding, |_| false, "patches are no tokens and have no embeddings; leave it out"));
         rules
     }
 

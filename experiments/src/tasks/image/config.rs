@@ -32,14 +32,14 @@ pub struct ImageOptions {
     pub data: ImageData,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
-    /// What a model is told of each image: `none`, or its `class` (Parmar et al. 2018, section 5.2), whose vector is added to every value. Super-resolution has
-    /// none.
+    /// Conditioning of the model: `none`, or the `class` of each image (Parmar et al. 2018, section 5.2), whose vector is added to every value.
+    /// Super-resolution has none.
     pub conditions: Conditions,
     /// How values are drawn.
     pub sampling: Sampling,
 }
 
-/// What a model is told of an image before it generates its values.
+/// Conditioning of a model that generates the values of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conditions {
@@ -54,21 +54,21 @@ pub enum Conditions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImageData {
-    /// What is taken away from the images that are read.
+    /// Reductions of the images that are read.
     pub reductions: Reductions,
     /// Training images at most; by default all.
     pub train: Option<usize>,
-    /// Images at most that the model is evaluated on while it is trained.
+    /// Most images of an evaluation during training.
     pub valid: usize,
     /// Test images at most; by default all.
     pub test: Option<usize>,
     /// Images in a batch.
     pub batch: usize,
-    /// Of super-resolution: so many rows and columns of the image become one of what is given.
+    /// Super-resolution: this many rows and columns of the image become one of the given image.
     pub factor: usize,
-    /// Images that are drawn from the trained model, of each class if models are told it, and as many that are completed from their upper half, or sharpened.
+    /// Images that the trained model generates (of each class, if it is class-conditional), and as many that it completes from their upper half, or sharpens.
     pub samples: usize,
-    /// Training images that are made where none are read.
+    /// Training images that are generated if none are read.
     pub generated_images: usize,
 }
 

@@ -91,13 +91,9 @@ impl Experiment for ImageMixtures {
         settings.require(
             "model.embedding_scale",
             model.embedding_scale == ordinary.embedding_scale,
-            "pixels are no tokens, and nothing multiplies them; leave it out",
+            "pixels are no tokens and have no embeddings; leave it out",
         )?;
-        settings.require(
-            "model.embedding_norm",
-            !model.embedding_norm,
-            "pixels are no tokens, and nothing normalises them; leave it out",
-        )?;
+        settings.require("model.embedding_norm", !model.embedding_norm, "pixels are no tokens and have no embeddings; leave it out")?;
         check_images(settings)
     }
 

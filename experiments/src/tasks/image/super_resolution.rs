@@ -57,7 +57,7 @@ impl Experiment for SuperResolution {
 
     fn check(settings: &Settings<Config<Self>>, _attentions: &[Attention]) -> Result<(), ExperimentError> {
         let options = &settings.value.own.0;
-        let remedy = "an encoder tells the model what it knows of the image; leave it out";
+        let remedy = "the small image is the only condition of super-resolution; leave it out";
         settings.require("conditions", options.conditions == Conditions::None, remedy)?;
         check(settings, options)
     }

@@ -1,4 +1,4 @@
-//! What the neighbours of a value say of it.
+//! Prediction of a value from its neighbours.
 
 use std::f64::consts::LN_2;
 

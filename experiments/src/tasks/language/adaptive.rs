@@ -1,4 +1,4 @@
-//! Adaptive input vectors and the adaptive softmax: which tokens they suit.
+//! Adaptive input vectors and the adaptive softmax: the tokenisers that they suit.
 
 use heedful_data::tokenise::TokeniserConfig;
 use heedful_runs::settings::Settings;

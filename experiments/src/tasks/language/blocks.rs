@@ -1,7 +1,7 @@
 //! The items of a scored text: blocks of successive tokens.
 //!
-//! They depend on the text alone and not on how it is read. So models with and without a memory, and with other contexts and strides, are scored on the same
-//! items.
+//! Blocks depend only on the text and not on how it is read. Models with and without a memory, and with other contexts and strides, are therefore scored on the
+//! same items.
 
 use std::f64::consts::LN_2;
 

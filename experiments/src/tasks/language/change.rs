@@ -1,7 +1,7 @@
 //! How far training has moved the weights of the attention from what they were at the beginning.
 //!
-//! Tay et al., "Synthesizer" (2005.00743), show histograms of the weights at initialisation and after training. Here each head has the Jensen-Shannon divergence
-//! of the two, and a model the mean of its heads.
+//! Tay et al., "Synthesizer" (2005.00743), show histograms of the weights at initialisation and after training. Here each head has the Jensen-Shannon
+//! divergence between the two, and a model the mean over its heads.
 
 use burn::tensor::Tensor;
 use heedful_attention::contract::probe::Observation;

@@ -26,21 +26,21 @@ pub struct Language {
     /// Folder of a pretrained model of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, the attention,
     /// `tied`, `logit_softcap` and the fields of the table `model`.
     pub pretrained: Option<PathBuf>,
-    /// Adaptive input vectors and an adaptive softmax, for large vocabularies of words or characters, by default none: `cutoffs`, the first token of each cluster
-    /// of rarer ones, and `div`, by which the width of vectors is divided from cluster to cluster. With `tied` both have the same vectors.
+    /// Adaptive input vectors and an adaptive softmax, for large vocabularies of words or characters; by default none. `cutoffs` lists the first token of each
+    /// cluster of rarer ones, and `div` divides the width of vectors from cluster to cluster. With `tied` both share their vectors.
     pub adaptive: Option<AdaptiveConfig>,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
     /// Whether the logits have biases.
     pub output_bias: bool,
-    /// The bound of the logits (Gemma 2), by default none.
+    /// Soft bound of the logits (Gemma 2), by default none.
     pub logit_softcap: Option<f64>,
-    /// Losses of intermediate layers and of further targets that are added in training, by default none. With `multiple_positions = false` the last position of
-    /// each sequence alone is trained.
+    /// Losses of intermediate layers and of further targets that are added in training, by default none. With `multiple_positions = false` only the last
+    /// position of each sequence is trained.
     pub auxiliary: Option<AuxiliaryLossesConfig>,
     /// Test texts on which the histograms of the attention's weights before and after training are compared (0: none).
     pub histogram_texts: usize,
-    /// Whether the folder of a run has the loss of the test text by the position in the window, as a table and a picture.
+    /// Whether the folder of a run receives the loss of the test text by the position in the window, as a table and a picture.
     pub loss_by_position: bool,
 }
 
@@ -52,11 +52,11 @@ pub struct LanguageData {
     pub context: usize,
     /// Sequences of `context` tokens in a batch.
     pub batch: usize,
-    /// By how many tokens the window moves in evaluation, 1 to `context`: every token is scored once, with at least `context - stride` tokens before it.
-    /// Where there is a memory in evaluation, what is before a token is the memory's, and there is no window.
+    /// Tokens by which the window moves in evaluation, 1 to `context`: every token is scored once, with at least `context - stride` tokens before it.
+    /// Evaluation with a memory has no moving window.
     pub stride: usize,
-    /// Tokens before the context whose states the layers remember (0: none). The batch then is as many streams, each a part of the text that is read from its
-    /// beginning to its end.
+    /// Tokens before the context whose states the layers remember (0: none). The rows of a batch are then streams: each is a part of the text that is read from
+    /// its beginning to its end.
     pub memory: usize,
     /// The same in evaluation, which reads the text as one stream; by default as in training.
     pub evaluation_memory: Option<usize>,

@@ -1,9 +1,9 @@
 //! How well the last word of a passage is predicted from the rest of it (LAMBADA, Paperno et al. 2016).
 //!
-//! Each passage is read by itself, after what texts begin with; of one that is longer than the context the beginning is left out, and there is no memory. A
-//! word may be several tokens. It is right if each of them is the most probable one after the right ones before it, and its probability is their product. The
-//! perplexity is that of words, whatever the tokens. A word that is not in the vocabulary is wrong; the probability is that of the unknown word, so that
-//! perplexities compare only with the same vocabulary. An end of a passage is not part of the word.
+//! Each passage is read by itself, after the token that texts begin with. A passage longer than the context loses its beginning, and there is no memory. A word
+//! may be several tokens. It is right if each of them is the most probable one after the right ones before it; its probability is their product. The perplexity
+//! is per word, whatever the tokens. A word outside the vocabulary is wrong and has the probability of the unknown word, so that perplexities compare only with
+//! the same vocabulary. The end of a passage is not part of the word.
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};

@@ -1,4 +1,4 @@
-//! The models that `lm --model` compares: what makes each what it is, at whatever size the rest of the configuration says. Windows, strides and chunks follow the
+//! The models that `lm --model` compares: their defining settings, at whatever size the rest of the configuration sets. Windows, strides and chunks follow the
 //! maximal length, as those of mechanisms do.
 
 use crate::session::experiment::NamedModel;
@@ -125,7 +125,7 @@ pub(super) const MODELS: &[NamedModel] = &[
     NamedModel::new("reformer", "LSH attention, reversible layers, chunked feed-forward (Kitaev et al. 2020)", "lsh", &[PRE, REVERSIBLE]),
     NamedModel::new(
         "reformer-mixed",
-        "as reformer, every second layer local with shared queries and keys (released configurations of Kitaev et al. 2020)",
+        "as reformer, every second layer local; local layers share queries and keys, unlike the released code of Kitaev et al. 2020",
         "[shared-qk@local-1d,lsh]",
         &[PRE, REVERSIBLE],
     ),

@@ -19,11 +19,11 @@ pub(crate) trait ReadsText: Experiment {
 pub(crate) fn rules<E: ReadsText>() -> Vec<Rule<E>> {
     vec![
         Rule::counts(&["data.batch", "data.generated_words"]),
-        Rule::made(&["data.generated_words"], "the words are those of --data; leave it out"),
+        Rule::made(&["data.generated_words"], "with --data no words are generated; leave it out"),
         Rule::used(
             &["auxiliary.target_weight"],
             |candidate| candidate.config.own.auxiliary().is_some_and(|losses| losses.has_further_targets()),
-            "it is the weight of tokens after the next one, and none is a target; leave it out, or give auxiliary.targets of at least 2",
+            "it weights the targets after the next token, and there are none; leave it out, or give auxiliary.targets of at least 2",
         ),
         Rule::used(
             &["auxiliary.intermediate_layers"],
@@ -37,7 +37,7 @@ pub(crate) fn rules<E: ReadsText>() -> Vec<Rule<E>> {
                 // Where the default is longer than the context, one has to be given whatever the models are.
                 data.evaluation_memory() == 0 || data.context < LanguageData::default().stride
             },
-            "what is before a token is remembered in evaluation, and no window moves; leave it out, or give data.evaluation_memory=0",
+            "evaluation has a memory and no moving window; leave it out, or give data.evaluation_memory=0",
         ),
     ]
 }

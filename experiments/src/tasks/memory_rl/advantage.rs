@@ -1,4 +1,4 @@
-//! How much better than expected an action was (Schulman et al. 2016), and the statistics that go with it.
+//! Generalised advantages of actions (Schulman et al. 2016), and the statistics that go with them.
 //!
 //! With the errors `δ_t = r_t + γ V(s_{t+1}) - V(s_t)` the generalised advantage is `A_t = δ_t + γλ δ_{t+1} + (γλ)² δ_{t+2} + ...` up to the end of the episode
 //! or of the unroll (equation 16). A world that came to its end is worth nothing from then on; an episode that was only cut is worth what its last
@@ -25,7 +25,7 @@ pub struct Unroll<'a> {
     pub reached_values: &'a [f32],
 }
 
-/// What [`generalised_advantages`] gives.
+/// The result of [`generalised_advantages`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advantages {
     /// The advantage of each step, `[T, B]`.

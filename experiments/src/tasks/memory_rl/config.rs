@@ -19,9 +19,9 @@ pub struct MemoryRl {
     pub data: MemoryData,
     /// Proximal policy optimisation.
     pub ppo: PpoConfig,
-    /// What reads the observations: `transformer`, or `lstm`, for which attention means nothing.
+    /// The model that reads the observations: `transformer`, or `lstm`, which has no attention.
     pub core: Core,
-    /// Hyper-parameters that each seed draws for itself, by default none: how often a model diverges is counted over them.
+    /// Hyper-parameters that each seed draws for itself, by default none; the table counts the seeds that diverge.
     pub search: Option<SearchConfig>,
 }
 
@@ -41,7 +41,7 @@ pub struct MemoryData {
     pub memory: usize,
     /// Episodes of an evaluation while training.
     pub evaluation_episodes: usize,
-    /// Episodes that the trained model is scored by.
+    /// Episodes that score the trained model.
     pub test_episodes: usize,
 }
 
@@ -49,15 +49,15 @@ pub struct MemoryData {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PpoConfig {
-    /// How often each unroll is learnt from.
+    /// Passes over each unroll.
     pub passes: usize,
-    /// Updates of a pass, each with as many copies; a divisor of `data.copies`.
+    /// Updates of a pass, each on an equal share of the copies; a divisor of `data.copies`.
     pub parts: usize,
     /// Discount `γ` of later rewards, 0 to 1.
     pub discount: f64,
     /// Decay `λ` of generalised advantages, 0 to 1.
     pub decay: f64,
-    /// How far the probability of an action may change to advantage, `ε`, greater than 0.
+    /// Clip range `ε` of the ratio of action probabilities, greater than 0.
     pub clip: f64,
     /// Weight of the squared error of the values.
     pub value_weight: f64,
@@ -65,7 +65,7 @@ pub struct PpoConfig {
     pub entropy_weight: f64,
 }
 
-/// Intervals, each from a least to a greatest value, that hyper-parameters are drawn from with even logarithms.
+/// Intervals, each from a least to a greatest value, from which hyper-parameters are drawn log-uniformly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchConfig {

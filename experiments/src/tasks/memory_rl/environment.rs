@@ -1,11 +1,12 @@
 //! Tasks that need memory: small worlds that an agent sees a part of.
 //!
-//! An agent sees some numbers, chooses one of a few actions, and is paid for it. What it sees at one step does not say what to do: that was said earlier in
-//! the episode ([`t_maze`], [`repeat_previous`]), or has to be found out and kept ([`numpad`], [`memory_maze`]). For each task it is known how much a
-//! policy with memory can get, and, but for the memory maze, how much one can get that sees only the present. Returns are sums of rewards without discount.
+//! An agent sees some numbers, chooses one of a few actions, and gets a reward. The present observation does not determine the right action: its clue appeared
+//! earlier in the episode ([`t_maze`], [`repeat_previous`]), or the agent has to find it out and remember it ([`numpad`], [`memory_maze`]). For each task the
+//! best return of a policy with memory is known, and, except for the memory maze, that of a policy that sees only the present. Returns are sums of rewards
+//! without discount.
 //!
-//! A world draws from the key that its episode was given, so that the key and the actions say all about an episode. [`VectorEnvironment`] plays copies
-//! side by side and can be saved.
+//! A world draws from the key of its episode, so that the key and the actions determine the whole episode. [`VectorEnvironment`] plays copies side by side and
+//! can be saved.
 
 use heedful_random::RandomKey;
 use serde::{Deserialize, Serialize};
@@ -63,7 +64,7 @@ pub trait Environment {
 pub struct Step {
     /// The reward.
     pub reward: f32,
-    /// Whether the world came to its end, after which there is nothing to be had.
+    /// Whether the world has ended, after which there are no further rewards.
     pub terminated: bool,
     /// Whether the episode was cut at its limit. The world would have gone on, so the value of what was reached still counts.
     pub truncated: bool,
@@ -76,7 +77,7 @@ impl Step {
     }
 }
 
-/// A field of a task's configuration that cannot be used.
+/// An invalid field of a task's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("environment, `{field}`: {reason}")]
 pub struct EnvironmentConfigError {
@@ -102,13 +103,13 @@ fn ensure_limit(limit: usize, least: usize) -> Result<(), EnvironmentConfigError
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum EnvironmentConfig {
-    /// A corridor whose first cell says which way to turn at its end.
+    /// A corridor whose first cell shows which way to turn at its end.
     TMaze(TMazeConfig),
     /// A maze with a hidden goal that is to be found again and again.
     MemoryMaze(MemoryMazeConfig),
     /// Pads to be pressed in a hidden order.
     Numpad(NumpadConfig),
-    /// Cards, of which the suit of one some steps ago is to be named.
+    /// Cards: name the suit of the card some steps ago.
     RepeatPrevious(RepeatPreviousConfig),
 }
 
@@ -191,13 +192,13 @@ impl EnvironmentConfig {
 /// The world of any task.
 #[derive(Clone, Debug)]
 pub enum AnyEnvironment {
-    /// A corridor whose first cell says which way to turn at its end.
+    /// A corridor whose first cell shows which way to turn at its end.
     TMaze(TMaze),
     /// A maze with a hidden goal that is to be found again and again.
     MemoryMaze(MemoryMaze),
     /// Pads to be pressed in a hidden order.
     Numpad(Numpad),
-    /// Cards, of which the suit of one some steps ago is to be named.
+    /// Cards: name the suit of the card some steps ago.
     RepeatPrevious(RepeatPrevious),
 }
 

@@ -1,7 +1,7 @@
-//! Playing: what a policy does in copies of an environment, as something to learn from.
+//! Playing: the steps of a policy in copies of an environment, to learn from.
 //!
-//! An unroll is cut where episodes end into stretches. A stretch that goes on with an episode begins with what the policy remembered before the unroll, any
-//! other with nothing, so that a whole stretch is read at once just as it was played: no state of one episode is seen in another.
+//! Ends of episodes cut an unroll into stretches. A stretch that continues an episode begins with the policy's memory before the unroll, any other with an
+//! empty memory. A whole stretch is thus read at once just as it was played: no state of one episode is seen in another.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::contract::probe::Probe;

@@ -1,4 +1,4 @@
-//! Watching a policy: what its layers show of an episode that it has played.
+//! Watching a policy: what its layers show in an episode that it has played.
 
 use burn::tensor::{Tensor, TensorData};
 use heedful_models::architectures::policy::Policy;

@@ -1,4 +1,4 @@
-//! Learning what is asked of sequences of vectors.
+//! Learning the targets of vector sequences.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;

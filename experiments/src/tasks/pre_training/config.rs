@@ -28,7 +28,7 @@ pub struct PreTrainingOptions {
     pub masking: Masking,
     /// What is hidden from an encoder-decoder.
     pub spans: Spans,
-    /// Of an encoder-decoder: tokens in a batch of the evaluation. Nothing is searched.
+    /// Encoder-decoder: tokens in an evaluation batch. There is no search.
     pub decoding: Decoding,
 }
 
@@ -36,7 +36,7 @@ pub struct PreTrainingOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PreTrainingData {
-    /// Tokens of a sequence, at most `model.max_length`; an encoder's first and last are those of class and end.
+    /// Tokens of a sequence, at most `model.max_length`; the first and the last token of an encoder are those of class and end.
     pub context: usize,
     /// Sequences in a batch.
     pub batch: usize,
@@ -46,15 +46,15 @@ pub struct PreTrainingData {
     pub generated_words: usize,
 }
 
-/// How many tokens are chosen, and what takes their place (Devlin et al. 2019).
+/// The share of hidden tokens and their replacements (Devlin et al. 2019).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Masking {
-    /// Share of the tokens that is to be found.
+    /// Share of the tokens that the model predicts.
     pub probability: f64,
-    /// Of those, the share that the mask token stands for.
+    /// Share of these that the mask token replaces.
     pub masked: f64,
-    /// Of those, the share that a random token stands for.
+    /// Share of these that a random token replaces.
     pub random: f64,
 }
 

@@ -45,7 +45,7 @@ impl Experiment for MaskedModelling {
         --data takes a folder of running text, as `lm` does; without it the text is generated. With --pretrained the encoder begins with the weights \
         of a BERT or RoBERTa, which are scored too.";
     const OPTIONS: &'static [CommandOption] = &[CommandOption::pretrained(
-        "Folder of a pretrained encoder of Hugging Face with a masked-LM head (BERT, RoBERTa) and its tokenizer.json: score it, and go on with its training",
+        "Folder of a pretrained encoder of Hugging Face with a masked-LM head (BERT, RoBERTa) and its tokenizer.json: score it, and continue its training",
     )];
     const DATA: &'static [&'static str] = DATA;
     const BATCH: &'static str = "data.batch";
@@ -68,7 +68,11 @@ impl Experiment for MaskedModelling {
             |candidate| candidate.config.model.max_length > candidate.config.own.0.data.context,
             "sequences are as long as model.max_length, so that positions cannot move; leave it out, or give a larger model.max_length",
         ));
-        rules.push(Rule::used(&["spans", "decoding"], |_| false, "it is of the other objective; leave it out, or give --objective spans"));
+        rules.push(Rule::used(
+            &["spans", "decoding"],
+            |_| false,
+            "it applies to the other objective; leave it out, or give --objective spans",
+        ));
         rules
     }
 

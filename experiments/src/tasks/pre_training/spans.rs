@@ -46,9 +46,9 @@ impl Experiment for SpanModelling {
     fn rules() -> Vec<Rule<Self>> {
         let mut rules = super::rules::<Self>();
         rules.push(Rule::counts(&["decoding.batch_tokens"]));
-        rules.push(Rule::used(&["masking"], |_| false, "it is of the other objective; leave it out, or give --objective tokens"));
+        rules.push(Rule::used(&["masking"], |_| false, "it applies to the other objective; leave it out, or give --objective tokens"));
         let search = &["decoding.beam", "decoding.length_penalty", "decoding.extra_length"];
-        rules.push(Rule::used(search, |_| false, "the gaps are given and nothing is searched; leave it out"));
+        rules.push(Rule::used(search, |_| false, "this objective searches no text; leave it out"));
         rules
     }
 

@@ -1,4 +1,4 @@
-//! What counts of tokens, of neighbours and of n-grams find.
+//! Predictions from counts of tokens, of neighbours and of n-grams.
 
 use std::collections::HashSet;
 

@@ -31,7 +31,7 @@ pub(super) const MODELS: &[NamedModel] = &[
 /// What `recall` compares by default, beside a window: softmax, sums and decays, delta rules, convolutions, and weights that are no matter of content.
 const RECALLING: &str = "dot-product,linear-attention,retnet,gla,delta-net,gated-delta-net,dynamic-conv,synthesizer-random";
 
-/// What one of the experiments has of its own.
+/// The parts in which the two experiments differ.
 pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// Name of the experiment.
     const NAME: &'static str;
@@ -74,8 +74,8 @@ pub struct Sequences<F> {
     pub data: SequenceData,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
-    /// The attention of the first layer of all models, whatever they have in the others; unset: their own. A short convolution there tells all mechanisms alike
-    /// which token stands next to which (Arora et al. 2024, Based).
+    /// The attention of the first layer of all models; unset: their own. A short convolution there gives all mechanisms the neighbours of each token (Arora et
+    /// al. 2024, Based).
     pub first_layer: Option<AnyMechanism>,
     #[serde(skip)]
     family: PhantomData<F>,
@@ -129,10 +129,10 @@ impl Family for RecallFamily {
     const NAME: &'static str = "recall";
     const TITLE: &'static str = "Recall";
     const ABOUT: &'static str = "\
-        Compare what attention mechanisms recall of generated sequences: MQAR, the tasks of MAD, induction heads, needles.\n\nTrains a small decoder \
-        for each model of --model or attention of --attention, and each seed, with each of training.learning_rates, and prints a table of accuracies \
-        of those that learnt best: of the tokens that are asked for, of whole sequences, and of sequences that are longer than those of training where \
-        the task has some.";
+        Compare the recall of attention mechanisms on generated sequences: MQAR, the tasks of MAD, induction heads, needles.\n\nTrains a small decoder \
+        for each model of --model or attention of --attention, and each seed, with each of training.learning_rates, and prints a table of \
+        accuracies at the best rate: for the queried tokens, for whole sequences and, where the task has them, for sequences longer than those of \
+        training.";
     const TASKS: &'static [&'static str] = &SequenceTask::RECALL;
 
     fn task() -> SequenceTask {
@@ -156,9 +156,9 @@ impl Family for TrackFamily {
     const TITLE: &'static str = "Tracking of states";
     const ABOUT: &'static str = "\
         Compare how attention mechanisms track states: parity, word problems of groups (S5, A5), modular arithmetic.\n\nTrains a small decoder for \
-        each model of --model or attention of --attention, and each seed, with each of training.learning_rates, and prints a table of accuracies of \
-        those that learnt best, on sequences of the training lengths and on longer ones, which tell whether the state is tracked or short sequences \
-        were learnt by heart.";
+        each model of --model or attention of --attention, and each seed, with each of training.learning_rates, and prints a table of accuracies at \
+        the best rate, on sequences of the training lengths and on longer ones, which show whether a model tracks the state or has memorised short \
+        sequences.";
     const TASKS: &'static [&'static str] = &SequenceTask::TRACK;
 
     fn task() -> SequenceTask {

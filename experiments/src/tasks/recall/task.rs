@@ -1,4 +1,4 @@
-//! Learning what sequences ask for.
+//! Learning the targets of sequences.
 
 use burn::tensor::{Int, Tensor};
 use heedful_data::generate::sequences::{ScoredSequence, SequenceTask};

@@ -14,14 +14,14 @@ use crate::tasks::prelude::*;
 /// Complete configuration of `swap`.
 pub type SwapConfig = Config<Swap>;
 
-/// Swapping the attention of a trained language model: the options that only `swap` has. Those that `lm` has as well are those of the model that all begin
-/// with.
+/// Swapping the attention of a trained language model: the options that only `swap` has. Options that `lm` also has configure the model that all contenders
+/// start from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Swap {
     /// Which text, and in which pieces.
     pub data: LanguageData,
-    /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`; `pretrained` is that of a run that began with a pretrained model.
+    /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`; `pretrained` is the tokeniser of a run that started from a pretrained model.
     pub tokeniser: TokeniserConfig,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
@@ -31,11 +31,11 @@ pub struct Swap {
     pub logit_softcap: Option<f64>,
     /// Losses of intermediate layers and of further targets that are added in training, by default none.
     pub auxiliary: Option<AuxiliaryLossesConfig>,
-    /// What all contenders begin with.
+    /// The model that all contenders start from.
     pub start: SwapStart,
 }
 
-/// The model that all contenders begin with.
+/// The model that all contenders start from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SwapStart {
@@ -43,13 +43,13 @@ pub struct SwapStart {
     pub run: Option<PathBuf>,
     /// Which attention or model of that folder; by default its first.
     pub model: Option<String>,
-    /// Seed of its run for all seeds; by default each seed begins with the run of the same seed.
+    /// Seed of its run for all seeds; by default each seed starts from the run of the same seed.
     pub seed: Option<u64>,
-    /// The attention of the model that all begin with.
+    /// The attention of the model that all contenders start from.
     pub attention: String,
-    /// Folder of the pretrained model of Hugging Face that the run began with, whose tokens it reads; the run says which.
+    /// Folder of the pretrained model of Hugging Face that the run started from, whose tokens it reads; the run says which.
     pub pretrained: Option<PathBuf>,
-    /// Optimiser steps of a model that is trained first, by default as many as in `lm`; all else of its training is as there.
+    /// Optimiser steps of a model that is trained first, by default as many as in `lm`; its training is otherwise the same.
     pub steps: Option<u64>,
     /// Where a model that is trained first is; unknown where no command has an output folder yet.
     #[serde(skip)]
@@ -71,7 +71,7 @@ impl Default for SwapStart {
 
 impl SwapStart {
     pub(super) fn check(&self, settings: &Settings<SwapConfig>) -> Result<(), ExperimentError> {
-        let without_run = "it says which run of `lm` is meant, and none is; give --run RUN, or leave it out";
+        let without_run = "it selects a run of `lm`, and none is given; give --run RUN, or leave it out";
         settings.require("start.model", self.run.is_some() || self.model.is_none(), without_run)?;
         settings.require("start.seed", self.run.is_some() || self.seed.is_none(), without_run)?;
         let trained =
@@ -88,8 +88,8 @@ impl SwapStart {
         let tokeniser = &settings.value.own.tokeniser;
         let (is_own, is_pretrained) = (*tokeniser == TokeniserConfig::Pretrained {}, begun.is_some());
         let remedy = match &self.run {
-            Some(_) => "the model of the run reads the tokens of the run alone; leave it out",
-            None => "it is that of a pretrained model, and there is none; give --run RUN of `lm --pretrained`, or another kind",
+            Some(_) => "the model of the run reads only the tokens of the run; leave it out",
+            None => "this kind needs a pretrained model; give --run RUN of `lm --pretrained`, or another kind",
         };
         Ok(settings.require("tokeniser.kind", is_own == is_pretrained, remedy)?)
     }

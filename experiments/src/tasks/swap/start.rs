@@ -1,7 +1,7 @@
-//! The model that all contenders begin with.
+//! The model that all contenders start from.
 //!
-//! It is a [`StartModel`], wherever it comes from: a run of `lm`, which may have begun with a pretrained model, or one that is trained first. Another source of
-//! trained models needs no more than to give one, and beneath the configuration ([`settings_of_run`]) what its sizes are.
+//! It is a [`StartModel`], whatever its source: a run of `lm`, which may have started from a pretrained model, or a model that is trained first. Another source
+//! of trained models only has to provide one, and its sizes beneath the configuration ([`settings_of_run`]).
 
 use std::collections::BTreeSet;
 use std::fs;

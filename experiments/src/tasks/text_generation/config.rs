@@ -18,7 +18,7 @@ use crate::tasks::text_to_text::Decoding;
 pub enum GenerationTask {
     /// A summary of a document.
     Summary,
-    /// A reply to what was said, by somebody who is described.
+    /// A reply to an utterance, by a speaker with a description.
     Dialogue,
 }
 
@@ -42,18 +42,18 @@ pub type GenerationConfig = Config<TextGeneration>;
 pub struct TextGeneration {
     /// Which task.
     pub data: GenerationData,
-    /// How texts are cut into tokens: one vocabulary for both sides; `pretrained` is that of the pretrained model.
+    /// How texts are cut into tokens: one vocabulary for both sides; `pretrained` is the tokeniser of the pretrained model.
     pub tokeniser: TokeniserConfig,
     /// Folder of a pretrained T5 of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, `prefix`, the attention, `tying`,
     /// `label_smoothing` and the fields of the table `model`.
     pub pretrained: Option<PathBuf>,
-    /// Text before each source of a pretrained model, which tells it what to do: by default, if summaries alone are generated, `summarize: `, and otherwise none.
+    /// Text before each source of a pretrained model, which names its task: by default `summarize: ` if only summaries are generated, otherwise none.
     pub prefix: Option<String>,
-    /// Which matrices are one: `three-way`, `output` or `none`.
+    /// Weight tying: `three-way`, `output` or `none`.
     pub tying: Tying,
     /// ε of label smoothing, in `[0, 1)`.
     pub label_smoothing: f64,
-    /// How texts are searched.
+    /// The search for texts.
     pub decoding: Decoding,
 }
 
@@ -65,11 +65,11 @@ pub struct GenerationData {
     pub tasks: Vec<GenerationTask>,
     /// Tokens of the longer side in a batch, padding included.
     pub batch_tokens: usize,
-    /// Test pairs at most that texts are generated for; by default all.
+    /// Most test pairs for which texts are generated; by default all.
     pub test: Option<usize>,
-    /// Last utterances of a dialogue that are given.
+    /// Last utterances of a dialogue in a source.
     pub turns: usize,
-    /// Which files of PersonaChat are read: those whose names go on with it after `train_`, such as `self_original`.
+    /// Kind of the PersonaChat files that are read: the part of their names after `train_`, such as `self_original`.
     pub personas: String,
     /// Whether ROUGE compares the stems of words (English alone), as papers on summaries do.
     pub stemmer: bool,
@@ -79,7 +79,7 @@ pub struct GenerationData {
     pub word_vectors: Option<PathBuf>,
     /// File of synonyms for METEOR, a set of words on each line; by default none, and METEOR matches equal words and equal stems.
     pub synonyms: Option<PathBuf>,
-    /// Training pairs of each task that is made here.
+    /// Training pairs of each generated task.
     pub generated_pairs: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What can be said without reading on: how a document begins, and what is replied most often.
+//! Baselines: the beginning of a document, and the most frequent reply.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The models that `mt --model` and `textgen --model` compare: what makes each what it is, at whatever size the rest of the configuration says.
+//! The models that `mt --model` and `textgen --model` compare: their defining settings, at whatever size the rest of the configuration sets.
 
 use heedful_models::architectures::seq2seq::Seq2SeqConfig;
 use heedful_models::block::layer_sharing::DepthConfig;

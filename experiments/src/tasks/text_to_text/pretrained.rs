@@ -51,7 +51,7 @@ pub(crate) fn check<E: Experiment>(
 pub(crate) struct Read {
     pub(crate) tokeniser: Tokeniser,
     pub(crate) frame: Frame,
-    /// Tokens that the model has vectors for.
+    /// Vocabulary size of the model.
     pub(crate) vocabulary: usize,
     /// Of a pretrained model.
     pub(crate) checksums: Option<Checksums>,

@@ -23,21 +23,21 @@ pub type TranslationConfig = Config<Translation>;
 pub struct Translation {
     /// Which text.
     pub data: TranslationData,
-    /// How it is cut into tokens: one vocabulary for both languages; `pretrained` is that of the pretrained model.
+    /// How it is cut into tokens: one vocabulary for both languages; `pretrained` is the tokeniser of the pretrained model.
     pub tokeniser: TokeniserConfig,
     /// Folder of a pretrained T5 of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, `prefix`, the attention, `tying`,
     /// `label_smoothing` and the fields of the table `model`.
     pub pretrained: Option<PathBuf>,
-    /// Text before each source of a pretrained model, which tells it what to do: by default, between languages of T5 (`en`, `de`, `fr`, `ro`),
+    /// Text before each source of a pretrained model, which names its task: by default, between languages of T5 (`en`, `de`, `fr`, `ro`),
     /// `translate English to German: ` with their names, and none for the built-in corpus.
     pub prefix: Option<String>,
-    /// Which matrices are one: `three-way`, `output` or `none`.
+    /// Weight tying: `three-way`, `output` or `none`.
     pub tying: Tying,
     /// ε of label smoothing, in `[0, 1)`.
     pub label_smoothing: f64,
-    /// How translations are searched.
+    /// The search for translations.
     pub decoding: Decoding,
-    /// How BLEU is computed. Without a `tokeniser` of its own it has that of the target language, as sacreBLEU chooses it ([`Tokeniser::of_language`]).
+    /// How BLEU is computed. Without a `tokeniser`, it uses the one that sacreBLEU chooses for the target language ([`Tokeniser::of_language`]).
     pub bleu: Bleu,
 }
 

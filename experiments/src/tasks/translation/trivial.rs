@@ -1,4 +1,4 @@
-//! What comes of copying sources, and of translating them word by word.
+//! Baselines that copy sources, and that translate them word by word.
 
 use heedful_host::display::grouped;
 use heedful_metrics::Tokeniser;

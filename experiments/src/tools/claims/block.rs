@@ -24,10 +24,10 @@ pub struct Block {
     pub title: String,
     /// The experiment, as records name it: `mt`, `lm`, `mlm-spans`; `cost` for measurements of costs, and `measure` for those of trained models.
     pub experiment: String,
-    /// The data set, a folder below that of `--data`; by default what the program makes itself.
+    /// The data set, a folder below that of `--data`; by default the program's generated data.
     #[serde(default)]
     pub data: Option<String>,
-    /// Folder of a pretrained model that its runs begin with, below that of `--data`; by default none.
+    /// Folder of a pretrained model that its runs start from, below that of `--data`; by default none.
     #[serde(default)]
     pub pretrained: Option<String>,
     /// The number of seeds, from 1 on; of costs, 0.
@@ -36,7 +36,7 @@ pub struct Block {
     pub minutes: f64,
     /// Its place in the order of blocks. Those that tell more per hour of computing have lower numbers.
     pub order: u64,
-    /// The learning rate that its pilot halves and doubles; by default that of its configuration, which is what the pilot chose.
+    /// The learning rate that its pilot halves and doubles; by default that of its configuration, which the pilot chose.
     #[serde(default)]
     pub preset_rate: Option<f64>,
     /// Features that its runs wait for.

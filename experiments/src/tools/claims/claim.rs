@@ -46,7 +46,7 @@ pub struct Published {
     /// Numbers from memory. They may set the direction of a test, never its size.
     #[serde(default)]
     pub recalled: BTreeMap<String, f64>,
-    /// What no number says.
+    /// Facts beside the numbers.
     #[serde(default)]
     pub note: String,
 }
@@ -128,7 +128,7 @@ pub struct Cost {
     /// What is divided; none where the feature that measures it is missing.
     #[serde(default)]
     pub numerator: Option<Measured>,
-    /// What it is divided by.
+    /// The divisor.
     #[serde(default)]
     pub denominator: Option<Measured>,
     /// Features that the test waits for.
@@ -212,7 +212,7 @@ pub enum Pitfall {
         /// The score must be less than this.
         #[serde(default)]
         below: Option<f64>,
-        /// What the bound is.
+        /// The meaning of the bound.
         why: String,
         /// The test that it voids, by its name; by default all.
         #[serde(default)]

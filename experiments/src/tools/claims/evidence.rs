@@ -1,4 +1,4 @@
-//! What the runs say about one test, before it is decided.
+//! The evidence of the runs on one test, before its decision.
 
 use heedful_host::display::{distinct, grouped};
 use heedful_metrics::significance::{Contrast, ItemStatistics, Margin, Resampled, Term, mcnemar, paired_t, welch, within_margin};
@@ -13,7 +13,7 @@ use super::sum::Sum;
 /// Resamples of every randomised test and interval.
 const RESAMPLES: usize = 10_000;
 
-/// What the runs say about a test.
+/// The evidence of the runs on a test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
     /// The contrast, or the ratio of costs.
@@ -43,9 +43,9 @@ pub struct Evidence {
 pub struct ContenderScores {
     /// Its name, with what tells it from others.
     pub label: String,
-    /// By seed, in the unit of the contrast; runs that failed have none. Of costs by round.
+    /// By seed, in the unit of the contrast; runs that failed have none. For costs, by round.
     pub values: Vec<f64>,
-    /// The unit of costs, and of scores of which the ratio is looked at; none where it is that of the contrast.
+    /// The unit of costs, and of the scores in a ratio; none where it is that of the contrast.
     pub unit: Option<String>,
     /// The largest number of trained values; none of costs.
     pub parameters: Option<u64>,

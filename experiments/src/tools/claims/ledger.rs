@@ -94,9 +94,9 @@ const BUILT_IN: &[(&str, &str)] = files!(
 /// Claims, the blocks of runs that they share, and the features that some of them wait for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
-    /// By name.
+    /// Claims by name.
     pub claims: Vec<Claim>,
-    /// In the order in which they are best run.
+    /// Blocks in the order in which they are best run.
     pub blocks: Vec<Block>,
     /// What each feature is, by its name.
     pub features: BTreeMap<String, String>,
@@ -106,7 +106,7 @@ impl Ledger {
     /// The ledger of this program.
     ///
     /// # Errors
-    /// [`LedgerError`], of which tests see to it that there is none.
+    /// [`LedgerError`]; tests ensure that there is none.
     pub fn built_in() -> Result<Self, LedgerError> {
         Self::of(BUILT_IN.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect())
     }

@@ -106,7 +106,7 @@ fn clean_commit(Provenance { commit, is_clean, .. }: &Provenance) -> Result<Stri
     match is_clean {
         Some(true) => Ok(commit.clone()),
         _ => Err(ExperimentError::usage(
-            "--keep-programs: this program was not built of a commit without changes, so that no commit would stand for its runs; commit, and build again",
+            "--keep-programs: this program was not built from a commit without changes, so that no commit identifies its runs; commit, and build again",
         )),
     }
 }

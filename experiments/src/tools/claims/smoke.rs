@@ -64,7 +64,7 @@ pub struct Check {
     /// What is subtracted; of costs, what it is divided by.
     #[serde(default)]
     pub less: Option<String>,
-    /// By what scores are multiplied.
+    /// Factor of the scores.
     #[serde(default)]
     pub scale: Option<f64>,
     /// The least value.
@@ -81,7 +81,7 @@ impl Smoke {
     /// The subset of this program.
     ///
     /// # Errors
-    /// [`LedgerError`], of which tests see to it that there is none.
+    /// [`LedgerError`]; tests ensure that there is none.
     pub fn built_in() -> Result<Self, LedgerError> {
         read(SMOKE, TEXT)
     }
@@ -115,7 +115,7 @@ impl Smoke {
         Ok(())
     }
 
-    /// Runs everything into `out`, one after another, and says what shows.
+    /// Runs everything into `out`, one after another, and reports which known effects show.
     ///
     /// # Errors
     /// A program that is missing or fails, and bounds that do not hold.

@@ -10,9 +10,9 @@ pub struct Sum {
     pub block: String,
     /// The score, by its name in the records.
     pub metric: String,
-    /// What it is called. The scores of a ratio have the name of the metric.
+    /// Its name. The scores of a ratio have the name of the metric.
     pub unit: String,
-    /// By what recorded scores are multiplied, such as 100 for percentage points.
+    /// Factor of the recorded scores, such as 100 for percentage points.
     #[serde(default = "one")]
     pub scale: f64,
     /// Contenders that are added.
@@ -20,10 +20,10 @@ pub struct Sum {
     /// Contenders that are subtracted.
     #[serde(default)]
     pub minus: Vec<Term>,
-    /// Contenders that are added in what the sum is divided by; none for a plain sum.
+    /// Contenders that are added in the divisor; none for a plain sum.
     #[serde(default)]
     pub by_plus: Vec<Term>,
-    /// Contenders that are subtracted there.
+    /// Contenders that are subtracted in the divisor.
     #[serde(default)]
     pub by_minus: Vec<Term>,
 }
@@ -51,7 +51,7 @@ fn one() -> f64 {
 pub enum Term {
     /// An attention or model of the sum's block.
     Name(String),
-    /// The same with more said.
+    /// A name with further facts.
     Placed(Placed),
 }
 

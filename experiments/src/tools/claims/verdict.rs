@@ -1,4 +1,4 @@
-//! Verdicts: what the rules of the ledger make of the evidence.
+//! Verdicts: decisions on the evidence by the rules of the ledger.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,9 +24,9 @@ pub enum Decision {
     Reproduced,
     /// The contrary holds here by its rule.
     Contradicted,
-    /// Neither can be said.
+    /// Neither holds.
     Inconclusive,
-    /// The result would say nothing, and why.
+    /// The result would mean nothing, with the reason.
     Void(String),
     /// There is no result, and why.
     NotRun(String),
@@ -50,18 +50,18 @@ pub struct TestVerdict {
     pub name: String,
     /// What became of it.
     pub decision: Decision,
-    /// What the runs say; none where they are missing.
+    /// The evidence of the runs; none where they are missing.
     pub evidence: Option<Evidence>,
     /// The p-value adjusted for all tests of the ledger, where there is one.
     pub adjusted: Option<f64>,
 }
 
-/// A secondary contrast with what the runs say.
+/// A secondary contrast with the evidence of the runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DescribedValue {
     /// What is compared.
     pub name: String,
-    /// What the runs say, or why they say nothing.
+    /// The evidence of the runs, or the reason why there is none.
     pub evidence: Result<Evidence, Reason>,
 }
 

@@ -36,15 +36,15 @@ pub struct BlockOptions {
     pub separable_feed_forward: bool,
     /// Which normalisation (default: layer normalisation with an epsilon of 1e-6).
     pub norm: NormConfig,
-    /// Where it stands (default: before the sublayers).
+    /// Place of the normalisation (default: before the sublayers).
     pub norm_order: NormOrder,
-    /// Whether the sublayers are given the same states, and with which normalisations (default: they follow each other).
+    /// Parallel sublayers, which read the same states, and their normalisations (default: they follow each other).
     pub parallel: Option<Parallel>,
     /// The gate in place of the residual sum (default: none).
     pub gate: Option<GateKind>,
     /// Whether sublayer outputs pass a ReLU before they join the stream (default: no).
     pub relu_before_residual: bool,
-    /// Whether activations are computed again in the backward pass (default: no).
+    /// Whether the backward pass recomputes activations (default: no).
     pub checkpoint: bool,
     /// Whether a stack's output is normalised (default: where the residual sums are not).
     pub final_norm: Option<bool>,
@@ -74,13 +74,13 @@ impl Default for BlockOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HaltingOptions {
-    /// What may lack to a probability of 1 (default 0.01).
+    /// How far the summed halting probability of a position may stay below 1 when it halts (default 0.01).
     pub epsilon: f64,
     /// How the states of the steps become one (default: mean field).
     pub blend: Blend,
-    /// Whether what has not halted at the last step gets the remainder there (default: yes).
+    /// Whether positions that have not halted at the last step receive the remainder there (default: yes).
     pub remainder_at_limit: bool,
-    /// Whether the halting unit reads what the update is given (default: what it returns).
+    /// Whether the halting unit reads the input of the update (default: its output).
     pub before_update: bool,
     /// Whether a state that has halted stays as it is (default: yes); for stacks.
     pub freeze: bool,
@@ -131,11 +131,11 @@ pub struct ParityConfig {
     pub layer: usize,
     /// Number of layers (default 1).
     pub layers: usize,
-    /// Seed of what is drawn and not in the file (default 1); no weight is.
+    /// Seed of random draws other than weights, which the file provides (default 1).
     pub seed: u64,
     /// How an attention alone is executed where there is a choice: `auto` (default), `fused` or `reference`.
     pub engine: Engine,
-    /// Whether the gradient reaches what is carried over from an earlier segment (default: no, as in training).
+    /// Whether the gradient reaches the memory of an earlier segment (default: no, as in training).
     pub memory_gradient: bool,
     /// Cross-attention of blocks: as `attention` (default: none).
     pub cross: Option<NamedAttention>,

@@ -1,4 +1,4 @@
-//! What parameters mean, by their paths. Mechanisms say in their files what theirs mean.
+//! Descriptions of parameters by their paths. Mechanisms describe their own parameters in their files.
 
 use heedful_attention::registry;
 

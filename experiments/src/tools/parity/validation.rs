@@ -42,7 +42,7 @@ impl ParityConfig {
         if let Some(field) = own.keys().find(unused) {
             let role =
                 if *field == "memory_gradient" && self.role == Role::Cross { " as cross-attention, which returns it always" } else { "" };
-            let problem = format!("means nothing to the part `{}`{role}; leave it out", self.part.name());
+            let problem = format!("has no effect on the part `{}`{role}; leave it out", self.part.name());
             return Err(settings.refuse(field, problem).into());
         }
         if let (Part::Halting, Some(options)) = (self.part, self.halting) {
@@ -51,7 +51,7 @@ impl ParityConfig {
                 [("freeze", options.freeze == defaults.freeze), ("ponder_weight", options.ponder_weight == defaults.ponder_weight)]
             {
                 if !is_default {
-                    let problem = "means nothing where the updates are given; leave it out, or take the part `stack:shared`";
+                    let problem = "has no effect where the updates are given; leave it out, or take the part `stack:shared`";
                     return Err(settings.refuse(&format!("halting.{field}"), problem).into());
                 }
             }

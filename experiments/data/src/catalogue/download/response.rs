@@ -1,4 +1,4 @@
-//! What an answer of a server means for a file that may be there in part.
+//! The meaning of a server's answer for a file that may be there in part.
 
 use std::io::ErrorKind;
 use std::time::Duration;

@@ -31,8 +31,8 @@ pub enum FetchError {
         /// What is wrong with it.
         found: String,
     },
-    /// A file is there already with other content, or with content of which nothing is recorded.
-    #[error("`{}` is there and is not known to be what would be fetched; move it away, or replace it with --force", path.display())]
+    /// A file already exists with other content, or with content that no record names.
+    #[error("`{}` exists and is not recorded as the file to fetch; move it away, or replace it with --force", path.display())]
     Differs {
         /// The file.
         path: PathBuf,

@@ -22,7 +22,7 @@ pub struct ModularArithmeticConfig {
     pub shortest: usize,
     /// Most tokens of an expression of training, `=` apart; lengths are even between both.
     pub length: usize,
-    /// Greater lengths that are tested as well; their expressions all have so many tokens.
+    /// Greater lengths that are also tested; all expressions of such a length have exactly this many tokens.
     pub longer: Vec<usize>,
 }
 

@@ -1,7 +1,7 @@
 //! Selective copying (Gu and Dao 2023, arXiv 2312.00752, section 4.1; sequences as in MAD, Poli et al. 2024, arXiv 2403.17844).
 //!
-//! Random tokens stand among blanks. After a mark as many blanks follow, at which the tokens are expected in their order. Each of the blanks before the mark
-//! stands before one of the tokens, all alike, so that the last token stands directly before the mark.
+//! Random tokens stand among blanks. After a mark, as many blanks follow, whose targets are the tokens in their order. Each blank before the mark precedes one
+//! of the tokens, chosen uniformly, so that the last token directly precedes the mark.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;

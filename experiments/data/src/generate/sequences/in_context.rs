@@ -1,7 +1,7 @@
 //! In-context recall and its noisy form (Poli et al. 2024, arXiv 2403.17844: MAD).
 //!
-//! Pairs `k v k v ...` whose keys are drawn with replacement; within a sequence a key always has the same value. The last key is one that was seen before.
-//! Training expects every next token, also those that nobody can know: keys, and values at first sight. Scores are of the values of keys that were seen before.
+//! Pairs `k v k v ...` whose keys are drawn with replacement; within a sequence a key always has the same value. The last key occurred before. Training expects
+//! every next token, including unpredictable ones: keys, and values at their first occurrence. Scores cover the values of keys that occurred before.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -33,7 +33,7 @@ pub struct NoisyRecallConfig {
     pub vocabulary: usize,
     /// Number of tokens that are noise: the last ones.
     pub noise_vocabulary: usize,
-    /// Share of the pairs that two tokens of noise replace, above 0 and below 1.
+    /// Share of the pairs that two noise tokens replace, above 0 and below 1.
     pub noise: f64,
     /// Tokens of the pairs, an even number. A model reads all but the last.
     pub length: usize,

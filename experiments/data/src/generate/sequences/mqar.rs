@@ -4,8 +4,8 @@
 //! queried key is its value, which does not follow in the sequence. Keys are drawn without replacement from the tokens 1 to `V/2 - 1`, values from `V/2` to
 //! `V - 1`; 0 fills the rest.
 //!
-//! The positions after the pairs are `G = (N - 2n) / 2` slots of two, of whose first one a query may take. Slots are drawn without replacement, slot `g`
-//! (from 0) with a probability proportional to `(g + 1)^(a - 1)`: most queries come soon after the pairs.
+//! The positions after the pairs form `G = (N - 2n) / 2` slots of two positions; a query may take the first position of a slot. Slots are drawn without
+//! replacement, slot `g` (from 0) with a probability proportional to `(g + 1)^(a - 1)`: most queries come soon after the pairs.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -23,7 +23,7 @@ pub struct MqarConfig {
     pub segments: Vec<[usize; 2]>,
     /// The same of sequences that are tested alone.
     pub longer: Vec<[usize; 2]>,
-    /// Exponent `a` of the slots of queries; 1 makes all alike.
+    /// Exponent `a` of the distribution of query slots; 1 makes it uniform.
     pub power: f64,
     /// Whether all tokens of the vocabulary fill the rest, keys and values among them, in place of 0.
     pub random_fillers: bool,

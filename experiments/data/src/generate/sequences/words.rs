@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::group::{Group, GroupName};
 use super::{Generator, Level, Purpose, ScoredSequence, SequenceTaskError, ensure, ensure_lengths};
 
-/// At which positions something is expected.
+/// Which positions have targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scored {
@@ -32,7 +32,7 @@ pub struct ParityConfig {
     pub shortest: usize,
     /// Most bits of a sequence of training; lengths are even between both.
     pub length: usize,
-    /// Greater lengths that are tested as well; their sequences all have so many bits.
+    /// Greater lengths that are also tested; all sequences of such a length have exactly this many bits.
     pub longer: Vec<usize>,
 }
 
@@ -48,7 +48,7 @@ impl Default for ParityConfig {
 pub struct WordsConfig {
     /// The group: `s2` to `s5`, `a3` to `a5`, `z2` to `z120`, `a4xz5`.
     pub group: GroupName,
-    /// Most points that an element of a sequence moves, in groups of permutations; 2 leaves the identity and swaps. By default all elements occur.
+    /// Most points that an element of a sequence may move, in groups of permutations; 2 allows the identity and swaps. By default all elements occur.
     pub moved: Option<usize>,
     /// At which positions a product is expected: `prefixes` or `last`.
     pub scored: Scored,
@@ -56,7 +56,7 @@ pub struct WordsConfig {
     pub shortest: usize,
     /// Most elements of a sequence of training; lengths are even between both.
     pub length: usize,
-    /// Greater lengths that are tested as well; their sequences all have so many elements.
+    /// Greater lengths that are also tested; all sequences of such a length have exactly this many elements.
     pub longer: Vec<usize>,
 }
 

@@ -256,8 +256,8 @@ fn what_means_nothing_to_a_part_is_refused() {
         binary("parity").arg("--describe").args(arguments).refuses(2, parts);
     };
     refuse(&["--part", "gate:gur"], &["`--part gate:gur`", "did you mean `gate:gru`?"]);
-    refuse(&["--part", "gate:gru", "--attention", "lsh"], &["`attention`", "nothing to the part `gate:gru`", "leave it out"]);
-    refuse(&["--part", "gate:gru", "--engine", "fused"], &["`--engine fused`", "nothing to the part"]);
+    refuse(&["--part", "gate:gru", "--attention", "lsh"], &["`attention`", "no effect on the part `gate:gru`", "leave it out"]);
+    refuse(&["--part", "gate:gru", "--engine", "fused"], &["`--engine fused`", "no effect on the part"]);
     refuse(&["--part", "halting", "--set", "halting.freeze=false"], &["`--set halting.freeze=false`", "where the updates are given"]);
     refuse(&["--part", "halting", "--set", "halting.epsilon=2"], &["`halting.epsilon`", "is 2", "probability"]);
     refuse(&["--part", "step"], &["`role`", "an encoder takes no steps"]);
@@ -265,7 +265,7 @@ fn what_means_nothing_to_a_part_is_refused() {
     refuse(&["--part", "block", "--set", "role=cross"], &["`role`", "attend to themselves"]);
     refuse(&["--part", "block", "--set", "block.gate=gru", "--set", "block.norm_order=post"], &["`block.norm_order`", "give pre"]);
     refuse(&["--part", "stack:reversible", "--set", "block.norm_order=post"], &["`--set block.norm_order=post`", "give pre"]);
-    refuse(&["--part", "stack", "--set", "halting={}"], &["`halting`", "nothing to the part `stack`"]);
+    refuse(&["--part", "stack", "--set", "halting={}"], &["`halting`", "no effect on the part `stack`"]);
     refuse(&["--part", "stack", "--set", "positions=learned"], &["`positions`", "per-layer"]);
     refuse(&["--part", "segments", "--set", "block.separable_feed_forward=true"], &["do not remember"]);
     refuse(&["--set", "role=cross", "--set", "memory_gradient=true"], &["`memory_gradient`", "returns it always"]);

@@ -16,7 +16,7 @@ use crate::tasks::prelude::*;
 pub struct ImageClassification {
     /// Which images.
     pub data: ImageData,
-    /// Rows and columns of the squares of pixels that are the elements of a sequence, a divisor of those of the images.
+    /// Rows and columns of the square patches that are the elements of a sequence, a divisor of the rows and columns of the images.
     pub patch: usize,
     /// How hidden states become one vector: `class-token` (the paper), `mean` or `last-token`.
     pub pooling: Pooling,

@@ -1,4 +1,4 @@
-//! What the most frequent class and a linear model of pixels reach.
+//! The scores of the most frequent class and of a linear model of pixels.
 
 use heedful_data::images::{ImageSet, Images};
 use heedful_host::display::grouped;

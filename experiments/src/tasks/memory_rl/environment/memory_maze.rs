@@ -4,7 +4,7 @@
 //! goal if it lies there, walls or not in between. At the goal it is paid 1 and finds itself in a random other cell, and so on until the episode is cut.
 //! Whoever remembers where the goal is, and recognises where they are, walks there straight. North is always up.
 //!
-//! Episodes draw from a number of mazes, which weights may come to know, or have a new one each, which only a memory can know.
+//! Episodes draw from a fixed number of mazes, which weights can memorise, or each have a new one, which only a memory can learn.
 
 use std::collections::BTreeMap;
 

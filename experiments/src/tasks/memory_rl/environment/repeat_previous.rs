@@ -22,7 +22,7 @@ const MOST_DECKS: usize = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RepeatPreviousConfig {
-    /// How many steps ago the card was dealt that is asked for; 0 asks for the one that is seen.
+    /// Steps since the queried card was dealt; 0 queries the visible card.
     pub k: usize,
     /// Packs of 52 cards, 1 to 1000. An episode has one step less than there are cards.
     pub decks: usize,
@@ -79,7 +79,7 @@ impl RepeatPreviousConfig {
     }
 }
 
-/// Cards, of which the suit of one some steps ago is to be named.
+/// Cards: name the suit of the card some steps ago.
 #[derive(Clone, Debug)]
 pub struct RepeatPrevious {
     config: RepeatPreviousConfig,

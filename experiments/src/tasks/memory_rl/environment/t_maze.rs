@@ -26,7 +26,7 @@ pub struct TMazeConfig {
     pub length: usize,
     /// Most steps of an episode, more than `length`.
     pub limit: usize,
-    /// How far the ones seen in the corridor may fall, 0 to 1; with 1 they are anything from 0 to 1, as in the paper's noisy variant.
+    /// Noise of the ones in the corridor, 0 to 1: they are drawn from 1 - `noise` to 1. With 1 they are anything from 0 to 1, as in the paper's noisy variant.
     pub noise: f32,
     /// Cost of a step that does not lead to the junction, and of the wrong turn, at least 0.
     pub penalty: f32,
@@ -72,7 +72,7 @@ impl TMazeConfig {
     }
 }
 
-/// A corridor whose first cell says which way to turn at its end.
+/// A corridor whose first cell shows which way to turn at its end.
 #[derive(Clone, Debug)]
 pub struct TMaze {
     config: TMazeConfig,
