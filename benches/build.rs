@@ -1,4 +1,4 @@
-//! Tells the benchmarks of which commit they were built, for what they record.
+//! Passes the commit of the benchmarks to the compiler, for their records.
 
 #[path = "../experiments/checkout.rs"]
 mod checkout;
