@@ -1,7 +1,7 @@
-//! What every attention must do, as checks that a mechanism of a user's own is put through too.
+//! Conformance checks for every attention, including custom mechanisms.
 //!
-//! A [`Subject`] is an attention on a device; a [`Property`] is one statement of the contract, asked of every subject whose
-//! [`Abilities`](crate::contract::abilities::Abilities) claim what it presupposes. [`Subject::check`] asks them all:
+//! A [`Subject`] is an attention on a device; a [`Property`] is one statement of the contract, checked for every subject whose
+//! [`Abilities`](crate::contract::abilities::Abilities) meet its prerequisite. [`Subject::check`] checks all properties:
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -22,8 +22,8 @@
 //! # Ok::<(), heedful_attention::conformance::Report>(())
 //! ```
 //!
-//! Where the mechanism gives its [`formula`](mod@crate::description::formula) and the subject is one [of it](Subject::of), contexts and weights are compared
-//! with what [`PlainAttention`](crate::description::PlainAttention) makes of it in double precision. Where a mechanism runs on several backends,
+//! If the mechanism defines its [`formula`](mod@crate::description::formula) and the subject was created from [it](Subject::of), contexts and weights are
+//! compared with the double-precision results of [`PlainAttention`](crate::description::PlainAttention). For mechanisms on several backends,
 //! [`two_devices_agree`] compares subjects on two of them.
 
 use std::fmt;
@@ -48,10 +48,10 @@ pub use device::{TEST_DEVICE, test_device};
 pub use properties::{Outcome, two_devices_agree};
 pub use subject::Subject;
 
-/// Writes the list of properties: statement, name, what it presupposes, and the check.
+/// Defines the properties: statement, name, prerequisite and check.
 macro_rules! properties {
     ($(#[doc = $statement:literal] $property:ident($presupposed:ident) = $module:ident::$check:ident,)*) => {
-        /// A property that every attention has which claims what it presupposes.
+        /// A property of every attention that meets its prerequisite.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Property {
@@ -59,15 +59,15 @@ macro_rules! properties {
         }
 
         impl Property {
-            /// All properties, in the order in which they are asked.
+            /// All properties, in check order.
             pub const ALL: &[Self] = &[$(Self::$property,)*];
 
-            /// What is stated.
+            /// Statement of the property.
             pub fn statement(self) -> &'static str {
                 match self { $(Self::$property => $statement.trim_ascii(),)* }
             }
 
-            /// What has to be there for the question to make sense.
+            /// Prerequisite of the property.
             pub fn presupposes(self) -> Presupposition {
                 match self { $(Self::$property => Presupposition::$presupposed,)* }
             }
@@ -86,50 +86,50 @@ properties! {
     Causality(Causality) = properties::the_future_is_not_seen,
     /// The content of padding moves no output of a real element.
     Padding(Nothing) = properties::padding_content_does_not_matter,
-    /// A query that sees nothing has weights exactly 0, an output that depends on no content, and finite gradients.
+    /// A query without visible keys has weights exactly 0, an output independent of content, and finite gradients.
     EmptyRows(Nothing) = properties::a_row_without_a_key_has_weight_zero,
-    /// Every length from 1 to the maximum works; what is longer is refused with the limit in the message.
+    /// Every length from 1 to the maximum works; longer sequences are refused with the limit in the message.
     Lengths(Nothing) = properties::lengths_up_to_the_maximum_work_and_longer_are_refused,
-    /// Around the border nothing is different: finite outputs and gradients, no future, steps as the full pass.
+    /// Around the border nothing changes: finite outputs and gradients, no future, steps equal the full pass.
     Borders(Border) = properties::borders_change_nothing,
-    /// A batch row has no influence on another, and gives what it gives alone.
+    /// Batch rows are independent: a row equals its result alone.
     Batch(Nothing) = properties::batch_rows_are_independent,
-    /// With a single head, or the fewest that are possible, the same holds as with several.
+    /// The same properties hold with a single head, or the minimum number of heads, as with several.
     FewestHeads(Nothing) = building::one_head_is_enough,
     /// Steps of one, of three, and of the whole sequence give what one pass over the sequence gives.
     Steps(Steps) = properties::steps_equal_the_full_pass,
-    /// After a state's rows are reordered, repeated or dropped, decoding goes on as if these had been the rows from the beginning.
+    /// After a state's rows are reordered, repeated or dropped, decoding continues as if with these rows from the start.
     Selection(Steps) = properties::selecting_rows_reorders_a_state,
-    /// A row that is padded on the left gives what it gives alone and unpadded, in one pass and step by step.
+    /// A left-padded row equals the same row alone and unpadded, in a full pass and in steps.
     LeftPadding(Nothing) = properties::left_padding_equals_no_padding,
-    /// Dropout needs a key, is replayed by the same key, is another with another key, and does not change the expectation of what is linear in the weights.
+    /// Dropout needs a key, repeats with the same key, differs with another key, and keeps the expectation of functions linear in the weights.
     Dropout(Dropout) = properties::dropout_is_a_function_of_its_key,
-    /// Weights are shown once, are not negative, are 0 where hidden (head by head), and sum to 1 where something is seen.
+    /// Weights are reported once, are not negative, are 0 where hidden (head by head), and sum to 1 if a key is visible.
     Weights(Weights) = properties::weights_are_those_of_the_view,
     /// A probe does not change outputs, with and without dropout.
     Probe(Nothing) = properties::a_probe_changes_nothing,
-    /// Gradients of the inputs, also under dropout, and of every trained parameter are the slopes of the outputs.
+    /// Gradients of the inputs, also under dropout, and of every trained parameter equal the slopes of the outputs.
     Gradients(Nothing) = gradients::gradients_are_slopes,
-    /// Forced to, the fused engine gives the context and all gradients of the reference engine, whatever each head sees, and both run where they are asked for.
+    /// On request, the fused engine returns the context and all gradients of the reference engine, for any visibility per head, and both run when requested.
     Engines(Nothing) = properties::engines_agree,
-    /// Auxiliary losses are returned exactly if they are claimed; they are finite, and their gradients are their slopes.
+    /// Auxiliary losses are returned if and only if they are claimed; they are finite, and their gradients equal their slopes.
     Losses(Nothing) = gradients::auxiliary_losses_are_those_claimed,
-    /// One key builds one attention, bit for bit, and what it has computed leaves no trace in it.
+    /// A key determines the attention bit by bit, and computation leaves no trace in it.
     Determinism(Nothing) = building::one_key_builds_one_attention,
-    /// A record, loaded into an attention from another key, makes it the recorded one, bit for bit.
+    /// A record loaded into an attention from another key restores the recorded one bit by bit.
     Record(Nothing) = building::a_record_restores_the_attention,
 }
 
 impl Property {
-    /// Whether the subject has what the property presupposes.
+    /// Whether the subject meets the prerequisite of the property.
     pub fn is_asked_of<A: Attention>(self, subject: &Subject<A>) -> bool {
         self.presupposes().is_met_by(subject)
     }
 
-    /// Asks the property of a subject, if it presupposes nothing that the subject does not have. A panic of the mechanism is an error too.
+    /// Checks the property of a subject, if it meets the prerequisite. A panic of the mechanism is also an error.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Description of the violation.
     pub fn check<A: Attention>(self, subject: &Subject<A>) -> Outcome {
         if !self.is_asked_of(subject) {
             return Ok(());
@@ -145,28 +145,28 @@ impl fmt::Display for Property {
     }
 }
 
-/// What a [`Property`] presupposes.
+/// Prerequisite of a [`Property`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Presupposition {
     /// Nothing.
     Nothing,
-    /// A mechanism that gives its formula.
+    /// A mechanism with a formula.
     Formula,
-    /// Self-attention that can be kept from seeing the future.
+    /// Self-attention with support for causality.
     Causality,
     /// Decoding step by step.
     Steps,
-    /// Weights that can be shown.
+    /// Weights observable by a probe.
     Weights,
     /// A dropout probability greater than 0.
     Dropout,
-    /// A length at which the mechanism changes what it does.
+    /// A length at which the mechanism changes its behaviour.
     Border,
 }
 
 impl Presupposition {
-    /// Whether a subject has it.
+    /// Whether a subject meets it.
     pub fn is_met_by<A: Attention>(self, subject: &Subject<A>) -> bool {
         match self {
             Self::Nothing => true,
@@ -194,18 +194,18 @@ impl fmt::Display for Presupposition {
     }
 }
 
-/// What became of one property.
+/// Result of one property check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds.
+    /// The property holds.
     Held,
-    /// The subject does not have what it presupposes.
+    /// The subject does not meet the prerequisite.
     NotAsked(Presupposition),
-    /// It does not hold, and why.
+    /// The property does not hold, with the reason.
     Broken(String),
 }
 
-/// What became of all properties. Its `Display` is a table under the subject's name, and its `Debug` the same, for the sake of `unwrap`.
+/// Results of all property checks. `Display` prints a table under the subject's name; `Debug` prints the same, for `unwrap`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Report {
     subject: String,
@@ -213,17 +213,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// Which attention was asked, and where it stands.
+    /// The checked attention and its place.
     pub fn subject(&self) -> &str {
         &self.subject
     }
 
-    /// All properties with what became of them.
+    /// All properties with their results.
     pub fn verdicts(&self) -> &[(Property, Verdict)] {
         &self.verdicts
     }
 
-    /// The properties that do not hold, and why.
+    /// Violated properties with reasons.
     pub fn broken(&self) -> impl Iterator<Item = (Property, &str)> {
         self.verdicts.iter().filter_map(|(property, verdict)| match verdict {
             Verdict::Broken(why) => Some((*property, why.as_str())),
@@ -261,7 +261,7 @@ impl fmt::Debug for Report {
 impl std::error::Error for Report {}
 
 impl<A: Attention> Subject<A> {
-    /// Asks all properties.
+    /// Checks all properties.
     pub fn report(&self) -> Report {
         let verdict = |property: Property| match property.check(self) {
             _ if !property.is_asked_of(self) => Verdict::NotAsked(property.presupposes()),
@@ -271,7 +271,7 @@ impl<A: Attention> Subject<A> {
         Report { subject: self.to_string(), verdicts: Property::ALL.iter().map(|&property| (property, verdict(property))).collect() }
     }
 
-    /// Asks all properties.
+    /// Checks all properties.
     ///
     /// # Errors
     /// The report, if a property does not hold.

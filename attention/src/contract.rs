@@ -1,4 +1,4 @@
-//! The contract that every mechanism fulfils.
+//! The contract of every mechanism.
 
 pub mod abilities;
 mod check;
@@ -34,77 +34,78 @@ use crate::contract::engine::Engine;
 use crate::contract::probe::Probe;
 use crate::contract::visibility::Visibility;
 
-/// A module that mixes positions: scores keys for each query and returns the weighted values.
+/// A module that mixes positions: it scores keys for each query and returns the weighted values.
 ///
-/// A type of a user's own that implements this trait drops into every model of heedful in the place of
-/// [`AnyAttention`](crate::description::AnyAttention).
+/// A custom type that implements this trait can replace [`AnyAttention`](crate::description::AnyAttention) in every model of heedful.
 ///
 /// Dimension letters: `B` batch rows, `Q` queries, `K` keys, `C` = `d_model`.
 pub trait Attention: Module + ModuleDisplay + 'static {
-    /// What stepwise decoding carries from step to step: where it stands ([`Progress`](crate::contract::decoding_position::Progress)) and what it remembers, bounded by the
-    /// capacity that it was made with, and free of gradients.
+    /// State of decoding: its position ([`Progress`](crate::contract::decoding_position::Progress)) and its cache. It is bounded by the initial capacity and
+    /// carries no gradients.
     type State: Clone + Debug + Send + 'static;
 
-    /// What this mechanism can do.
+    /// Capabilities of this mechanism.
     fn abilities(&self) -> Abilities;
 
-    /// Attends from all queries of the input to all keys, `[B, Q, C]`. In the place of a decoder's self-attention
-    /// ([`LayerSpec::limit`](crate::contract::layer_spec::LayerSpec::limit)) no query sees what comes after it, whatever the input's visibility.
+    /// Attends from all queries of the input to all keys, `[B, Q, C]`. In a decoder's self-attention
+    /// ([`LayerSpec::limit`](crate::contract::layer_spec::LayerSpec::limit)) no query sees later positions, for any visibility of the input.
     ///
     /// # Panics
     /// If shapes do not fit or the input is longer than [`Abilities::max_length`].
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput;
 
-    /// A state before the first step. Every step attends to the memory that `start` gives (cross-attention), or else to the steps so far.
+    /// Creates the state before the first step. Every step attends to the memory of `start` (cross-attention), otherwise to the steps so far.
     fn state(&self, start: &DecodingStart) -> Self::State;
 
-    /// Attends from the next one or more positions `[B, N, C]`, without dropout, and remembers them. The state knows where they stand and what they see.
+    /// Attends from the next one or more positions `[B, N, C]`, without dropout, and appends them to the state. The state determines their positions and
+    /// visibility.
     ///
     /// # Panics
     /// If the state's capacity is exceeded.
     fn step(&self, query: Tensor<3>, state: &mut Self::State, probe: &mut Probe) -> AttentionOutput;
 
-    /// Keeps the given batch rows of a state, in the given order: reordering of beams, shrinking of a batch.
+    /// Keeps the given batch rows of a state, in the given order, to reorder beams or shrink a batch.
     fn select(&self, state: &mut Self::State, rows: &[usize]);
 
-    /// Bytes of the numbers that a state holds between two steps, at 4 bytes a number, room for more apart; `None` (default) if the mechanism does not say.
+    /// Bytes of the numbers stored in a state between two steps, at 4 bytes per number, without spare room; `None` (default) if the mechanism does not report
+    /// it.
     fn state_bytes(&self, _state: &Self::State) -> Option<usize> {
         None
     }
 
-    /// This attention with those parameters of an attention in an earlier layer, in the same role, that the mechanism shares among layers. Models call
-    /// it for every pair of layers before they are used. Default: nothing is shared.
+    /// Shares parameters with an attention in an earlier layer of the same role, if the mechanism shares parameters across layers. Models call it for every
+    /// pair of layers before use. Default: nothing is shared.
     ///
-    /// A shared parameter keeps its identity ([`ParamId`](burn::module::ParamId)); whoever trains has to treat equal identities as one.
+    /// A shared parameter keeps its identity ([`ParamId`](burn::module::ParamId)); a trainer must treat equal identities as one parameter.
     fn sharing_with(self, _earlier: &Self) -> Self {
         self
     }
 
-    /// What a query may see at most, if the queries of [`forward`](Self::forward) may be any positions of the sequence that they attend to, given as its memory:
-    /// what comes out for a query depends on its own content, the memory and the visibility that it is given, and neither on its index nor on other queries. The
-    /// visibility is then that of [`Visibility::of_queries`]. Models use it to leave out queries that have no use. Default: `None`, queries follow each other.
+    /// Upper bound of the visibility, if the queries of [`forward`](Self::forward) may be arbitrary positions of the sequence that is given as memory. The
+    /// output of a query must then depend only on its own content, the memory and its visibility, not on its index or on other queries. The visibility is that
+    /// of [`Visibility::of_queries`]. Models use this to skip unused queries. Default: `None`, queries are consecutive.
     fn any_queries(&self) -> Option<Visibility> {
         None
     }
 
-    /// Multiplications of a forward pass for one sequence that depend on pairs of a query and a key: scores and weighted sums, but no linear maps.
-    /// Default: a score and a weighted value for each pair.
+    /// Multiplications of a forward pass for one sequence that depend on query-key pairs: scores and weighted sums, without linear maps. Default: a score and a
+    /// weighted value per pair.
     fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         pairs.dense() * 2.0 * pairs.d_head()
     }
 }
 
-/// Positions of the queries, and where each batch row begins and ends.
+/// Positions of the queries, and the start and end of each batch row.
 ///
-/// Mechanisms that are tied to absolute positions (synthesizers) need to know at which index a left-padded row begins.
+/// Mechanisms with absolute positions (synthesizers) need the start index of a left-padded row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Positions {
     /// Index of the first query in the padded sequence.
     pub start: usize,
-    /// Number of padding elements before the first real one, per batch row; absent if no row is padded on the left.
+    /// Number of padding tokens before the first real token, per batch row; absent if no row is left-padded.
     pub left_padding: Option<Arc<[usize]>>,
-    /// Index after the last real query, per batch row, if nobody reads what queries give that are padding: an attention may leave these out, and give any finite
-    /// numbers for them. Absent (default) if all are computed. It hides no keys: that is for the [`Visibility`].
+    /// Index after the last real query, per batch row, if the outputs of padding queries are unused: an attention may skip these and return any finite numbers
+    /// for them. Absent (default) if all queries are computed. It hides no keys; the [`Visibility`] does.
     pub ends: Option<Arc<[usize]>>,
 }
 
@@ -114,20 +115,20 @@ impl Positions {
         Self { start, ..Self::default() }
     }
 
-    /// The same positions in a batch whose row `b` begins with `counts[b]` padding elements.
+    /// The same positions in a batch whose row `b` begins with `counts[b]` padding tokens.
     pub fn with_left_padding(mut self, counts: impl Into<Arc<[usize]>>) -> Self {
         let counts = counts.into();
         self.left_padding = counts.iter().any(|&count| count > 0).then_some(counts);
         self
     }
 
-    /// The same positions in a batch whose row `b` ends before index `ends[b]`, where nobody reads what queries give that are padding.
+    /// The same positions in a batch whose row `b` ends before index `ends[b]`; the outputs of padding queries are then unused.
     pub fn with_ends(mut self, ends: impl Into<Arc<[usize]>>) -> Self {
         self.ends = Some(ends.into());
         self
     }
 
-    /// The positions of queries whose outputs are read, in ranges of the rows `[B N]` of all queries, in ascending order; `None` if all are.
+    /// Ranges of the rows `[B N]` of all queries whose outputs are used, in ascending order; `None` if all are.
     ///
     /// # Panics
     /// If there is not one end for each batch row.
@@ -150,20 +151,20 @@ impl Positions {
 pub struct AttentionInput {
     /// `[B, Q, C]`.
     pub query: Tensor<3>,
-    /// What is attended to, `[B, K, C]`; absent for self-attention within one segment.
+    /// Attended sequence, `[B, K, C]`; absent for self-attention within one segment.
     pub memory: Option<Tensor<3>>,
-    /// Which keys each query sees.
+    /// Visible keys of each query.
     pub visibility: Visibility,
     /// Positions of the queries.
     pub positions: Positions,
-    /// Key of the random numbers of this call; dropout is on exactly if it is present.
+    /// Key of the random numbers of this call; dropout is active if and only if it is present.
     pub random: Option<RandomKey>,
-    /// How it is computed where there is a choice. Without dropout results differ by rounding alone; with it, which weights are dropped may differ too.
+    /// Requested engine. Without dropout, engines differ only by rounding; with dropout, they may also drop different weights.
     pub engine: Engine,
 }
 
 impl AttentionInput {
-    /// The sequence attends to itself.
+    /// Self-attention of a sequence.
     pub fn self_attention(sequence: Tensor<3>) -> Self {
         Self {
             query: sequence,
@@ -175,20 +176,20 @@ impl AttentionInput {
         }
     }
 
-    /// The sequence `[B, N, C]` attends to what was carried over from earlier segments, `[B, M, C]`, and to itself. No gradient reaches the carried part.
-    /// Indices, of [`Visibility`] too, count from the first carried element on.
+    /// Attention of a sequence `[B, N, C]` to itself and to earlier segments `[B, M, C]`. No gradient reaches the earlier segments. Indices, including those of
+    /// [`Visibility`], start at the first carried token.
     pub fn segment(sequence: Tensor<3>, carried: Tensor<3>) -> Self {
         let positions = Positions::from_start(carried.dims()[1]);
         let memory = Tensor::cat(vec![carried.detach(), sequence.clone()], 1);
         Self { memory: Some(memory), positions, ..Self::self_attention(sequence) }
     }
 
-    /// The queries attend to another sequence.
+    /// Attention of queries to another sequence.
     pub fn cross_attention(query: Tensor<3>, memory: Tensor<3>) -> Self {
         Self { memory: Some(memory), ..Self::self_attention(query) }
     }
 
-    /// Sets which keys each query sees.
+    /// Sets the visible keys of each query.
     pub fn visibility(mut self, visibility: Visibility) -> Self {
         self.visibility = visibility;
         self
@@ -200,13 +201,13 @@ impl AttentionInput {
         self
     }
 
-    /// Sets how it is computed where there is a choice.
+    /// Sets the engine.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
         self
     }
 
-    /// Sets the key of random numbers and thereby turns dropout on.
+    /// Sets the key of random numbers, which activates dropout.
     pub fn random(mut self, key: impl Into<Option<RandomKey>>) -> Self {
         self.random = key.into();
         self

@@ -1,5 +1,5 @@
-//! What the toolkit knows of a mechanism: the trait that its configuration implements, its card, type erasure, counts of operations and parameters, and the formula of
-//! its paper in double precision.
+//! Descriptions of mechanisms: the trait of their configurations, their cards, type erasure, counts of operations and parameters, and the paper's formula in
+//! double precision.
 
 mod any;
 pub mod array;

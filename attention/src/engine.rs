@@ -1,13 +1,13 @@
-//! The engine: executes the description that mechanisms lower to.
+//! The engine executes the descriptions to which mechanisms lower.
 //!
-//! Every mechanism is a choice of logits or densities, visibility, normaliser and values. It writes that choice down as an [`AttentionProgram`]; masking,
-//! the softmax, rows without a key, dropout and the product with the values exist once, here.
+//! A mechanism selects logits or densities, visibility, normaliser and values, and lowers the selection to an [`AttentionProgram`]. Masking, the softmax, empty
+//! rows, dropout and the product with the values are implemented once, here.
 //!
-//! [`reference`](mod@reference) executes a program with dense tensors and can be read line by line against the papers. [`fused`] executes it tile by tile
-//! and holds no `Q x K` matrix, in training neither. [`blocked`] gathers blocks of queries with the keys that they can see: for given densities, and for
-//! patterns on devices without kernels that bring scattered rows together.
+//! [`reference`](mod@reference) executes a program with dense tensors, for line-by-line comparison with the papers. [`fused`] executes it tile by tile and
+//! never materialises a `Q x K` matrix, not even in training. [`blocked`] gathers blocks of queries with their visible keys: for given densities, and for
+//! patterns on devices without kernels that gather scattered rows.
 //!
-//! What is no matrix of pairs at all, a state that each position changes and reads, is a [`recurrence`].
+//! A mechanism without a matrix of pairs, whose positions read and update a state, is a [`recurrence`].
 
 pub mod blocked;
 pub(crate) mod convolution;

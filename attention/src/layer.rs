@@ -1,7 +1,7 @@
-//! Attention as a layer in Burn's manner: a configuration, `init`, `forward`.
+//! Attention as a Burn layer: configuration, `init`, `forward`.
 //!
-//! A layer knows what the full contract ([`Attention`]) asks for at each call: its role, its dropout and the keys of its random numbers, the positions of a
-//! sequence that is decoded. [`AttentionLayer::forward_with`] is the full form.
+//! A layer supplies the arguments that the full contract ([`Attention`]) requires at each call: role, dropout, keys of random numbers, and positions in
+//! decoding. [`AttentionLayer::forward_with`] is the full form.
 
 mod cache;
 mod config;
@@ -27,12 +27,12 @@ use crate::description::AnyAttention;
 use crate::softmax_attention::SoftmaxAttention;
 use crate::softmax_attention::logits::Logits;
 
-/// Attention of a sequence to itself, or of a sequence to another one.
+/// Self-attention, or attention to another sequence.
 ///
-/// Should be created with [`AttentionConfig`], or with [`from_attention`](Self::from_attention) and [`from_logits`](AttentionLayer::from_logits) for a mechanism of
-/// one's own. Dropout follows Burn's: it is on where the input's device has autodiff and the layer was neither frozen nor made by
-/// [`valid`](Module::valid). Each such call takes the next key of a stream that the configuration's seed begins, so the same calls give the same numbers.
-/// Clones of a layer, those on other devices too, draw from one stream.
+/// Should be created with [`AttentionConfig`], or with [`from_attention`](Self::from_attention) and [`from_logits`](AttentionLayer::from_logits) for a custom
+/// mechanism. Dropout follows Burn: it is active if the input's device has autodiff and the layer was neither frozen nor created by [`valid`](Module::valid).
+/// Each such call takes the next key of a stream that the configuration's seed starts, so equal calls draw equal numbers. Clones of a layer, also on other
+/// devices, draw from one stream.
 ///
 /// Dimension letters: `B` batch rows, `N` or `Q` queries, `K` keys, `C` = `d_model`, `H` heads.
 ///
@@ -81,19 +81,19 @@ use crate::softmax_attention::logits::Logits;
 pub struct AttentionLayer<A: Attention = AnyAttention> {
     /// The mechanism.
     pub attention: A,
-    /// Whether to drop weights, and the keys for it.
+    /// Training mode, with the keys of dropout.
     pub training: Training,
     #[module(skip)]
     spec: LayerSpec,
     #[module(skip)]
     engine: Engine,
-    /// The same in clones, moved and loaded ones too: whose caches it takes.
+    /// Identity, shared by clones, moved and loaded layers: a layer accepts caches of its own identity.
     #[module(skip)]
     identity: Arc<()>,
 }
 
 impl<L: Logits> AttentionLayer<SoftmaxAttention<L>> {
-    /// Multi-head softmax attention over logits of one's own. `key` draws the projections.
+    /// Multi-head softmax attention over custom logits. `key` draws the projections.
     ///
     /// # Example
     /// ```
@@ -127,52 +127,52 @@ impl<L: Logits> AttentionLayer<SoftmaxAttention<L>> {
 }
 
 impl<A: Attention> AttentionLayer<A> {
-    /// The layer around an attention that was made for `spec`. `key` begins the stream of its dropout.
+    /// Creates the layer from an attention that was built for `spec`. `key` starts the stream of its dropout.
     pub fn from_attention(attention: A, spec: &LayerSpec, key: &RandomKey) -> Self {
         Self { attention, training: Training::new(key), spec: *spec, engine: Engine::default(), identity: Arc::new(()) }
     }
 
-    /// How it is computed where there is a choice (default: what is fastest).
+    /// Sets the engine (default: the fastest).
     pub fn with_engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
         self
     }
 
-    /// Begins a stream of random numbers anew, which no clone shares: with a key of the training step, a run that is resumed there repeats itself.
+    /// Starts a new stream of random numbers that no clone shares. With a key of the training step, a resumed run reproduces its numbers.
     pub fn with_random(mut self, key: &RandomKey) -> Self {
         self.training.restart(key);
         self
     }
 
-    /// This layer with what its mechanism shares with an earlier layer ([`Attention::sharing_with`]). Call it for each pair of layers of a stack.
+    /// Shares the mechanism's cross-layer parameters with an earlier layer ([`Attention::sharing_with`]). Call it for each pair of layers of a stack.
     pub fn sharing_with(self, earlier: &Self) -> Self {
         Self { attention: self.attention.sharing_with(&earlier.attention), ..self }
     }
 
-    /// Where the layer stands.
+    /// Place of the layer.
     pub fn spec(&self) -> &LayerSpec {
         &self.spec
     }
 
-    /// Whether no query sees what comes after it, whatever the mask.
+    /// Whether no query sees later positions, for any mask.
     pub fn is_causal(&self) -> bool {
         self.spec.role == Role::Decoder
     }
 
-    /// The sequence `[B, N, C]` attends to itself, `[B, N, C]`.
+    /// Self-attention of the sequence `[B, N, C]`; returns `[B, N, C]`.
     ///
-    /// Auxiliary losses are not part of it: mechanisms that have them (adaptive spans) are trained with [`forward_with_losses`](Self::forward_with_losses). A call
-    /// that loses some in training says so once in the log.
+    /// The result excludes auxiliary losses: train mechanisms with such losses (adaptive spans) with [`forward_with_losses`](Self::forward_with_losses). A
+    /// training call that discards losses logs one warning.
     ///
     /// # Panics
-    /// If the layer attends to another sequence ([`cross`](Self::cross)), shapes or the mask do not fit, or the sequence is longer than the maximal length of a
-    /// mechanism that has one.
+    /// If the layer attends to another sequence ([`cross`](Self::cross)), shapes or the mask do not fit, or the sequence exceeds the mechanism's maximal
+    /// length.
     pub fn forward(&self, x: Tensor<3>, mask: &Mask) -> Tensor<3> {
         let input = self.own(x, mask);
         self.context(input)
     }
 
-    /// As [`forward`](Self::forward), with the auxiliary losses of the call, which are to be added to the training loss ([`Losses::total`]).
+    /// As [`forward`](Self::forward), with the auxiliary losses of the call, to add to the training loss ([`Losses::total`]).
     ///
     /// # Panics
     /// As [`forward`](Self::forward).
@@ -181,15 +181,15 @@ impl<A: Attention> AttentionLayer<A> {
         (context, losses)
     }
 
-    /// As [`forward`](Self::forward), with the weights `[B, H, N, N]` before dropout. Of mechanisms that combine several softmaxes they may be negative.
+    /// As [`forward`](Self::forward), with the weights `[B, H, N, N]` before dropout. Weights of mechanisms that combine several softmaxes can be negative.
     ///
     /// # Panics
-    /// As [`forward`](Self::forward), and if the mechanism has no weights of pairs: Linformer, whose slots a [`Probe`] shows.
+    /// As [`forward`](Self::forward), and if the mechanism has no pairwise weights: Linformer, whose slot weights a [`Probe`] reports.
     pub fn forward_with_weights(&self, x: Tensor<3>, mask: &Mask) -> (Tensor<3>, Tensor<4>) {
         self.with_weights(self.own(x, mask))
     }
 
-    /// The sequence `[B, Q, C]` attends to another one, `[B, K, C]`: `[B, Q, C]`. The mask says which of the `K` keys are seen.
+    /// Attention of the sequence `[B, Q, C]` to another one, `[B, K, C]`; returns `[B, Q, C]`. The mask hides some of the `K` keys.
     ///
     /// # Example
     /// ```
@@ -226,7 +226,7 @@ impl<A: Attention> AttentionLayer<A> {
         self.with_weights(self.other(x, memory, mask))
     }
 
-    /// The full form: memory, positions, engine and the key of random numbers are those of the input, and nothing is drawn from the layer's own stream.
+    /// The full form: memory, positions, engine and the key of random numbers come from the input; the layer's own stream is not used.
     ///
     /// # Panics
     /// As [`Attention::forward`].
@@ -264,7 +264,7 @@ impl<A: Attention> AttentionLayer<A> {
         self.checked(memory)
     }
 
-    /// The next key of the stream, if numbers are to be drawn.
+    /// Next key of the stream, if random numbers are needed.
     fn next_key(&self, x: &Tensor<3>) -> Option<RandomKey> {
         let draws = self.spec.dropout > 0.0 || self.attention.abilities().randomness;
         if draws { self.training.next_key(&x.device()) } else { None }

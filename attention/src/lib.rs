@@ -29,18 +29,17 @@
 //! # Ok::<(), ConfigError>(())
 //! ```
 //!
-//! [`AttentionConfig`] takes a mechanism by name or by its own configuration, [`Mask`] the masks of Burn and PyTorch.
-//! [`AttentionLayer`] is a module like any other of Burn.
+//! [`AttentionConfig`] accepts a mechanism's name or configuration; [`Mask`] accepts the masks of Burn and PyTorch. [`AttentionLayer`] is an ordinary Burn
+//! module.
 //!
-//! Beneath lies the full contract, [`Attention`], which models and experiments use: the spec of a layer, keys of random numbers, probes, the engine.
-//! A mechanism runs on any backend. It lowers its input to a description ([`AttentionProgram`](engine::AttentionProgram)): how keys are scored, which are
-//! visible, how weights are normalised, which values are summed; the [`engine`] executes it.
+//! The full contract, [`Attention`], serves models and experiments: layer specifications, keys of random numbers, probes and engines. A mechanism runs on any
+//! backend. It lowers its input to a description ([`AttentionProgram`](engine::AttentionProgram)) of scores, visibility, normalisation and values; the
+//! [`engine`] executes it.
 //!
 //! # A mechanism of your own
 //!
-//! Implement [`Logits`], which leaves projections, masks, softmax and stepwise decoding to
-//! [`SoftmaxAttention`], or [`Attention`] itself. The [`conformance`] suite then asks it for all
-//! that models rely on, from causality to the gradients, and reports what it is asked, what holds and what does not:
+//! Implement [`Logits`] and leave projections, masks, softmax and decoding to [`SoftmaxAttention`], or implement [`Attention`] itself. The [`conformance`]
+//! suite then checks every property that models rely on, from causality to gradients, and reports the result of each check:
 //!
 //! ```
 //! use burn::module::Module;
@@ -75,7 +74,7 @@
 //! # Ok::<(), heedful_attention::conformance::Report>(())
 //! ```
 //!
-//! `models/examples/own_mechanism.rs` does the same with a mechanism that learns, gives it a name in the [`registry`], and trains it in a language model.
+//! `models/examples/own_mechanism.rs` does the same with a trainable mechanism, adds it to the [`registry`], and trains it in a language model.
 
 #![warn(unreachable_pub)]
 // Unit tests may call `into_data` directly.

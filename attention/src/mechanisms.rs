@@ -1,7 +1,7 @@
-//! The mechanisms, one file each, named as their papers name them, and parts that several share: [`convolution_attention`] of the convolutions,
-//! [`sequence_projection`] of Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`], [`gated_recurrence`],
-//! [`delta_rule`], [`selective_decay`], [`short_convolution`] and [`gated_norm`] of recurrences. The configuration of each begins with the defaults and has a setter
-//! for each option: `LinformerConfig::default().with_rank(64)`. Where an option gives no size, [`default_sizes`] derives it from the maximal length of the model.
+//! The mechanisms, one file each, with the names of their papers, and shared parts: [`convolution_attention`] of the convolutions, [`sequence_projection`] of
+//! Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`], [`gated_recurrence`], [`delta_rule`],
+//! [`selective_decay`], [`short_convolution`] and [`gated_norm`] of recurrences. Each configuration starts with the defaults and has a setter per option:
+//! `LinformerConfig::default().with_rank(64)`. If an option sets no size, [`default_sizes`] derives it from the model's maximal length.
 
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
 

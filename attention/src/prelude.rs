@@ -1,4 +1,4 @@
-//! What most programs need: `use heedful_attention::prelude::*;`
+//! Common imports: `use heedful_attention::prelude::*;`
 
 pub use crate::contract::abilities::{Abilities, Causality};
 pub use crate::contract::decoding_position::DecodingStart;

@@ -1,7 +1,7 @@
-//! All mechanisms by name: the built-in ones and those of users.
+//! All mechanisms by name: built-in and custom ones.
 //!
-//! Everything that the toolkit knows about a mechanism stands in its file, in the [`Mechanism`] that its configuration implements. Adding a built-in one is
-//! its file and its line in `built_in!`; one of a user's own becomes known by [`register`].
+//! All metadata about a mechanism is in its file, in the [`Mechanism`] trait of its configuration. A new built-in mechanism needs only its file and a line in
+//! `built_in!`; custom ones are added by [`register`].
 
 mod combination;
 pub mod constraints;
@@ -17,10 +17,10 @@ use thiserror::Error;
 
 use crate::description::{AnyMechanism, Card, Mechanism};
 
-/// Writes the list of the toolkit's mechanisms, and reads their options with the format's own errors, which type erasure would make plain texts.
+/// Defines the list of built-in mechanisms and reads their options with the format's own errors, which type erasure would reduce to plain text.
 macro_rules! built_in {
     ($($module:ident::$config:ident,)*) => {
-        /// The configurations of the toolkit's mechanisms.
+        /// Configurations of the built-in mechanisms.
         pub(crate) mod configurations {
             $(pub use crate::mechanisms::$module::$config;)*
         }
@@ -43,7 +43,7 @@ macro_rules! built_in {
     };
 }
 
-// In the order of lists. The first one is the default.
+// In list order. The first one is the default.
 built_in! {
     dot_product::DotProductConfig,
     synthesizer_dense::SynthesizerDenseConfig,
@@ -101,7 +101,7 @@ built_in! {
 }
 
 static OWN: RwLock<Vec<Entry>> = RwLock::new(Vec::new());
-/// Names of all families, once there are some of users.
+/// Names of all families, including custom ones.
 static ALL_FAMILIES: RwLock<&[&str]> = RwLock::new(FAMILIES);
 
 /// Names of all families.
@@ -109,26 +109,26 @@ fn families() -> &'static [&'static str] {
     *ALL_FAMILIES.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why a mechanism cannot be registered.
+/// Reason why a mechanism cannot be registered.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// The name is that of another mechanism.
+    /// Another mechanism uses the name.
     #[error("`{0}` already names a mechanism: give yours another name, or the alias another spelling")]
     Taken(&'static str),
-    /// The name cannot stand in `a+b@c`.
+    /// The name is not valid in `a+b@c`.
     #[error("`{0}` is no name of a mechanism: use lower-case letters, digits and `-`")]
     Malformed(&'static str),
-    /// Its card says no variant.
+    /// The card has no variant.
     #[error("the card of `{0}` has no `variant`: give the part of parameters' paths that says the mechanism")]
     NoVariant(&'static str),
 }
 
-/// Makes a mechanism known by its name: in configurations, in mixtures and patterns if it has logits, in every experiment, report and test that asks for
-/// mechanisms by name. To be called before any of these.
+/// Registers a mechanism by name: for configurations, for mixtures and patterns if it has logits, and for every experiment, report and test that looks up
+/// mechanisms by name. Call it before any of these.
 ///
 /// # Errors
-/// If a name or another spelling is taken, or is none, or the card has no variant.
+/// If a name or alias is taken or malformed, or the card has no variant.
 pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
     let entry = Entry::of::<M>();
     let (named, aliases) = ((entry.named)(), entry.card.aliases);
@@ -136,7 +136,7 @@ pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
     let other_name = (!names.contains(&M::NAME)).then_some(M::NAME);
     let answers: Vec<_> = names.iter().copied().chain(other_name).chain(aliases.iter().map(|alias| alias.0)).collect();
     loop {
-        // What a mechanism says of itself is code of its own, which may parse names: it does not run while the list is locked.
+        // Metadata of a mechanism comes from custom code, which may parse names: it does not run while the list is locked.
         let known = entries();
         check_names(&answers, &known)?;
         if M::CARD.variant.is_empty() {
@@ -144,18 +144,18 @@ pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
         }
         let mut own = OWN.write().unwrap_or_else(PoisonError::into_inner);
         if BUILT_IN.len() + own.len() != known.len() {
-            // Another thread has registered one meanwhile.
+            // Another thread registered a mechanism meanwhile.
             continue;
         }
         own.push(entry);
         let families = BUILT_IN.iter().chain(own.iter()).map(|entry| entry.name).collect::<Vec<_>>();
-        // Errors of serde need a list that lives as long as the program: one is leaked for each registered mechanism.
+        // Serde errors need a list with static lifetime: one is leaked per registered mechanism.
         *ALL_FAMILIES.write().unwrap_or_else(PoisonError::into_inner) = families.leak();
         return Ok(());
     }
 }
 
-/// Checks what a mechanism is to answer to, names and their other spellings.
+/// Validates the names and aliases of a mechanism.
 fn check_names(answers: &[&'static str], known: &[Entry]) -> Result<(), RegistryError> {
     for (at, &name) in answers.iter().enumerate() {
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
@@ -168,24 +168,24 @@ fn check_names(answers: &[&'static str], known: &[Entry]) -> Result<(), Registry
     Ok(())
 }
 
-/// The built-in mechanisms and those that were registered.
+/// Built-in and registered mechanisms.
 fn entries() -> Vec<Entry> {
     let own = OWN.read().unwrap_or_else(PoisonError::into_inner);
     BUILT_IN.iter().chain(own.iter()).copied().collect()
 }
 
-/// Names that stand for one mechanism, and their other spellings.
+/// Names of single mechanisms, and their aliases.
 pub fn names_and_aliases() -> Vec<&'static str> {
     let aliases = entries().into_iter().flat_map(|entry| entry.card.aliases.iter().map(|alias| alias.0));
     AnyMechanism::names().into_iter().chain(aliases).collect()
 }
 
-/// Parameters that are kept in `[0, 1]`, as [`Card::fractions`] says.
+/// Parameters clamped to `[0, 1]`, from [`Card::fractions`].
 pub(crate) fn fractions() -> Vec<(&'static str, &'static str)> {
     entries().into_iter().flat_map(|entry| entry.card.fractions.iter().copied()).collect()
 }
 
-/// Parameters that do not decay, as [`Card::without_decay`] says, each expression once.
+/// Parameters without weight decay, from [`Card::without_decay`], each expression once.
 pub fn without_decay() -> Vec<&'static str> {
     let mut expressions = Vec::new();
     for expression in entries().into_iter().flat_map(|entry| entry.card.without_decay) {
@@ -196,7 +196,7 @@ pub fn without_decay() -> Vec<&'static str> {
     expressions
 }
 
-/// What the parameters mean that several mechanisms have: projections and norms, by the end of their paths.
+/// Meaning of the parameters that several mechanisms share: projections and norms, by the end of their paths.
 const SHARED_TENSORS: &[(&str, &str)] = &[
     ("query.weight", "query projection [d_in, d_out]; heads lie side by side in d_out"),
     ("key.weight", "key projection [d_in, d_out]; heads lie side by side in d_out"),
@@ -214,18 +214,18 @@ const SHARED_TENSORS: &[(&str, &str)] = &[
     ("input.bias", "bias of the input projection"),
 ];
 
-/// What the parameters of all mechanisms mean, by the end of their paths.
+/// Meaning of the parameters of all mechanisms, by the end of their paths.
 pub fn tensors() -> Vec<(&'static str, &'static str)> {
     let own = entries().into_iter().flat_map(|entry| entry.card.tensors.iter().copied());
     SHARED_TENSORS.iter().copied().chain(own).collect()
 }
 
-/// What the own parameters of a family mean, by the end of their paths.
+/// Meaning of a family's own parameters, by the end of their paths.
 pub fn tensors_of(family: &str) -> &'static [(&'static str, &'static str)] {
     entries().iter().find(|entry| entry.name == family).map_or(&[], |entry| entry.card.tensors)
 }
 
-/// Letters of formulas that all mechanisms have.
+/// Letters of formulas that all mechanisms share.
 const SHARED_LETTERS: &[(&str, &str)] = &[
     ("n", "length of the sequence"),
     ("d", "width of the model"),
@@ -234,7 +234,7 @@ const SHARED_LETTERS: &[(&str, &str)] = &[
     ("L", "maximal length of the model"),
 ];
 
-/// What the letters mean in formulas of time, state and parameters, of all mechanisms. There is one alphabet: a letter means the same everywhere.
+/// Meaning of the letters in formulas of time, state and parameters, for all mechanisms. A letter has the same meaning everywhere.
 pub fn letters() -> Vec<(&'static str, &'static str)> {
     let mut letters = SHARED_LETTERS.to_vec();
     for letter in entries().into_iter().flat_map(|entry| entry.card.letters) {
@@ -245,7 +245,7 @@ pub fn letters() -> Vec<(&'static str, &'static str)> {
     letters
 }
 
-/// A mechanism without its type.
+/// A type-erased mechanism.
 #[derive(Clone, Copy)]
 struct Entry {
     name: &'static str,
@@ -270,7 +270,7 @@ impl Entry {
         }
     }
 
-    /// Whether it answers to this name.
+    /// Whether it matches this name.
     fn has(&self, name: &str) -> bool {
         self.name == name || (self.named)().iter().any(|(known, _)| *known == name) || self.card.aliases.iter().any(|alias| alias.0 == name)
     }

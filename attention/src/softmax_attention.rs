@@ -1,9 +1,9 @@
 //! Multi-head softmax attention over any logits.
 //!
-//! `output = concat_h( softmax(logits_h + mask) · V_h ) W_O`, `V = memory W_V`: the projections, masks, softmax, dropout and decoding state that
-//! the mechanisms of Vaswani et al. 2017 (section 3.2) and Tay et al. 2021 share. Projections have no biases, as in the reference code of
-//! both, unless the place or the logits ask for them. `H` heads of queries may share `G` heads of keys and values, of any width `D`. Gates of the logits, if they
-//! have any, multiply what the heads give before `W_O`.
+//! `output = concat_h( softmax(logits_h + mask) · V_h ) W_O`, `V = memory W_V`: the shared projections, masks, softmax, dropout and decoding state of the
+//! mechanisms of Vaswani et al. 2017 (section 3.2) and Tay et al. 2021. Projections have no biases, as in the reference code of both, unless the layer
+//! specification or the logits request them. `H` query heads may share `G` key and value heads, of any width `D`. Gates of the logits, if any, multiply the
+//! head outputs before `W_O`.
 
 mod heads;
 pub mod kv_cache;
@@ -32,16 +32,16 @@ use crate::engine::linear::linear_at;
 use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::softmax_attention::logits::LogitAbilities;
 
-/// Multi-head softmax attention over the logits `L`, or over what else gives heads.
+/// Multi-head softmax attention over the logits `L`, or over another source of heads.
 #[derive(Module, Debug)]
 pub struct SoftmaxAttention<L: Heads> {
     /// The scores.
     pub logits: L,
-    /// Value projection `[C, G D]`, split into the heads of values.
+    /// Value projection `[C, G D]`, split into value heads.
     pub value: Linear,
     /// Output projection `[H D, C]`.
     pub output: Linear,
-    /// Logits of the sinks, `[H]`, if there are any ([`Logits::sink`](logits::Logits::sink)).
+    /// Logits of the sinks, `[H]`, if any ([`Logits::sink`](logits::Logits::sink)).
     pub sink: Option<Param<Tensor<1>>>,
     heads: usize,
     kv_heads: usize,
@@ -53,7 +53,7 @@ pub struct SoftmaxAttention<L: Heads> {
 }
 
 impl<L: Heads> SoftmaxAttention<L> {
-    /// Puts the shared projections around `logits`.
+    /// Adds the shared projections around `logits`.
     pub fn new(logits: L, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
         let (d_model, bias) = (spec.d_model, logits.scores().iter().any(|scores| scores.projections_have_biases()));
         let sink = logits.head_sink().map(|init| init.parameter([spec.heads], &key.named("sink"), device));
@@ -70,7 +70,7 @@ impl<L: Heads> SoftmaxAttention<L> {
         }
     }
 
-    /// Keys `[B, G, K, R]` and values `[B, G, K, D]` of elements `[B, K, C]` at these positions.
+    /// Keys `[B, G, K, R]` and values `[B, G, K, D]` of inputs `[B, K, C]` at these positions.
     fn remembered(&self, memory: Tensor<3>, positions: &Positions) -> (Option<Tensor<4>>, Tensor<4>) {
         let values = split_heads(linear_at(memory.clone(), &self.value, positions), self.kv_heads);
         let scores = self.logits.scores().into_iter();
@@ -79,7 +79,7 @@ impl<L: Heads> SoftmaxAttention<L> {
         (keys, values)
     }
 
-    /// The greatest distance at which a key can have a weight, if there is one.
+    /// Maximum distance at which a key can have weight, if limited.
     fn reach(&self) -> Option<usize> {
         let farther = |one: Option<usize>, other: Option<usize>| Some(one?.max(other?));
         self.logits.scores().into_iter().map(|scores| scores.reach()).reduce(farther)?
@@ -130,10 +130,10 @@ impl<L: Heads> Attention for SoftmaxAttention<L> {
         let visibility = visibility.within(&self.limit);
         let (memory, key_start, ends) = match memory {
             Some(memory) => {
-                // What no query reaches is not even projected.
+                // Keys out of reach of all queries are not even projected.
                 let start = self.reach().map_or(0, |reach| positions.start.saturating_sub(reach));
                 let length = memory.dims()[1];
-                // Nor is what no query sees, where padding is left out.
+                // Nor are keys that no query sees, if padding is skipped.
                 let is_unpadded = positions.ends.is_some() && positions.left_padding.is_none();
                 let ends = is_unpadded.then(|| visibility.key_ends(memory.dims()[0])).flatten();
                 (memory.narrow(1, start, length - start), start, ends)

@@ -1,4 +1,4 @@
-//! The numbers of tensors, and which memory they lie in.
+//! Values of tensors, and their memory.
 
 #[doc(hidden)]
 pub mod main_memory;

@@ -1,7 +1,6 @@
-//! The block of all Transformers here: self-attention, possibly cross-attention, and a feed-forward network unless it is left out, each with a residual
-//! connection.
+//! The block of all Transformers in this crate: self-attention, optional cross-attention and an optional feed-forward network, each with a residual connection.
 //!
-//! Without cross-attention it is an encoder's layer or a language model's, with it a translation decoder's (Vaswani et al. 2017, section 3.1).
+//! Without cross-attention it is a layer of an encoder or a language model, with it a layer of a translation decoder (Vaswani et al. 2017, section 3.1).
 
 pub mod auxiliary;
 pub(crate) mod builders;
@@ -32,17 +31,17 @@ use crate::kernels::unpadding::Unpadding;
 use crate::parts::feed_forward::{FeedForward, FeedForwardState, Neighbours};
 use crate::parts::residual::Residual;
 
-/// Sublayers that are given the same states, `x + Σ f_i(norm_i(x))` (Wang and Komatsuzaki 2021; Chowdhery et al. 2022, section 2).
+/// Sublayers in parallel on the same states, `x + Σ f_i(norm_i(x))` (Wang and Komatsuzaki 2021; Chowdhery et al. 2022, section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Parallel {
-    /// One normalisation before all of them (GPT-J, PaLM, Falcon 7B).
+    /// One shared normalisation (GPT-J, PaLM, Falcon 7B).
     SharedNorm,
-    /// One of its own before each (GPT-NeoX, Falcon 40B).
+    /// A separate normalisation for each sublayer (GPT-NeoX, Falcon 40B).
     OwnNorms,
 }
 
-/// Self-attention, possibly cross-attention, and a feed-forward network.
+/// Self-attention, optional cross-attention, and a feed-forward network.
 ///
 /// Should be created with [`BlockConfig`].
 #[derive(Module, Debug)]
@@ -55,7 +54,7 @@ pub struct Block<A: Attention = AnyAttention> {
     pub cross_attention: Option<A>,
     /// Residual connection around cross-attention.
     pub cross_attention_residual: Option<Residual>,
-    /// Feed-forward network, of blocks that have one.
+    /// Feed-forward network, if the block has one.
     pub feed_forward: Option<FeedForward>,
     /// Residual connection around the feed-forward network.
     pub feed_forward_residual: Option<Residual>,
@@ -63,27 +62,27 @@ pub struct Block<A: Attention = AnyAttention> {
     parallel: Option<Parallel>,
 }
 
-/// What the layers of a stack share in one forward pass.
+/// Shared inputs of the layers of a stack in one forward pass.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Which keys of its own sequence a query sees. [`Block::step`] does not use it: the state has it.
+    /// Visible keys of self-attention. [`Block::step`] ignores it and uses the state's.
     pub visibility: Visibility,
     /// Positions of the input.
     pub positions: Positions,
-    /// Where the real elements of each row end, if padding follows them. It hides nothing: that is for `visibility`.
+    /// End of the real tokens in each row, if followed by padding. It hides nothing; `visibility` does.
     pub lengths: Option<Arc<[usize]>>,
-    /// Inputs of the layer in earlier segments `[B, M, C]`, to which self-attention attends too. [`Block::step`] does not use it: the state has it.
+    /// Layer inputs of earlier segments `[B, M, C]`, to which self-attention also attends. [`Block::step`] ignores it and uses the state's.
     pub carried: Option<Tensor<3>>,
-    /// The other sequence `[B, K, C]`, for cross-attention. [`Block::step`] does not use it: the state has it.
+    /// Memory `[B, K, C]` of cross-attention. [`Block::step`] ignores it and uses the state's.
     pub memory: Option<Tensor<3>>,
-    /// Which elements of the other sequence a query sees. [`Block::step`] does not use it: the state has it.
+    /// Visible keys of cross-attention. [`Block::step`] ignores it and uses the state's.
     pub memory_visibility: Visibility,
-    /// What is no padding, where feed-forward networks compute nothing else. A stack with [`BlockConfig::unpadded`] sets it.
+    /// Real positions, to which feed-forward networks are restricted. A stack with [`BlockConfig::unpadded`] sets it.
     pub unpadding: Option<Unpadding>,
 }
 
 impl Context {
-    /// A sequence on its own, from position 0.
+    /// A stand-alone sequence, from position 0.
     pub fn new(visibility: Visibility) -> Self {
         Self {
             visibility,
@@ -96,13 +95,13 @@ impl Context {
         }
     }
 
-    /// Sets where the real elements of each row end.
+    /// Sets the end of the real tokens in each row.
     pub fn lengths(mut self, lengths: &[usize]) -> Self {
         self.lengths = Some(lengths.into());
         self
     }
 
-    /// Whether elements are real, for each of `batch` rows of `length`.
+    /// Flags of real tokens, for each of `batch` rows of `length`.
     pub(crate) fn real(&self, batch: usize, length: usize) -> Vec<bool> {
         let Positions { start, left_padding, .. } = &self.positions;
         let row = |row: usize| {
@@ -113,12 +112,12 @@ impl Context {
         (0..batch).flat_map(row).collect()
     }
 
-    /// Whether there is padding, as far as it is told.
+    /// Whether padding is declared.
     fn is_padded(&self) -> bool {
         self.lengths.is_some() || self.positions.left_padding.is_some()
     }
 
-    /// The same of `batch` rows of `length` of which padding is not computed, where there is some.
+    /// The same for `batch` rows of `length` without computing padding, if any.
     pub(crate) fn unpadded(&self, batch: usize, length: usize) -> Self {
         let unpadding = self.is_padded().then(|| Unpadding::new(&self.real(batch, length), [batch, length])).flatten();
         if unpadding.is_none() {
@@ -129,7 +128,7 @@ impl Context {
     }
 }
 
-/// Hidden states and the auxiliary losses on the way to them.
+/// Hidden states and the auxiliary losses of the pass.
 #[derive(Clone, Debug)]
 pub struct Hidden {
     /// `[B, N, C]`.
@@ -141,15 +140,15 @@ pub struct Hidden {
 /// Decoding state of a [`Block`].
 #[derive(Clone, Debug)]
 pub struct BlockState<S> {
-    /// Of self-attention.
+    /// State of self-attention.
     pub self_attention: S,
-    /// Of cross-attention.
+    /// State of cross-attention.
     pub cross_attention: Option<S>,
-    /// Of the feed-forward network.
+    /// State of the feed-forward network.
     pub feed_forward: FeedForwardState,
 }
 
-/// A part of a block with a residual connection of its own.
+/// A part of a block with its own residual connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sublayer {
     SelfAttention,
@@ -168,15 +167,15 @@ impl Sublayer {
 }
 
 impl<A: Attention> Block<A> {
-    /// Passes `x` `[B, N, C]` through the block. Dropout is on exactly if a key is given.
+    /// Passes `x` `[B, N, C]` through the block. Dropout is active if and only if a key is given.
     ///
     /// # Panics
-    /// If the block has cross-attention and the context no memory, or an attention cannot take the input.
+    /// If the block has cross-attention and the context no memory, or an attention does not support the input.
     pub fn forward(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         self.pass(x, context, random, None, probe)
     }
 
-    /// A state before the first step, with what its self-attention and its cross-attention begin with.
+    /// State before the first step, from the starts of self-attention and cross-attention.
     ///
     /// # Panics
     /// If the block has cross-attention and there is no memory.
@@ -194,12 +193,12 @@ impl<A: Attention> Block<A> {
     /// Passes the next positions `x` `[B, N, C]` through the block.
     ///
     /// # Panics
-    /// If the state's capacity is exceeded or the state is that of another block.
+    /// If the state's capacity is exceeded, or the state belongs to another block.
     pub fn step(&self, x: Tensor<3>, context: &Context, state: &mut BlockState<A::State>, probe: &mut Probe) -> Hidden {
         self.pass(x, context, None, Some(state), probe)
     }
 
-    /// Bytes of the numbers that a state holds, at 4 bytes a number; `None` if an attention does not say.
+    /// Bytes of the numbers stored in a state, at 4 bytes per number; `None` if an attention does not report it.
     pub fn state_bytes(&self, state: &BlockState<A::State>) -> Option<usize> {
         let own = self.self_attention.state_bytes(&state.self_attention)?;
         let cross = match (&self.cross_attention, &state.cross_attention) {
@@ -266,7 +265,7 @@ impl<A: Attention> Block<A> {
         [Some(Sublayer::SelfAttention), cross_attention, feed_forward].into_iter().flatten()
     }
 
-    /// What a sublayer's residual connection joins with `x` `[B, N, C]`: see [`Residual::branch`]. The state is that of stepwise decoding.
+    /// Branch output of a sublayer for its residual connection with `x` `[B, N, C]`: see [`Residual::branch`]. The state is that of decoding.
     pub(crate) fn branch(
         &self,
         sublayer: Sublayer,
@@ -287,7 +286,7 @@ impl<A: Attention> Block<A> {
         Hidden { states, losses }
     }
 
-    /// What `branch` makes of `x` `[B, N, C]`: in an unpadded batch, of the real positions of a position-wise sublayer alone, and 0 at the others.
+    /// Applies `branch` to `x` `[B, N, C]`: for position-wise sublayers in an unpadded batch only to real positions, with 0 elsewhere.
     fn of_real(&self, sublayer: Sublayer, x: Tensor<3>, context: &Context, branch: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
         let is_by_position = sublayer == Sublayer::FeedForward && self.feed_forward.as_ref().is_some_and(|network| !network.is_separable());
         match context.unpadding.as_ref().filter(|_| is_by_position) {

@@ -1,4 +1,4 @@
-//! Generating text step by step: greedily, by beam search, or by sampling.
+//! Step-by-step generation: greedy, beam search, or sampling.
 //!
 //! ```
 //! # use burn::tensor::Device;
@@ -11,11 +11,10 @@
 //! # Ok::<(), ConfigError>(())
 //! ```
 //!
-//! All of it works on [`StepDecoder`]: anything that gives logits for the next token and can reorder its rows. Scores are computed on the host in double
-//! precision; equal scores are ordered by the lower token id, so that results do not depend on the order of evaluation. A row that is finished leaves the
-//! batch.
+//! All methods use [`StepDecoder`], which returns next-token logits and can reorder its rows. Scores are computed on the host in double precision. Ties are
+//! broken by the lower token id, so results do not depend on evaluation order. Finished rows leave the batch.
 //!
-//! `generate` of a model runs without gradients. The functions here are run on a model without gradients (`model.valid()`): on an autodiff device every step
+//! A model's `generate` runs without gradients. Call the functions here with a model without gradients (`model.valid()`): on an autodiff device every step
 //! would grow the graph.
 
 mod beam;
@@ -32,44 +31,44 @@ pub use config::{GenerationConfig, generate};
 pub use sampling::{Sampling, greedy, sample};
 pub use token_rules::Rules;
 
-/// Decodes step by step.
+/// A decoder that runs step by step.
 pub trait StepDecoder {
-    /// What is carried from step to step.
+    /// State carried from step to step.
     type State: Clone;
 
-    /// Where token ids must be.
+    /// Device of the token ids.
     fn device(&self) -> Device;
 
-    /// How many more tokens the state can take.
+    /// Number of further tokens that fit into the state.
     fn remaining(&self, state: &Self::State) -> usize;
 
-    /// Takes the next tokens `[B, N]` and returns the logits `[B, V]` of the token after the last one.
+    /// Reads the next tokens `[B, N]` and returns the logits `[B, V]` of the token after the last one.
     ///
     /// # Panics
-    /// If the state cannot take so many tokens.
+    /// If the tokens do not fit into the state.
     fn next_logits(&self, tokens: Tensor<2, Int>, state: &mut Self::State) -> Tensor<2>;
 
     /// Keeps the given batch rows of a state, in the given order.
     fn select(&self, state: &mut Self::State, rows: &[usize]);
 }
 
-/// Tokens with a meaning of their own.
+/// Special tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Fills sequences up; never generated.
+    /// Padding token, never generated.
     pub padding: u32,
-    /// Begins a sequence; never generated.
+    /// Begin token, never generated.
     pub begin: u32,
-    /// Ends a sequence.
+    /// End token.
     pub end: u32,
 }
 
-/// Where generation starts: prompts, and how many tokens may follow.
+/// Start of generation: prompts, and limits of the continuations.
 #[derive(Clone, Debug)]
 pub struct Prompts {
-    /// Token ids `[B, P]` that have not been decoded yet, at least one for each row, padded on the left as the state knows.
+    /// Undecoded token ids `[B, P]`, at least one per row, left-padded as declared in the state.
     pub tokens: Tensor<2, Int>,
-    /// How many tokens may be generated for each row, the end token included. Fewer are where the decoder's maximal length is reached.
+    /// Maximum number of generated tokens per row, including the end token; the decoder's maximal length may reduce it.
     pub limits: Vec<usize>,
 }
 
@@ -86,15 +85,15 @@ impl Prompts {
 pub struct Hypothesis {
     /// The generated tokens, without prompt and end token.
     pub tokens: Vec<u32>,
-    /// Natural logarithm of the probability of the tokens, and of the end token if it is finished.
+    /// Log probability of the tokens, and of the end token if finished.
     pub log_probability: f64,
-    /// What hypotheses are ordered by: the logarithm of the probability, divided by the length penalty in beam search.
+    /// Ranking score: the log probability, divided by the length penalty in beam search.
     pub score: f64,
-    /// Whether the end token was generated or a condition ended the sequence; otherwise the limit was reached.
+    /// Whether the sequence ended by the end token or a stop condition rather than the limit.
     pub finished: bool,
 }
 
-/// Prompts of different lengths as one batch, padded on the left: token ids `[B, P]` and the number of padding elements of each row.
+/// Left-pads prompts to one batch: token ids `[B, P]` and the padding of each row.
 ///
 /// # Panics
 /// If a prompt is empty.
@@ -114,7 +113,7 @@ fn tokens_of(ids: Vec<u32>, width: usize, device: &Device) -> Tensor<2, Int> {
     Tensor::from_data(TensorData::new(ids, [rows, width]), device)
 }
 
-/// How many tokens may be generated when the state has room for `remaining` tokens: the prompt, and all that is generated but the last.
+/// Maximum number of generated tokens if the state has room for `remaining` tokens: the prompt, and all generated tokens except the last.
 ///
 /// # Panics
 /// If there is no room for the prompt.
@@ -135,13 +134,13 @@ struct HostLogits {
 }
 
 impl HostLogits {
-    /// Exponentials that one thread computes at least: fewer take less time than to wake another.
+    /// Minimum number of exponentials per thread: for fewer, waking a thread takes longer.
     const FEWEST: usize = 4096;
 
     fn read(logits: Tensor<2>) -> Self {
         let vocabulary = logits.dims()[1];
         let logits = read(logits);
-        // 32-bit floats are copied as they are, others converted one by one.
+        // 32-bit floats are copied directly, others converted one by one.
         let values = logits.try_to_vec().unwrap_or_else(|_| logits.iter::<f32>().collect());
         Self::new(values, vocabulary)
     }
@@ -155,7 +154,7 @@ impl HostLogits {
     /// `ln p` of a token.
     fn log_probability(&self, row: usize, token: u32) -> f64 {
         let logit = f64::from(self.row(row)[token as usize]);
-        // Of logits that are all minus infinity the difference would be no number.
+        // If all logits are minus infinity, the difference would be NaN.
         if logit == f64::NEG_INFINITY { logit } else { logit - self.totals[row] }
     }
 
@@ -164,7 +163,7 @@ impl HostLogits {
     }
 }
 
-/// `ln sum exp` of logits; minus infinity if all of them are.
+/// `ln sum exp` of logits; minus infinity if all are.
 fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     if max == f32::NEG_INFINITY && !logits.iter().any(|logit| logit.is_nan()) {
@@ -174,10 +173,10 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
     f64::from(max) + sum.ln()
 }
 
-/// The `count` tokens with the highest logits among those that may be generated, best first, equal ones by id.
+/// The `count` permitted tokens with the highest logits, best first, ties by id.
 ///
 /// # Panics
-/// If no token may be generated, or no logit of those that may is a number.
+/// If no token is permitted, or all logits of permitted tokens are NaN.
 fn best_tokens(logits: &[f32], count: usize, rules: &Rules) -> Vec<u32> {
     let mut best: Vec<u32> = Vec::with_capacity(count + 1);
     for (token, &logit) in (0..).zip(logits) {
@@ -194,7 +193,7 @@ fn best_tokens(logits: &[f32], count: usize, rules: &Rules) -> Vec<u32> {
     best
 }
 
-/// Says why no token can be chosen.
+/// Panics with the reason why no token can be chosen.
 fn nothing_to_choose(logits: &[f32], rules: &Rules) -> ! {
     let vocabulary = logits.len();
     assert!(

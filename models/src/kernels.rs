@@ -1,4 +1,4 @@
-//! Operations in one pass over memory, numbers of 16 bits, and texts without padding.
+//! Single-pass kernels, 16-bit numbers, and unpadded batches.
 
 pub mod adam;
 pub mod fused;

@@ -41,7 +41,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An encoder-decoder model, with different mechanisms by role, whose source is padded:
+//! An encoder-decoder model with different mechanisms by role and a padded source:
 //!
 //! ```
 //! # use burn::tensor::{Device, Int, Tensor};
@@ -72,7 +72,7 @@
 //! # Ok::<(), ConfigError>(())
 //! ```
 //!
-//! Different mechanisms in the layers, by name or configuration: a list is repeated over the layers.
+//! Different mechanisms per layer, by name or configuration; a shorter list repeats:
 //!
 //! ```
 //! # use burn::tensor::Device;
@@ -85,12 +85,12 @@
 //! # Ok::<(), ConfigError>(())
 //! ```
 //!
-//! Models of the papers are [`presets`]: `presets::transformer_base(Size::Full).model.build(&device)?`.
+//! [`presets`] define the models of papers: `presets::transformer_base(Size::Full).model.build(&device)?`.
 //!
 //! # An attention of your own
 //!
-//! All models are generic over [`Attention`]. `build_with` asks for the attention of each place, here one of its own
-//! kind in the first layer and dot-product attention in the others:
+//! All models are generic over [`Attention`]. `build_with` calls a closure for the attention of each place, here a custom type in the first layer and
+//! dot-product attention in the others:
 //!
 //! ```
 //! use burn::module::Module;
@@ -123,36 +123,36 @@
 //! # Ok::<(), ConfigError>(())
 //! ```
 //!
-//! A closure that returns its own type instead of [`AnyAttention`] makes a model over that type alone. A mechanism with
-//! a configuration that implements [`Mechanism`] goes into `with_attention` like those of the toolkit;
-//! `examples/own_mechanism.rs` defines one, puts it through the conformance suite, and trains it.
+//! A closure that returns its own type instead of [`AnyAttention`] builds a model over that type alone. A mechanism with a configuration that implements
+//! [`Mechanism`] can be passed to `with_attention` like the built-in ones; `examples/own_mechanism.rs` defines one, checks it with the conformance suite, and
+//! trains it.
 //!
 //! # The full form
 //!
-//! `forward_with` of a model takes what experiments ask for: padding on the left, segments, the key of its random numbers, a probe that sees weights and
-//! activations. It returns auxiliary losses too, and drops exactly where it is given a key. `init` takes a [`RandomKey`] in
-//! the place of a seed. Initial weights are equal on every backend. After `validate` is `Ok`, `init` cannot fail.
+//! A model's `forward_with` takes the arguments of experiments: left padding, segments, the key of its random numbers, and a probe for weights and activations.
+//! It also returns auxiliary losses, and applies dropout if and only if a key is given. `init` takes a [`RandomKey`] instead of a seed. Initial weights are
+//! equal on every backend. If `validate` returns `Ok`, `init` cannot fail.
 //!
 //! # What else there is
 //!
-//! One [`Block`](block::Block) serves encoders and decoders, one [`Stack`](block::stack::Stack) of them serves four models:
-//! [`Seq2SeqTransformer`], [`LanguageModel`],
-//! [`Classifier`] and [`VisionTransformer`]. [`layout`](mod@block::layout) sets the attention of each part and layer, in code and in files.
+//! One [`Block`](block::Block) serves encoders and decoders, and one [`Stack`](block::stack::Stack) of blocks serves four models: [`Seq2SeqTransformer`],
+//! [`LanguageModel`], [`Classifier`] and [`VisionTransformer`]. [`layout`](mod@block::layout) sets the attention of each part and layer, in code and in files.
 //!
-//! Attentions are surrounded by residual connections, normalisations and gates ([`residual`](mod@parts::residual), [`norm`](mod@parts::norm),
-//! [`gate`](mod@parts::residual_gate)). Layers have their own weights, share one block, halt position by position, or are reversible ([`depth`](mod@block::layer_sharing),
-//! [`halting`](mod@block::halting)). Activations can be recomputed in the backward pass ([`recomputation`](mod@block::recomputation)) or have 16 bits
-//! ([`precision`](mod@kernels::precision)), and models read long sequences segment by segment ([`segment`](mod@block::segment)).
-//! [`recurrent`](mod@architectures::recurrent) has adaptive computation time in its original form, for recurrent networks.
+//! Residual connections, normalisations and gates surround attentions ([`residual`](mod@parts::residual), [`norm`](mod@parts::norm),
+//! [`gate`](mod@parts::residual_gate)). Layers have separate weights, share one block, halt position by position, or are reversible
+//! ([`depth`](mod@block::layer_sharing), [`halting`](mod@block::halting)). Activations can be recomputed in the backward pass
+//! ([`recomputation`](mod@block::recomputation)) or stored in 16 bits ([`precision`](mod@kernels::precision)), and models read long sequences segment by
+//! segment ([`segment`](mod@block::segment)). [`recurrent`](mod@architectures::recurrent) implements adaptive computation time in its original form, for
+//! recurrent networks.
 //!
 //! Training minimises the cross-entropy of next, [`masked`](mod@architectures::masked) or target tokens, of corrupted spans
-//! ([`span_corruption`](mod@architectures::span_corruption), [`loss`](mod@parts::loss)) or of pixels ([`pixels`](mod@architectures::logistic_mixture), which has a
-//! decoder of images too), optionally with the [`auxiliary`](mod@block::auxiliary) losses of deep character models or an [`adaptive`](mod@parts::adaptive_softmax)
-//! softmax for large vocabularies, or the loss of a policy and its values ([`actor_critic`](mod@architectures::actor_critic),
-//! [`policy`](mod@architectures::policy)). [`optimiser`](mod@training::optimiser) has Adam and AdamW. [`pretrained`] reads and writes folders of Hugging Face
-//! (GPT-2, Llama, Mistral, Qwen-3, Gemma-2, BERT, ViT), [`torch`](mod@pretrained::torch) reads weights of `torch.nn.Transformer`,
-//! [`swap`](mod@pretrained::swap) gives layers of a trained model another attention, [`arithmetic`](mod@training::multiplications) counts multiplications,
-//! [`parameters`](mod@training::parameter_count) parameters. With the feature `train`, `learner` trains models in Burn's own training loop.
+//! ([`span_corruption`](mod@architectures::span_corruption), [`loss`](mod@parts::loss)) or of pixels ([`pixels`](mod@architectures::logistic_mixture), with an
+//! image decoder). Options are the [`auxiliary`](mod@block::auxiliary) losses of deep character models, an [`adaptive`](mod@parts::adaptive_softmax) softmax
+//! for large vocabularies, and the loss of a policy and its values ([`actor_critic`](mod@architectures::actor_critic), [`policy`](mod@architectures::policy)).
+//! [`optimiser`](mod@training::optimiser) implements Adam and AdamW. [`pretrained`] reads and writes Hugging Face folders (GPT-2, Llama, Mistral, Qwen-3,
+//! Gemma-2, BERT, ViT), [`torch`](mod@pretrained::torch) reads weights of `torch.nn.Transformer`, and [`swap`](mod@pretrained::swap) replaces the attention in
+//! layers of a trained model. [`arithmetic`](mod@training::multiplications) counts multiplications, [`parameters`](mod@training::parameter_count) parameters.
+//! With the feature `train`, `learner` trains models in Burn's own training loop.
 
 #![warn(unreachable_pub)]
 // Tests of one backend read where they compare.

@@ -1,4 +1,4 @@
-//! Parts of a layer, and what stands before the first and after the last.
+//! Parts of a layer, and the modules before the first and after the last layer.
 
 pub mod adaptive_softmax;
 pub mod depthwise;

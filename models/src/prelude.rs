@@ -1,6 +1,6 @@
-//! What most programs need: `use heedful_models::prelude::*;`
+//! Common imports: `use heedful_models::prelude::*;`
 //!
-//! The [prelude of attention](heedful_attention::prelude) is part of it.
+//! It includes the [prelude of attention](heedful_attention::prelude).
 
 pub use heedful_attention::prelude::*;
 

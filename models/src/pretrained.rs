@@ -1,4 +1,4 @@
-//! Pretrained models of Hugging Face: folders with `config.json` and `model.safetensors`, in one file or in shards that an index lists.
+//! Pretrained models of Hugging Face: folders with `config.json` and `model.safetensors`, as one file or as indexed shards.
 //!
 //! ```no_run
 //! use burn::tensor::Device;
@@ -23,9 +23,9 @@
 //! | `t5` | `T5ForConditionalGeneration` | [`Seq2SeqTransformer`] |
 //! | `vit` | `ViTForImageClassification`; of `ViTModel` the encoder, and a new output | [`VisionTransformer`] |
 //!
-//! Logits are those of transformers; the tests compare them, and gradients, with folders that transformers has written. A configuration is read whole: fields
-//! that change what a model computes and that nothing here can follow are refused by name, and so are fields that are not known. Dropout is that of the
-//! configuration, and is on only in training; to change it, or another option, change the configuration and read into the model that it builds:
+//! Logits equal those of transformers; the tests compare them, and gradients, with folders written by transformers. Every configuration field is read:
+//! unsupported fields that change a model's computation are refused by name, as are unknown fields. Dropout is that of the configuration and active only in
+//! training. To change it, or another option, change the configuration and read into the model that it builds:
 //!
 //! ```no_run
 //! # use burn::tensor::Device;
@@ -36,15 +36,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Weights of 16 bits become 32 bits in memory, and [`write`](Pretrained::write) rounds them to their type again. Tensors are read and written one by one, so
-//! that beside the model only one of them is in memory.
+//! 16-bit weights are converted to 32 bits in memory, and [`write`](Pretrained::write) rounds them back to their type. Tensors are read and written one by one,
+//! so at most one of them is in memory besides the model.
 //!
-//! A decoder becomes a classifier of the state of its last token by a [new output](Pretrained::with_new_output), or is one in the files. Its output is a
-//! projection without biases.
+//! A decoder becomes a classifier on the state of its last token by a [new output](Pretrained::with_new_output), or is already one in the files. Its output is
+//! a projection without biases.
 //!
-//! BERT and RoBERTa add a vector for the segment of every token, also to a single text. In RoBERTa all tokens have segment 0. Give
-//! [`Sentences`](crate::architectures::classifier::Sentences) whose `segments` are zeros. Without segments, as in [`Classifier::forward`], none is added, and
-//! logits are not those of transformers.
+//! BERT and RoBERTa add a segment vector to every token, also for single texts. In RoBERTa all tokens have segment 0. Pass
+//! [`Sentences`](crate::architectures::classifier::Sentences) with zero `segments`. Without segments, as in [`Classifier::forward`], no vector is added, and
+//! logits differ from those of transformers.
 
 pub mod presets;
 pub mod swap;
@@ -88,7 +88,7 @@ use crate::pretrained::presets::PresetModel;
 
 const CONFIG: &str = "config.json";
 
-/// The folder of a pretrained model. Its weights stay in the files until a model reads them.
+/// Folder of a pretrained model. Its weights stay in the files until a model reads them.
 #[derive(Clone, Debug)]
 pub struct Pretrained {
     folder: PathBuf,
@@ -98,7 +98,7 @@ pub struct Pretrained {
     table: Table,
     first_token: Option<u32>,
     last_token: Option<u32>,
-    /// Whether the output is not that of the files.
+    /// Whether a new output replaces that of the files.
     has_new_output: bool,
 }
 
@@ -106,8 +106,7 @@ impl Pretrained {
     /// Reads the configuration of a folder and the headers of its files.
     ///
     /// # Errors
-    /// A file that is missing or not complete; a field of `config.json` that is missing, unknown, or stands for what is not supported. The message names file,
-    /// field and remedy.
+    /// A missing or incomplete file; a field of `config.json` that is missing, unknown or unsupported. The message names file, field and remedy.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, PretrainedError> {
         let folder = folder.as_ref();
         let path = folder.join(CONFIG);
@@ -132,7 +131,7 @@ impl Pretrained {
         };
         let either = |field, other| token(field).or_else(|| token(other)).and_then(|token| u32::try_from(token).ok());
         let (first_token, last_token) = match &model {
-            // The numbers are those of transformers where nothing is said.
+            // Defaults are those of transformers.
             PresetModel::Seq2Seq(_) => {
                 (either("decoder_start_token_id", "pad_token_id").or(Some(0)), either("eos_token_id", "eos_token_id").or(Some(1)))
             }
@@ -141,9 +140,9 @@ impl Pretrained {
         Ok(Self { folder: folder.into(), architecture, model, files, table, first_token, last_token, has_new_output: false })
     }
 
-    /// The folder with a new output of so many classes (1: regression) in the place of the one that the files have, if they have one. It is drawn as the
-    /// configuration says, like the pooler of a BERT where files have none. A language model becomes a [`classifier`](Self::classifier) of the state of its last
-    /// token, whose output has no biases, as `GPT2ForSequenceClassification` and `LlamaForSequenceClassification` of transformers are.
+    /// The folder with a new output of `outputs` classes (1: regression), replacing that of the files, if any. It is initialised by the configuration, like the
+    /// pooler of a BERT without one in its files. A language model becomes a [`classifier`](Self::classifier) on the state of its last token, whose output has
+    /// no biases, like `GPT2ForSequenceClassification` and `LlamaForSequenceClassification` of transformers.
     ///
     /// # Panics
     /// If the number is 0.
@@ -160,10 +159,10 @@ impl Pretrained {
         self
     }
 
-    /// The folder of a BERT or of a RoBERTa as a [masked language model](crate::architectures::masked): its [`classifier`](Self::classifier) has the
-    /// [head](crate::architectures::masked::MaskedHead) of the files, those of `BertForMaskedLM`, `BertForPreTraining` or `RobertaForMaskedLM`, and
-    /// [`masked_logits`](Classifier::masked_logits) are those of transformers. The output of classes, which such files do not have, and the pooler where they
-    /// have none are drawn as the configuration says, and [`write`](Self::write) leaves both out.
+    /// The folder of a BERT or RoBERTa as a [masked language model](crate::architectures::masked): its [`classifier`](Self::classifier) has the
+    /// [head](crate::architectures::masked::MaskedHead) of the files (`BertForMaskedLM`, `BertForPreTraining` or `RobertaForMaskedLM`), and
+    /// [`masked_logits`](Classifier::masked_logits) equal those of transformers. The class output, missing in such files, and a missing pooler are initialised
+    /// by the configuration; [`write`](Self::write) omits both.
     ///
     /// # Errors
     /// If it is another architecture.
@@ -179,40 +178,40 @@ impl Pretrained {
         Ok(self)
     }
 
-    /// Which architecture it is.
+    /// Architecture of the model.
     pub fn architecture(&self) -> Architecture {
         self.architecture
     }
 
-    /// Whether its files have the output of a classifier.
+    /// Whether its files contain the output of a classifier.
     pub fn has_output(&self) -> bool {
         let mut output = self.architecture.output().iter();
         output.len() > 0 && output.all(|(_, tensor, _)| self.files.has(tensor))
     }
 
-    /// The files that its weights are in.
+    /// Its weight files.
     pub fn weight_files(&self) -> impl Iterator<Item = &Path> {
         self.files.files.iter().map(|file| file.path.as_path())
     }
 
-    /// The token that texts begin with, if the configuration names one: `bos_token_id`, or the first of `eos_token_id` where there is none. Of an encoder-decoder,
-    /// that which targets begin with: `decoder_start_token_id`, or the token of padding.
+    /// First token of texts, if the configuration defines one: `bos_token_id`, or else the first of `eos_token_id`. For an encoder-decoder, the first token of
+    /// targets: `decoder_start_token_id`, or else the padding token.
     pub fn first_token(&self) -> Option<u32> {
         self.first_token
     }
 
-    /// The token that texts end with, if the configuration names one: the first of `eos_token_id`, or `bos_token_id` where there is none. Sources and targets of
-    /// an encoder-decoder end with it.
+    /// Last token of texts, if the configuration defines one: the first of `eos_token_id`, or else `bos_token_id`. Sources and targets of an encoder-decoder
+    /// end with it.
     pub fn last_token(&self) -> Option<u32> {
         self.last_token
     }
 
-    /// The configuration of its model.
+    /// Configuration of its model.
     pub fn model(&self) -> &PresetModel {
         &self.model
     }
 
-    /// The configuration of its language model.
+    /// Configuration of its language model.
     ///
     /// # Errors
     /// If it is another kind of model.
@@ -223,7 +222,7 @@ impl Pretrained {
         }
     }
 
-    /// The configuration of its classifier.
+    /// Configuration of its classifier.
     ///
     /// # Errors
     /// If it is another kind of model.
@@ -234,7 +233,7 @@ impl Pretrained {
         }
     }
 
-    /// The configuration of its encoder-decoder.
+    /// Configuration of its encoder-decoder.
     ///
     /// # Errors
     /// If it is another kind of model.
@@ -245,7 +244,7 @@ impl Pretrained {
         }
     }
 
-    /// The configuration of its classifier of images.
+    /// Configuration of its image classifier.
     ///
     /// # Errors
     /// If it is another kind of model.
@@ -286,7 +285,7 @@ impl Pretrained {
         self.read_into(drawn.build(device).map_err(|source| self.configuration(source))?)
     }
 
-    /// The classifier of images with its weights.
+    /// The image classifier with its weights.
     ///
     /// # Errors
     /// If it is another kind of model, or as [`read_into`](Self::read_into).
@@ -296,12 +295,12 @@ impl Pretrained {
         self.read_into(drawn.build(device).map_err(|source| self.configuration(source))?)
     }
 
-    /// How weights are drawn that are replaced at once, unless some stay: as their modules say, which takes the least time.
+    /// Initialisation of weights that are overwritten immediately, unless some stay: the module defaults, which take the least time.
     fn drawn(&self, of_config: Initialisation) -> Initialisation {
         if self.draws_outputs() { of_config } else { Initialisation::Xavier }
     }
 
-    /// Whether outputs may be no part of the files.
+    /// Whether outputs may be missing in the files.
     fn draws_outputs(&self) -> bool {
         self.has_new_output || matches!(&self.model, PresetModel::Classifier(config) if config.masked_head)
     }
@@ -320,7 +319,7 @@ impl Pretrained {
         PretrainedError::Kind { path: self.folder.join(CONFIG), found: self.architecture.to_string(), wanted, remedy }
     }
 
-    /// Whether a parameter keeps what it was drawn with.
+    /// Whether a parameter keeps its initial value.
     fn is_new(&self, parameter: &str) -> bool {
         self.draws_outputs()
             && !self.table.entries.contains_key(parameter)
@@ -328,7 +327,7 @@ impl Pretrained {
     }
 }
 
-/// Where the parameters of a model are in its files.
+/// Location of a model's parameters in its files.
 fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_output: bool) -> Table {
     let names = architecture.names();
     let mut table = Table::default();

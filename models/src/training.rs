@@ -1,4 +1,4 @@
-//! What training needs beside a model: optimisers, weights in files, counts of parameters and operations.
+//! Training utilities: optimisers, weight files, counts of parameters and operations.
 
 #[cfg(feature = "train")]
 pub mod learner;

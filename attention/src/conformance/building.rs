@@ -1,4 +1,4 @@
-//! Properties of how an attention comes about: from a key, from a record, with fewer heads.
+//! Properties of construction: from a key, from a record, with fewer heads.
 
 use burn::store::ModuleRecord;
 use heedful_random::RandomKey;
@@ -11,7 +11,7 @@ use crate::contract::probe::Probe;
 use crate::description::array::{Array, same};
 use crate::description::case::{Case, parameters};
 
-/// Whether `other` has the same parameters bit for bit, and the same outputs with and without dropout.
+/// Whether `other` has bit-identical parameters, and equal outputs with and without dropout.
 fn is_the_same<A: Attention>(subject: &Subject<A>, other: &A) -> Outcome {
     let (expected, found) = (parameters(&subject.attention, None), parameters(other, None));
     if found.keys().ne(expected.keys()) {
@@ -29,7 +29,7 @@ fn is_the_same<A: Attention>(subject: &Subject<A>, other: &A) -> Outcome {
     Ok(())
 }
 
-/// One key builds one attention, and what it has computed leaves no trace in it.
+/// A key determines the attention, and computation leaves no trace in it.
 pub(super) fn one_key_builds_one_attention<A: Attention>(subject: &Subject<A>) -> Outcome {
     is_the_same(subject, &subject.rebuilt(&RandomKey::from_seed(1))).map_err(|error| format!("built twice from one key: {error}"))?;
     let (case, between) = (subject.case("trace", 2, 5), subject.case("trace, between", 3, 4));
@@ -39,7 +39,7 @@ pub(super) fn one_key_builds_one_attention<A: Attention>(subject: &Subject<A>) -
     same("outputs after another input", &run(&case).values, &before.values, subject.unmoved)
 }
 
-/// A record that is loaded into an attention from another key makes it the recorded one.
+/// A record loaded into an attention from another key restores the recorded one.
 pub(super) fn a_record_restores_the_attention<A: Attention>(subject: &Subject<A>) -> Outcome {
     let said = |error: burn::store::RecordError| format!("the record: {error}");
     let bytes = subject.attention.clone().into_record().into_bytes().map_err(said)?;
@@ -48,7 +48,7 @@ pub(super) fn a_record_restores_the_attention<A: Attention>(subject: &Subject<A>
     is_the_same(subject, &restored).map_err(|error| format!("loaded into an attention from another key: {error}"))
 }
 
-/// With the fewest heads the same holds as with several.
+/// The properties also hold with the minimum number of heads.
 pub(super) fn one_head_is_enough<A: Attention>(subject: &Subject<A>) -> Outcome {
     let few = subject.with_heads(subject.fewest_heads);
     for property in [Property::Causality, Property::Batch, Property::Steps, Property::Weights] {

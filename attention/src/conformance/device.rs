@@ -1,17 +1,17 @@
-//! The accelerator that tests run on.
+//! Accelerator for tests.
 
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
 use burn::tensor::Device;
 
-/// The environment variable that names the device of [`test_device`].
+/// Environment variable that names the device of [`test_device`].
 pub const TEST_DEVICE: &str = "HEEDFUL_TEST_DEVICE";
 
-/// The accelerator that tests run on: the one that `HEEDFUL_TEST_DEVICE` names (`wgpu`, `vulkan` or `cuda`), or software Vulkan.
+/// Accelerator for tests: the value of `HEEDFUL_TEST_DEVICE` (`wgpu`, `vulkan` or `cuda`), or software Vulkan.
 ///
 /// # Panics
-/// If there is no such device, or the program was built without it.
+/// If the device does not exist, or the program was built without it.
 pub fn test_device() -> Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();
     DEVICE
@@ -42,7 +42,7 @@ pub fn test_device() -> Device {
         .clone()
 }
 
-/// [`test_device`] as CubeCL names it.
+/// [`test_device`] in CubeCL's type.
 #[cfg(all(test, feature = "wgpu"))]
 pub(crate) fn cube_test_device() -> burn_cubecl::CubeDevice {
     match test_device().as_dispatch() {

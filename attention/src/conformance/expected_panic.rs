@@ -1,4 +1,4 @@
-//! Panics that the suite provokes, which say nothing on standard error: a suite that passes must not look as if it had failed.
+//! Expected panics without output on standard error, so that a passing suite does not look like a failing one.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -6,11 +6,11 @@ use std::sync::Once;
 use std::thread;
 
 thread_local! {
-    /// Whether this thread is to panic.
+    /// Whether this thread expects a panic.
     static IS_EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what is to panic. Its message goes nowhere but into the result; panics of other threads are shown as ever.
+/// Runs `attempt`, which should panic, and captures the message in the result; panics of other threads are printed as usual.
 pub(super) fn expected_panic<T>(attempt: impl FnOnce() -> T) -> thread::Result<T> {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

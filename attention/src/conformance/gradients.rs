@@ -1,14 +1,13 @@
-//! Gradients against differences of the module's own outputs, in single precision.
+//! Gradients against finite differences of the module's own outputs, in single precision.
 //!
-//! For each input and each trained parameter, the derivative of a loss along a random direction is compared with central differences `D(s)` of step `s`.
-//! Two steps give the estimate `(4 D(s/2) - D(s)) / 3`, whose error is of order `s^4` where the loss is smooth, and of order `s` where kinks (of a ReLU,
-//! say) lie within the step. Rounding grows as `1/s`. Therefore steps are halved as long as rounding is below a hundredth of the derivative's size, or
-//! the differences still move by more than rounding. At one of the steps the derivative has to agree within that hundredth and rounding: if a term is
-//! missing or doubled, it does not.
+//! For each input and each trained parameter, the derivative of a loss along a random direction is compared with central differences `D(s)` of step `s`. Two
+//! steps yield the estimate `(4 D(s/2) - D(s)) / 3`, whose error is of order `s^4` for a smooth loss, and of order `s` if kinks (of a ReLU, say) lie within the
+//! step. Rounding grows as `1/s`. So steps are halved while rounding is below a hundredth of the derivative's size, or the differences still change by more
+//! than rounding. At one of the steps the derivative must agree within that hundredth and rounding; a missing or doubled term would fail.
 //!
-//! The size of a derivative is what it is for most directions, the root of the sum of its squared terms: for one direction they may happen to cancel.
+//! The size of a derivative is that for a typical direction, the root of the sum of its squared terms: in one direction the terms may cancel.
 //!
-//! Where the loss jumps or has a kink exactly at the initial values, there is no derivative to compare with: initialise the mechanism elsewhere for this check.
+//! If the loss has a jump or kink exactly at the initial values, no derivative exists: initialise the mechanism elsewhere for this check.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
@@ -24,14 +23,14 @@ use crate::description::array::{Array, finite, same};
 
 /// The first step, in units of directions with elements up to 1.5.
 const FIRST_STEP: f64 = 1.0 / 16.0;
-/// The last one: a smaller one hardly moves a number in single precision.
+/// The last step: a smaller one hardly changes a number in single precision.
 const LAST_STEP: f64 = 1.0 / 65536.0;
-/// Error of a loss in single precision, relative to the magnitude of its terms: some roundings on the way to each output.
+/// Error of a loss in single precision, relative to the magnitude of its terms: several roundings per output.
 const ROUNDING: f64 = 8.0 * f32::EPSILON as f64;
-/// How well the derivative should be known, relative to its size.
+/// Target precision of the derivative, relative to its size.
 const WANTED: f64 = 0.01;
 
-/// What is differentiated.
+/// Differentiated loss.
 #[derive(Clone, Copy, PartialEq)]
 enum Loss {
     /// `sum(context * coefficients)`.
@@ -61,7 +60,7 @@ impl Loss {
     }
 }
 
-/// Whether `gradient` gives the derivative along `direction` of what `loss` gives when it moves there by a number.
+/// Whether `gradient` agrees with the derivative of `loss` along `direction`.
 fn is_derivative(what: &str, gradient: Option<&Array>, direction: &Array, loss: impl Fn(f64) -> Sum) -> Outcome {
     let along = |gradient: &Array| gradient.values.iter().zip(&direction.values).map(|(g, v)| g * v).collect();
     let terms: Vec<f64> = gradient.map_or_else(Vec::new, along);
@@ -80,7 +79,7 @@ fn is_derivative(what: &str, gradient: Option<&Array>, direction: &Array, loss: 
         finite(&format!("{what}, as a difference"), &[expected])?;
         let size = WANTED * expected.abs().max(typical);
         let outcome = same(what, &[found], &[expected], size + rounding);
-        // Half the step rounds twice as much.
+        // Half the step doubles the rounding error.
         if outcome.is_ok() || step <= LAST_STEP || 2.0 * rounding > size.max((coarse - fine).abs()) {
             return outcome;
         }
@@ -131,7 +130,7 @@ impl ModuleVisitor for Places {
     }
 }
 
-/// Moves the parameter of one identity, wherever in the module, in a direction.
+/// Moves the parameter with one identity in a direction, anywhere in the module.
 struct Moving<'a> {
     id: ParamId,
     direction: &'a Array,
@@ -150,7 +149,7 @@ impl ModuleMapper for Moving<'_> {
     }
 }
 
-/// Of the inputs and, without dropout, of every trained parameter.
+/// Checks inputs and, without dropout, every trained parameter.
 fn derivatives_agree<A: Attention>(subject: &Subject<A>, loss: Loss, dropout: Option<RandomKey>) -> Outcome {
     let case = subject.case("derivatives", 2, 5);
     let visibility = subject.usual().and(Visibility::padding(vec![case.keys(), case.keys() - 1]));
@@ -185,10 +184,10 @@ fn derivatives_agree<A: Attention>(subject: &Subject<A>, loss: Loss, dropout: Op
     Ok(())
 }
 
-/// Gradients of inputs and trained parameters are the slopes of the outputs; those of the inputs also under dropout.
+/// Gradients of inputs and trained parameters equal the slopes of the outputs; for inputs also under dropout.
 pub(super) fn gradients_are_slopes<A: Attention>(subject: &Subject<A>) -> Outcome {
     derivatives_agree(subject, Loss::Context, None)?;
-    // Along one direction the derivatives for two masks may happen to be alike.
+    // Along one direction the derivatives for two masks can coincide.
     let keys = (0..3).map(|key| RandomKey::from_seed(7).numbered(key)).filter(|_| subject.spec.dropout > 0.0);
     for key in keys {
         derivatives_agree(subject, Loss::Context, Some(key)).map_err(|error| format!("with dropout: {error}"))?;
@@ -196,7 +195,7 @@ pub(super) fn gradients_are_slopes<A: Attention>(subject: &Subject<A>) -> Outcom
     Ok(())
 }
 
-/// Auxiliary losses are there if they are claimed, and only then; they are finite, and their gradients are their slopes.
+/// Auxiliary losses exist exactly if claimed; they are finite, and their gradients equal their slopes.
 pub(super) fn auxiliary_losses_are_those_claimed<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("losses", 2, 5);
     let output = subject.attention.forward(case.input(&subject.device).visibility(subject.usual()), &mut Probe::off());

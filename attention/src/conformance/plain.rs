@@ -1,4 +1,4 @@
-//! Whether an attention computes what its formula says.
+//! Agreement of an attention with its formula.
 
 use crate::conformance::properties::Outcome;
 use crate::conformance::subject::Subject;
@@ -8,7 +8,7 @@ use crate::description::array::same;
 use crate::description::view::views;
 
 impl PlainAttention {
-    /// Whether contexts and weights of an attention are those of the formula, under every view of a random case.
+    /// Checks that contexts and weights equal those of the formula, under every view of a random case.
     ///
     /// # Errors
     /// The first number that differs.
@@ -24,7 +24,7 @@ impl PlainAttention {
                 return Err(format!("{what}: weights were shown {} times instead of {times}", shown.len()));
             }
             for b in 0..batch {
-                // What falls on padding at the left is nobody's output.
+                // Outputs of left padding are unused.
                 for i in view.padding(b)..length {
                     same(&format!("{what}: context of row {b}, query {i}"), context.row(&[b, i]), expected.row(&[b, i]), tolerance)?;
                     let pairs = shown.iter().zip(&expected_weights).flat_map(|pair| (0..heads).map(move |h| (pair, h)));
@@ -40,7 +40,7 @@ impl PlainAttention {
     }
 }
 
-/// Contexts and weights are those of the paper's formula in double precision, under every view.
+/// Contexts and weights equal those of the paper's formula in double precision, under every view.
 pub(super) fn contexts_and_weights_are_those_of_the_formula<A: Attention>(subject: &Subject<A>) -> Outcome {
     let mechanism = subject.mechanism.as_ref().expect("a property that presupposes a formula is asked where there is one");
     let plain = PlainAttention::read(mechanism, subject.spec, &subject.attention);

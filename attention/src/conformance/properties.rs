@@ -1,6 +1,6 @@
-//! What every attention must do, whatever it computes: generic over the contract, each property a function that says what is wrong.
+//! Properties of every attention, generic over the contract: each property is a function that describes a violation.
 //!
-//! What a property presupposes is stated where its name is, in [`Property`](super::Property); here it is taken to be there.
+//! Prerequisites are declared with the names in [`Property`](super::Property); the functions assume them.
 
 use std::any::Any;
 use std::ops::Range;
@@ -20,23 +20,23 @@ use crate::description::array::{Array, finite, same};
 use crate::description::case::{Case, parameters};
 use crate::softmax_attention::logits::Logits;
 
-/// How far sums in another order may be apart.
+/// Tolerance between sums in different orders.
 const CLOSE: f64 = 1e-5;
-/// How far backends may be apart.
+/// Tolerance between backends.
 const BACKENDS: f64 = 1e-4;
 
-/// What is wrong, if anything is.
+/// A violation, if any.
 pub type Outcome = Result<(), String>;
 
-/// A change of one element moves no output before it.
+/// A change of one token changes no earlier output.
 pub(super) fn the_future_is_not_seen<A: Attention>(subject: &Subject<A>) -> Outcome {
     [2, 5, subject.spec.max_length].into_iter().try_for_each(|length| the_future_is_not_seen_in(subject, length, 1..length))
 }
 
-/// A change of any of the given elements moves no output before it.
+/// A change of any of the given tokens changes no earlier output.
 fn the_future_is_not_seen_in<A: Attention>(subject: &Subject<A>, length: usize, changing: impl IntoIterator<Item = usize>) -> Outcome {
     let case = subject.case("causality", 2, length);
-    // What stands in a decoder is causal without being told.
+    // Attention in a decoder is causal by default.
     let visibility = if subject.spec.role == Role::Decoder { Visibility::all() } else { Visibility::causal() };
     let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(visibility.clone()));
     let before = run(&case);
@@ -52,7 +52,7 @@ fn the_future_is_not_seen_in<A: Attention>(subject: &Subject<A>, length: usize, 
     Ok(())
 }
 
-/// The content of padding moves no output of a real element.
+/// The content of padding changes no output of a real token.
 pub(super) fn padding_content_does_not_matter<A: Attention>(subject: &Subject<A>) -> Outcome {
     let length = 5;
     let case = subject.case("padding", 3, length);
@@ -80,7 +80,7 @@ pub(super) fn padding_content_does_not_matter<A: Attention>(subject: &Subject<A>
     Ok(())
 }
 
-/// A query that sees nothing has weights exactly 0, an output that depends on no content, and finite gradients.
+/// A query without visible keys has weights exactly 0, an output independent of content, and finite gradients.
 pub(super) fn a_row_without_a_key_has_weight_zero<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("nothing", 2, 4);
     let keys = case.keys();
@@ -114,7 +114,7 @@ pub(super) fn a_row_without_a_key_has_weight_zero<A: Attention>(subject: &Subjec
     Ok(())
 }
 
-/// Whether an engine that was asked for is the one that runs: otherwise a comparison would be of one engine with itself.
+/// Whether the requested engine runs: otherwise the comparison would test one engine against itself.
 fn engine_runs<A: Attention>(subject: &Subject<A>, case: &Case, visibility: &Visibility, engine: Engine) -> Outcome {
     let executed = subject.executed(case.input(&subject.device).visibility(visibility.clone()).engine(engine));
     let is_another = |executed: &Executed| (*executed == Executed::Reference) != (engine == Engine::Reference);
@@ -124,7 +124,7 @@ fn engine_runs<A: Attention>(subject: &Subject<A>, case: &Case, visibility: &Vis
     }
 }
 
-/// Forced to, the fused engine gives the context and all gradients of the reference engine, whatever each head sees, and both run where they are asked for.
+/// If requested, the fused engine returns the context and all gradients of the reference engine, for any visibility per head, and both engines run on request.
 pub(super) fn engines_agree<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("engines", 2, subject.spec.max_length);
     let padding = Visibility::padding(vec![case.keys() - 1, case.keys()]);
@@ -134,7 +134,7 @@ pub(super) fn engines_agree<A: Attention>(subject: &Subject<A>) -> Outcome {
     }
     for visibility in views {
         engine_runs(subject, &case, &visibility, Engine::Reference)?;
-        // The third view is one for which recurrences have pairs alone.
+        // For the third view recurrences use only pairs.
         if !visibility.depends_on_head() {
             engine_runs(subject, &case, &visibility, Engine::Fused)?;
         }
@@ -159,7 +159,7 @@ pub(super) fn engines_agree<A: Attention>(subject: &Subject<A>) -> Outcome {
     Ok(())
 }
 
-/// Every length from 1 to the maximum works; what is longer is refused with the limit in the message.
+/// Every length from 1 to the maximum works; longer sequences are refused with the limit in the message.
 pub(super) fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention>(subject: &Subject<A>) -> Outcome {
     let limit = subject.attention.abilities().max_length;
     for length in 1..=limit.unwrap_or(subject.spec.max_length) {
@@ -172,7 +172,7 @@ pub(super) fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention
     }
     if let Some(limit) = limit {
         let mut case = subject.case("too long", 1, limit + 1);
-        // In cross-attention it is the keys that are too many.
+        // In cross-attention the number of keys exceeds the limit.
         case.memory = case.memory.map(|_| Array::random("too long, memory", &[1, limit + 1, subject.spec.d_model]));
         let attempt = || subject.forward(case.input(&subject.device).visibility(subject.usual()));
         refuses(&format!("length {} with a limit of {limit}", limit + 1), &limit.to_string(), attempt)?;
@@ -196,12 +196,12 @@ fn refuses<T>(what: &str, named: &str, attempt: impl FnOnce() -> T) -> Outcome {
     }
 }
 
-/// What a panic says.
+/// Message of a panic.
 pub(super) fn message(panic: &(dyn Any + Send)) -> Option<&str> {
     panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
 }
 
-/// A batch row has no influence on another, and gives what it gives alone.
+/// Batch rows are independent, and equal their results alone.
 pub(super) fn batch_rows_are_independent<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("batch", 3, 5);
     let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(subject.usual()));
@@ -239,7 +239,7 @@ fn new_state<A: Attention>(subject: &Subject<A>, case: &Case, left_padding: &[us
     subject.attention.state(&start.with_left_padding(left_padding))
 }
 
-/// Steps of one, of three, and of the whole sequence give what one pass over the sequence gives.
+/// Steps of one, of three, and of the whole sequence equal a full pass over the sequence.
 pub(super) fn steps_equal_the_full_pass<A: Attention>(subject: &Subject<A>) -> Outcome {
     steps_of(subject, 7, &[1, 3, 7])
 }
@@ -255,7 +255,7 @@ fn steps_of<A: Attention>(subject: &Subject<A>, length: usize, chunks: &[usize])
     Ok(())
 }
 
-/// Around the border: outputs and gradients are finite, the future is not seen, and steps equal the full pass.
+/// Around the border, outputs and gradients are finite, the future is hidden, and steps equal the full pass.
 pub(super) fn borders_change_nothing<A: Attention>(subject: &Subject<A>) -> Outcome {
     let border = subject.border.expect("a property that presupposes a border is asked where there is one");
     let longest = subject.attention.abilities().max_length.unwrap_or(usize::MAX);
@@ -282,7 +282,7 @@ pub(super) fn borders_change_nothing<A: Attention>(subject: &Subject<A>) -> Outc
     Ok(())
 }
 
-/// After a state's rows are reordered, repeated or dropped, decoding goes on as if these had been the rows from the beginning.
+/// After a state's rows are reordered, repeated or dropped, decoding continues as if with these rows from the start.
 pub(super) fn selecting_rows_reorders_a_state<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("select", 3, 6);
     let mut state = new_state(subject, &case, &[]);
@@ -298,7 +298,7 @@ pub(super) fn selecting_rows_reorders_a_state<A: Attention>(subject: &Subject<A>
     Ok(())
 }
 
-/// A row that is padded on the left gives what it gives alone and unpadded, in one pass and step by step.
+/// A left-padded row equals the same row alone and unpadded, in a full pass and in steps.
 pub(super) fn left_padding_equals_no_padding<A: Attention>(subject: &Subject<A>) -> Outcome {
     let length = 6;
     let counts = [0, 2, length - 1];
@@ -325,7 +325,7 @@ pub(super) fn left_padding_equals_no_padding<A: Attention>(subject: &Subject<A>)
     Ok(())
 }
 
-/// Dropout needs a key, is replayed by the same key, is another with another key, and does not change the expectation of what is linear in the weights.
+/// Dropout needs a key, repeats with the same key, differs with another key, and keeps the expectation of functions linear in the weights.
 pub(super) fn dropout_is_a_function_of_its_key<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("dropout", 2, 5);
     let run = |key: Option<RandomKey>| subject.forward(case.input(&subject.device).visibility(subject.usual()).random(key));
@@ -350,7 +350,7 @@ pub(super) fn dropout_is_a_function_of_its_key<A: Attention>(subject: &Subject<A
         variances += draws.iter().map(|draw| (draw.values[at] - mean).powi(2)).sum::<f64>() / (count - 1.0) / count;
         squares += (mean - expected).powi(2);
     }
-    // Were the mean off by nothing but chance, the ratio would be 1.
+    // If the mean deviated only by chance, the ratio would be 1.
     if squares.is_nan() || squares > 3.0 * variances {
         return Err(format!(
             "the mean over {count} keys is {:.1} times as far from the output as chance makes it",
@@ -360,7 +360,7 @@ pub(super) fn dropout_is_a_function_of_its_key<A: Attention>(subject: &Subject<A
     Ok(())
 }
 
-/// Weights are shown once, are not negative, are 0 where hidden (head by head), and sum to 1 where something is seen.
+/// Weights are reported once, are not negative, are 0 where hidden (head by head), and sum to 1 if a key is visible.
 pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("weights", 2, 6);
     let (heads, keys) = (subject.spec.heads, case.keys());
@@ -413,10 +413,10 @@ pub(super) fn a_probe_changes_nothing<A: Attention>(subject: &Subject<A>) -> Out
     Ok(())
 }
 
-/// One key gives the same weights bit for bit, and nearly the same outputs and gradients, on two devices.
+/// One key creates bit-identical weights, and nearly equal outputs and gradients, on two devices.
 ///
 /// # Errors
-/// What differs.
+/// Description of the difference.
 pub fn two_devices_agree<A: Attention>(one: &Subject<A>, other: &Subject<A>) -> Outcome {
     let (weights, expected) = (parameters(&one.attention, None), parameters(&other.attention, None));
     if weights.keys().ne(expected.keys()) {

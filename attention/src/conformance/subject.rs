@@ -1,4 +1,4 @@
-//! What the properties are checked on: an attention on a device, and inputs for it.
+//! Subject of the checks: an attention on a device, and inputs for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,40 +22,40 @@ use crate::softmax_attention::logits::Logits;
 
 type Build<A> = dyn Fn(&LayerSpec, &RandomKey, &Device) -> A;
 
-/// An attention, twice with the same weights: on a device without and with autodiff.
+/// An attention with the same weights on a device without and on a device with autodiff.
 pub struct Subject<A> {
-    /// On the device without autodiff.
+    /// Attention on the device without autodiff.
     pub attention: A,
-    /// On the device with autodiff.
+    /// Attention on the device with autodiff.
     pub tracked: A,
     /// The device without autodiff.
     pub device: Device,
-    /// Where the attention stands.
+    /// Place of the attention.
     pub spec: LayerSpec,
-    /// Whether the weights of a row with a visible key sum to 1 (unless told otherwise: yes).
+    /// Whether the weights of a row with a visible key sum to 1 (default: yes).
     pub normalised: bool,
-    /// Whether outputs are linear in the weights that dropout drops, so that it keeps their mean (unless told otherwise: yes).
+    /// Whether outputs are linear in the dropped weights, so that dropout keeps their mean (default: yes).
     pub linear: bool,
-    /// By how much numbers may differ of which the contract says that they do not move (unless told otherwise: 0).
+    /// Tolerance for numbers that the contract requires to stay equal (default: 0).
     pub unmoved: f64,
-    /// Factor of the tolerances for results that are computed in different ways (unless told otherwise: 1).
+    /// Factor of the tolerances for results computed in different ways (default: 1).
     pub rounding: f64,
-    /// Length at which the mechanism changes what it does, if there is one.
+    /// Length at which the mechanism changes its behaviour, if any.
     pub border: Option<usize>,
-    /// The fewest heads that the mechanism is defined for (unless told otherwise: 1).
+    /// Minimum number of heads of the mechanism (default: 1).
     pub fewest_heads: usize,
-    /// The mechanism of the attention, if it is known: the suite compares with its formula.
+    /// Mechanism of the attention, if known, for comparison with its formula.
     pub mechanism: Option<AnyMechanism>,
     build: Rc<Build<A>>,
 }
 
 impl Subject<AnyAttention> {
-    /// The attention of a mechanism. It is also compared with the mechanism's [formula](crate::description::Mechanism::formula), if there is one.
+    /// Subject of a mechanism, also compared with the mechanism's [formula](crate::description::Mechanism::formula), if defined.
     ///
-    /// What the mechanism says of itself need not be repeated. The fewest heads are those with which its options are valid. Of a softmax attention, a
-    /// normaliser, a sink or a soft span whose weights do not sum to 1 make it [unnormalised](Self::unnormalised), and the
-    /// [border](Self::with_border) is the least distance at which the mechanism itself hides a key. What else changes at a length, such as a clamped distance,
-    /// and weights of other attentions that are no distribution, are to be told.
+    /// Metadata of the mechanism need not be repeated. The minimum number of heads is the smallest for which its options are valid. A softmax attention with a
+    /// normaliser, a sink or a soft span whose weights do not sum to 1 is [unnormalised](Self::unnormalised). Its [border](Self::with_border) is the minimum
+    /// distance at which the mechanism itself hides a key. Other changes at a length, such as a clamped distance, and unnormalised weights of other attentions
+    /// must be declared.
     ///
     /// Sequences and dropout are as in [`Subject::new`].
     ///
@@ -76,7 +76,7 @@ impl Subject<AnyAttention> {
     }
 }
 
-/// The least distance at which a key behind a query is hidden from it in a head.
+/// Minimum distance at which an earlier key is hidden from a query in some head.
 fn border_of(seen: &Visibility, spec: &LayerSpec) -> Option<usize> {
     let is_hidden = |distance: usize| {
         (distance..spec.max_length).any(|query| (0..spec.heads).any(|head| !seen.is_visible(0, head, query, query - distance)))
@@ -85,10 +85,9 @@ fn border_of(seen: &Visibility, spec: &LayerSpec) -> Option<usize> {
 }
 
 impl<A: Attention> Subject<A> {
-    /// The attention that `build` makes from a place, a key and a device: what models take in their `init_with`.
+    /// Attention created by `build` from a place, a key and a device, as in the models' `init_with`.
     ///
-    /// Sequences are as long as `spec.max_length`, so a small one (8) keeps the checks fast. Dropout is checked with `spec.dropout`, which has to be
-    /// greater than 0 for that.
+    /// Sequences have length `spec.max_length`, so a small value (8) keeps the checks fast. Dropout is checked with `spec.dropout`, if greater than 0.
     pub fn new(spec: LayerSpec, build: impl Fn(&LayerSpec, &RandomKey, &Device) -> A + 'static, device: &Device) -> Self {
         Self::from_shared(spec, Rc::new(build), device)
     }
@@ -111,50 +110,49 @@ impl<A: Attention> Subject<A> {
         }
     }
 
-    /// Of an attention that is to compute what a mechanism does, and has the parameters of it: if the mechanism gives its formula, that is asked too.
+    /// Declares that the attention computes a mechanism and has its parameters: if the mechanism defines its formula, that is also checked.
     pub fn computing(mut self, mechanism: &AnyMechanism) -> Self {
         self.mechanism = Some(mechanism.clone());
         self
     }
 
-    /// Of a mechanism whose weights are no distribution: their sum is not asked.
+    /// For mechanisms whose weights do not sum to 1: skips the check of their sum.
     pub fn unnormalised(mut self) -> Self {
         self.normalised = false;
         self
     }
 
-    /// Of a mechanism that does not sum its weighted values alone, such as one that normalises the sum: whether dropout keeps the mean of its outputs is not
-    /// asked.
+    /// For mechanisms that transform their weighted sums nonlinearly, such as by a norm: skips the check that dropout keeps the mean of the outputs.
     pub fn nonlinear(mut self) -> Self {
         self.linear = false;
         self
     }
 
-    /// On a device that does not give the same numbers bit for bit: what must not move may do so by this much.
+    /// For devices without bit-reproducible results: sets the tolerance for numbers that must stay equal.
     pub fn unmoved_within(mut self, tolerance: f64) -> Self {
         self.unmoved = tolerance;
         self
     }
 
-    /// For a device that rounds the factors of 32-bit products to fewer bits, as CUDA does (TF32): multiplies the tolerances for results that are computed in
-    /// different ways by `factor`.
+    /// For devices that round factors of 32-bit products to fewer bits, like CUDA (TF32): multiplies the tolerances for results computed in different ways by
+    /// `factor`.
     pub fn rounding(mut self, factor: f64) -> Self {
         self.rounding = factor;
         self
     }
 
-    /// A tolerance of sums of 32-bit floats, on this device.
+    /// Tolerance of sums of 32-bit floats on this device.
     pub(super) fn close(&self, tolerance: f64) -> f64 {
         self.rounding * tolerance
     }
 
-    /// Of a mechanism that does something else beyond so many elements (a block, a window): asks for lengths around it.
+    /// For mechanisms that change their behaviour beyond a length (a block, a window): checks lengths around it.
     pub fn with_border(mut self, length: usize) -> Self {
         self.border = Some(length);
         self
     }
 
-    /// Of a mechanism that is not defined for a single head: the fewest that it is defined for.
+    /// For mechanisms that do not support a single head: sets the minimum number of heads.
     pub fn with_fewest_heads(mut self, heads: usize) -> Self {
         self.fewest_heads = heads;
         self
@@ -165,13 +163,13 @@ impl<A: Attention> Subject<A> {
         (self.build)(&self.spec, key, &self.device)
     }
 
-    /// Where it would stand with the given number of heads of the same width, which share at most as many heads of keys and values as there are.
+    /// Place with the given number of heads of the same width, with at most as many key and value heads.
     fn spec_with(&self, heads: usize) -> LayerSpec {
         let LayerSpec { d_model, heads: own, kv_heads, .. } = self.spec;
         self.spec.with_d_model(d_model / own * heads).with_n_heads(heads).with_kv_heads(kv_heads.map(|shared| shared.min(heads)))
     }
 
-    /// The same mechanism there.
+    /// The same mechanism at that place.
     pub fn with_heads(&self, heads: usize) -> Self {
         let spec = self.spec_with(heads);
         let &Self { normalised, linear, unmoved, rounding, border, fewest_heads, .. } = self;
@@ -180,22 +178,22 @@ impl<A: Attention> Subject<A> {
         Self { normalised, linear, unmoved, rounding, border, fewest_heads, mechanism, ..built }
     }
 
-    /// Whether it attends to another sequence.
+    /// Whether it is cross-attention.
     pub fn is_cross(&self) -> bool {
         self.spec.role == Role::Cross
     }
 
-    /// Whether it is a self-attention that can be kept from seeing the future.
+    /// Whether it is self-attention with support for causality.
     pub fn is_causal(&self) -> bool {
         !self.is_cross() && self.attention.abilities().causality != Causality::Impossible
     }
 
-    /// Whether it decodes step by step where it stands.
+    /// Whether it supports decoding at its place.
     pub fn decodes(&self) -> bool {
         self.attention.abilities().steps && (self.is_cross() || self.is_causal())
     }
 
-    /// What an attention of this kind sees in a model: the past, or a whole memory.
+    /// Usual visibility of such an attention in a model: the past, or a whole memory.
     pub fn usual(&self) -> Visibility {
         if self.is_causal() { Visibility::causal() } else { Visibility::all() }
     }
@@ -211,7 +209,7 @@ impl<A: Attention> Subject<A> {
         Array::read(self.attention.forward(input, &mut Probe::off()).context)
     }
 
-    /// Context and all weights that were shown.
+    /// Context and all reported weights.
     pub fn observed(&self, input: AttentionInput) -> (Array, Vec<Array>) {
         let mut shown = Vec::new();
         let mut listener = |_: &str, observation: Observation| {
@@ -223,7 +221,7 @@ impl<A: Attention> Subject<A> {
         (Array::read(context), shown)
     }
 
-    /// How an input is executed, where there are engines to choose from.
+    /// Executed engines for an input, if there is a choice.
     pub fn executed(&self, input: AttentionInput) -> Vec<Executed> {
         let mut found = Vec::new();
         let mut listener = |_: &str, observation: Observation| {
@@ -264,7 +262,7 @@ impl<A: Attention> Subject<A> {
     }
 }
 
-/// Which attention it is and where it stands, as reports begin.
+/// The attention and its place, as in the header of reports.
 impl<A: Attention> fmt::Display for Subject<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LayerSpec { role, d_model, heads, kv_heads, max_length, dropout, .. } = self.spec;
@@ -280,19 +278,19 @@ impl<A: Attention> fmt::Display for Subject<A> {
     }
 }
 
-/// Fixed coefficients by which outputs are weighted into a loss.
+/// Fixed coefficients that weight outputs into a loss.
 pub fn coefficients(shape: &[usize]) -> Array {
     Array::random("coefficients", shape)
 }
 
-/// Gradients of the inputs and of every parameter that has one.
+/// Gradients of the inputs and of every parameter with a gradient.
 #[derive(Clone, Debug)]
 pub struct CaseGradients {
     /// `[B, Q, C]`.
     pub query: Array,
     /// `[B, K, C]`; absent for self-attention.
     pub memory: Option<Array>,
-    /// By the path in the module.
+    /// Gradients by parameter path.
     pub parameters: BTreeMap<String, Array>,
 }
 

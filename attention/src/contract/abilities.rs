@@ -1,42 +1,42 @@
-//! What a mechanism can do, as plain facts.
+//! Capabilities of a mechanism.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How a mechanism is kept from seeing the future.
+/// Support for causal attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Causality {
-    /// By the visibility that it is given.
+    /// By the visibility of the call.
     Masked,
-    /// It never looks ahead.
+    /// The mechanism never looks ahead.
     ByConstruction,
-    /// It has no causal form: every query, of every head, sees the same keys.
+    /// No causal form: every query of every head sees the same keys.
     Impossible,
 }
 
-/// What a mechanism can do.
+/// Capabilities of a mechanism.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Attends to keys of another sequence.
+    /// Supports cross-attention.
     pub cross_attention: bool,
-    /// How the future is hidden.
+    /// Support for causal attention.
     pub causality: Causality,
-    /// Decodes step by step from a bounded state.
+    /// Supports decoding from a bounded state.
     pub steps: bool,
-    /// Can show its weights.
+    /// Reports its weights to a probe.
     pub weights: bool,
     /// Longest sequence, if there is a limit.
     pub max_length: Option<usize>,
     /// Returns auxiliary losses.
     pub auxiliary_losses: bool,
-    /// Draws random numbers apart from dropout.
+    /// Draws random numbers other than dropout.
     pub randomness: bool,
 }
 
 impl Abilities {
-    /// Of an attention to its own sequence, of any length, that decodes step by step, shows no weights, returns no losses and draws nothing.
+    /// Self-attention of unlimited length that supports decoding, reports no weights, returns no losses and draws no random numbers.
     pub const fn new(causality: Causality) -> Self {
         Self {
             cross_attention: false,

@@ -1,9 +1,9 @@
-//! Checks of options.
+//! Validation of options.
 
 use crate::contract::error::ConfigError;
 use crate::contract::layer_spec::LayerSpec;
 
-/// Checks options of a model, or of one mechanism in its place. Errors name both.
+/// Validates options of a model, or of one mechanism at its place. Errors name both.
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
     name: &'a str,
@@ -11,19 +11,19 @@ pub struct Check<'a> {
 }
 
 impl LayerSpec {
-    /// Checks options of the mechanism called `attention` that is to stand here.
+    /// Validator for the mechanism `attention` at this place.
     pub fn check<'a>(&'a self, attention: &'a str) -> Check<'a> {
         Check { name: attention, spec: Some(self) }
     }
 }
 
 impl<'a> Check<'a> {
-    /// Checks options of the model, or the part of it, of this name.
+    /// Validator for the model or model part `name`.
     pub const fn of(name: &'a str) -> Self {
         Self { name, spec: None }
     }
 
-    /// The error of an option that is wrong, with what to write instead.
+    /// Error for an invalid option, with a remedy.
     pub fn refuse(&self, option: &'static str, value: impl ToString, remedy: impl Into<String>) -> ConfigError {
         let owner = self.spec.map_or_else(|| self.name.to_owned(), |spec| format!("{spec}: {}", self.name));
         ConfigError::Option { owner, option, value: value.to_string(), remedy: remedy.into() }
@@ -45,7 +45,7 @@ impl<'a> Check<'a> {
         if value == Some(0) { Err(self.refuse(option, 0, "give at least 1, or leave it out")) } else { Ok(()) }
     }
 
-    /// Refuses negative and infinite numbers, and what is none.
+    /// Refuses negative, infinite and NaN values.
     ///
     /// # Errors
     /// The option with the remedy.
@@ -54,7 +54,7 @@ impl<'a> Check<'a> {
         if is_possible { Ok(()) } else { Err(self.refuse(option, value, "give a number of at least 0")) }
     }
 
-    /// Refuses 0, negative and infinite numbers, and what is none.
+    /// Refuses 0, negative, infinite and NaN values.
     ///
     /// # Errors
     /// The option with the remedy.

@@ -1,4 +1,4 @@
-//! Where stepwise decoding stands: every state knows its next position and what that sees, so that no caller can give it another one.
+//! Position of decoding: every state tracks its next position and its visibility, so callers cannot pass wrong ones.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::contract::engine::Engine;
 use crate::contract::visibility::Visibility;
 use crate::contract::{AttentionInput, Positions};
 
-/// What a state of stepwise decoding begins with.
+/// Initial conditions of a decoding state.
 ///
 /// # Example
 /// ```
@@ -29,18 +29,18 @@ pub struct DecodingStart {
 }
 
 impl DecodingStart {
-    /// Of `batch` sequences that attend to themselves, each of at most `capacity` positions. A position sees itself and what precedes it.
+    /// Decoding of `batch` sequences with self-attention, each of at most `capacity` positions. A position sees itself and earlier positions.
     pub fn self_attention(batch: usize, capacity: usize) -> Self {
         let (visibility, engine) = (Visibility::causal(), Engine::default());
         Self { batch, capacity, memory: None, visibility, left_padding: None, hides_more: false, engine }
     }
 
-    /// Of sequences that attend to the memory `[B, K, C]`, of which all positions see what `visibility` shows. There is no bound on their length.
+    /// Decoding with cross-attention to the memory `[B, K, C]`, with `visibility` for all positions. The length is unlimited.
     pub fn cross_attention(memory: Tensor<3>, visibility: Visibility) -> Self {
         Self { memory: Some(memory.clone()), visibility, ..Self::self_attention(memory.dims()[0], usize::MAX) }
     }
 
-    /// Row `b` begins with `counts[b]` padding elements; an empty list: no row does.
+    /// Row `b` begins with `counts[b]` padding tokens; an empty list means no padding.
     ///
     /// # Panics
     /// If there is not one count for each row.
@@ -55,7 +55,7 @@ impl DecodingStart {
         self
     }
 
-    /// Hides what `visibility` hides as well: self-attention stays causal.
+    /// Also hides the keys that `visibility` hides; self-attention stays causal.
     pub fn with_visibility(mut self, visibility: Visibility) -> Self {
         let is_padding = |counts: &Arc<[usize]>| visibility.equals(&Visibility::left_padding(counts.to_vec()));
         self.hides_more |= !visibility.equals(&Visibility::causal()) && !self.left_padding.as_ref().is_some_and(is_padding);
@@ -63,7 +63,7 @@ impl DecodingStart {
         self
     }
 
-    /// Sets how steps are computed where there is a choice.
+    /// Sets the engine of the steps.
     pub fn with_engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
         self
@@ -74,28 +74,28 @@ impl DecodingStart {
         self.batch
     }
 
-    /// Most positions of a sequence.
+    /// Maximum number of positions per sequence.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The other sequence `[B, K, C]`, if it is attended to.
+    /// Memory `[B, K, C]` of cross-attention, if any.
     pub fn memory(&self) -> Option<&Tensor<3>> {
         self.memory.as_ref()
     }
 
-    /// What all positions see.
+    /// Visibility of all positions.
     pub fn visibility(&self) -> &Visibility {
         &self.visibility
     }
 
-    /// Whether more is hidden than the future and padding at the left.
+    /// Whether the visibility hides more than the future and left padding.
     pub(crate) fn hides_more(&self) -> bool {
         self.hides_more
     }
 }
 
-/// The position of the next step and what it sees. A part of the states of all mechanisms.
+/// Position and visibility of the next step, a part of every mechanism's state.
 #[derive(Clone, Debug)]
 pub struct Progress {
     next: Positions,
@@ -104,7 +104,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Before the first step.
+    /// Progress before the first step.
     pub fn new(start: &DecodingStart) -> Self {
         let next = Positions { left_padding: start.left_padding.clone(), ..Positions::default() };
         Self { next, visibility: start.visibility.clone(), engine: start.engine }
@@ -115,12 +115,12 @@ impl Progress {
         &self.next
     }
 
-    /// What all positions see.
+    /// Visibility of all positions.
     pub fn visibility(&self) -> &Visibility {
         &self.visibility
     }
 
-    /// The next positions `[B, N, C]` as an input without memory and dropout. What is given next follows them.
+    /// Returns the next positions `[B, N, C]` as an input without memory and dropout, and advances past them.
     pub fn advance(&mut self, query: Tensor<3>) -> AttentionInput {
         let length = query.dims()[1];
         let input = AttentionInput::self_attention(query).visibility(self.visibility.clone());
@@ -136,20 +136,19 @@ impl Progress {
     }
 }
 
-/// Which row of the memory of another sequence each batch row reads.
+/// Memory row that each batch row reads.
 ///
-/// Beams of one sentence read the same memory. Which of them goes on as which changes from step to step, and what they read does not: nothing needs to be
-/// copied then.
+/// Beams of one sentence read the same memory. Reordering beams within a sentence does not change what they read, so nothing is copied.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryRows(Vec<usize>);
 
 impl MemoryRows {
-    /// Before the first step: batch row `b` reads row `b`.
+    /// Before the first step batch row `b` reads memory row `b`.
     pub(crate) fn new(start: &DecodingStart) -> Self {
         Self((0..start.batch()).collect())
     }
 
-    /// Keeps the given batch rows, in the given order; returns whether they read another memory than the rows in their places did before.
+    /// Keeps the given batch rows, in the given order; returns whether any position now reads another memory row.
     pub(crate) fn select(&mut self, rows: &[usize]) -> bool {
         let kept: Vec<usize> = rows.iter().map(|&row| self.0[row]).collect();
         let is_other = kept != self.0;

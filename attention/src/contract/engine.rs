@@ -1,30 +1,30 @@
-//! What executes a call: what is asked for, and what ran.
+//! Execution of a call: the requested engine and the executed one.
 
 use serde::{Deserialize, Serialize};
 
-/// How a program is executed where there is a choice.
+/// Requested engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// What is fastest: [`fused`](mod@crate::engine::fused) from some queries on.
+    /// The fastest engine: [`fused`](mod@crate::engine::fused) from a minimum number of queries on.
     #[default]
     Auto,
-    /// [`fused`](mod@crate::engine::fused) wherever it can be.
+    /// [`fused`](mod@crate::engine::fused) wherever possible.
     Fused,
-    /// [`reference`](mod@crate::engine::reference) always: the oracle.
+    /// Always [`reference`](mod@crate::engine::reference), the oracle.
     Reference,
 }
 
-/// How a call was executed: whether the [`Engine`] that was asked for is the one that ran.
+/// Executed engine, to verify that the requested [`Engine`] ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Executed {
-    /// All pairs at once, by dense tensors: what [`Engine::Reference`] asks for, and what others fall back to.
+    /// All pairs in dense tensors: [`Engine::Reference`], and the fallback of the others.
     Reference,
-    /// Tile by tile, without a matrix of all pairs.
+    /// Tile by tile, without materialising all pairs.
     Fused,
-    /// Blocks of queries with the keys that they see.
+    /// Blocks of queries with their visible keys.
     Blocked,
-    /// Sums over keys, in the place of pairs.
+    /// Sums over keys instead of pairs.
     Sums,
 }

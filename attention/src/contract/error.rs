@@ -1,51 +1,51 @@
-//! Errors of configurations.
+//! Configuration errors.
 
 use thiserror::Error;
 
-/// A configuration that cannot be built, with the remedy.
+/// A configuration that cannot be built, with a remedy.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A name that no mechanism carries.
+    /// An unknown mechanism name.
     #[error("unknown attention `{name}`; known are {known}")]
     UnknownAttention {
-        /// The name as given.
+        /// The given name.
         name: String,
         /// All names, comma separated.
         known: String,
     },
-    /// An option whose value is out of its range.
+    /// An option with a value out of range.
     #[error("{owner}: `{option}` is {value}: {remedy}")]
     Option {
-        /// Whose option it is, e.g. `decoder layer 3, self-attention: linformer`, or `language model`.
+        /// Owner of the option, e.g. `decoder layer 3, self-attention: linformer`, or `language model`.
         owner: String,
         /// Name of the option.
         option: &'static str,
-        /// The value that was given.
+        /// The given value.
         value: String,
-        /// What to write instead.
+        /// Remedy.
         remedy: String,
     },
-    /// Options behind a name that cannot be read, or that the mechanism does not have.
+    /// Options after a name that cannot be parsed, or that the mechanism does not support.
     #[error("{attention}: the options `{options}` cannot be used: {problem}")]
     Options {
         /// Name of the mechanism.
         attention: String,
-        /// The options as given.
+        /// The given options.
         options: String,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
-    /// A mechanism in a place that it is not defined for.
+    /// A mechanism in an unsupported place.
     #[error("{place}: {attention} cannot be {wanted}: {remedy}")]
     Unable {
-        /// Where in the model.
+        /// Place in the model.
         place: String,
         /// Name of the mechanism.
         attention: String,
-        /// What was asked of it, e.g. `used as cross-attention`.
+        /// Requested use, e.g. `used as cross-attention`.
         wanted: &'static str,
-        /// What to do instead.
+        /// Remedy.
         remedy: String,
     },
 }

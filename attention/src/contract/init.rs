@@ -1,7 +1,7 @@
-//! Initial weights, drawn on the host so that they are equal on every backend.
+//! Initial weights, drawn on the host, so that they are equal on every backend.
 //!
-//! Burn's own initialisers draw lazily from a generator of the device: the same seed gives other weights on another backend and in another order of
-//! first use. Every weight here comes from the [`RandomKey`] of its own parameter.
+//! Burn's own initialisers draw lazily from a device generator: the same seed returns different weights on another backend or in another order of first use.
+//! Here every weight is derived from the [`RandomKey`] of its own parameter.
 
 use burn::module::Param;
 use burn::nn::{Embedding, Linear};
@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 /// Distribution of the initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// All values equal.
+    /// All values are equal.
     Constant(f32),
     /// Normal distribution with mean 0 and this standard deviation.
     Normal(f32),
@@ -64,7 +64,7 @@ fn normal(rng: &mut ChaCha8Rng, count: usize) -> impl Iterator<Item = f32> + use
         .take(count)
 }
 
-/// A linear map with Xavier-uniform weight `[d_input, d_output]` and, where wanted, a zero bias.
+/// A linear map with Xavier-uniform weight `[d_input, d_output]` and, optionally, a zero bias.
 pub fn linear(d_input: usize, d_output: usize, bias: bool, key: &RandomKey, device: &Device) -> Linear {
     let weight = Init::XavierUniform { fan_in: d_input, fan_out: d_output };
     Linear {

@@ -1,4 +1,4 @@
-//! Where in a model an attention stands.
+//! Place of an attention in a model.
 
 use std::fmt;
 
@@ -11,18 +11,17 @@ use crate::contract::visibility::Visibility;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Self-attention of an encoder: sees the whole sequence.
+    /// Self-attention of an encoder, over the whole sequence.
     Encoder,
-    /// Self-attention of a decoder: causal, whatever visibility a call gives.
+    /// Self-attention of a decoder: causal for any visibility of a call.
     Decoder,
-    /// From a decoder to the encoder's output.
+    /// Attention from a decoder to the encoder's output.
     Cross,
 }
 
-/// Where in a model an attention stands and the sizes that it shares with the model.
+/// Place of an attention in a model, with the sizes that it shares with the model.
 ///
-/// Heads have the width `d_model / heads`, and each has keys and values of its own, unless [`head_width`](Self::head_width) and
-/// [`kv_heads`](Self::kv_heads) say something else.
+/// By default heads have width `d_model / heads` and separate keys and values; [`head_width`](Self::head_width) and [`kv_heads`](Self::kv_heads) change this.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LayerSpec {
@@ -36,10 +35,10 @@ pub struct LayerSpec {
     pub d_model: usize,
     /// Number of heads.
     pub heads: usize,
-    /// Number of heads of keys and values, a divisor of the number of heads (default: as many). Query head `h` of `H` reads key head `h G / H` of `G`: 1 is
+    /// Number of key and value heads, a divisor of the number of heads (default: equal). Query head `h` of `H` reads key head `h G / H` of `G`: 1 is
     /// multi-query attention (Shazeer 2019), more are grouped-query attention (Ainslie et al. 2023).
     pub kv_heads: Option<usize>,
-    /// Width of a head, of queries, keys and values (default: `d_model / heads`).
+    /// Head width of queries, keys and values (default: `d_model / heads`).
     pub head_width: Option<usize>,
     /// Longest sequence of the model.
     pub max_length: usize,
@@ -53,7 +52,7 @@ pub struct LayerSpec {
 }
 
 impl LayerSpec {
-    /// Length of the longest sequence by default.
+    /// Default length of the longest sequence.
     pub(crate) const MAX_LENGTH: usize = 512;
 
     /// The only layer of a model, for sequences of at most 512 positions, without dropout.
@@ -99,7 +98,7 @@ impl LayerSpec {
         self
     }
 
-    /// Sets the number of heads of keys and values; `None`: as many as heads.
+    /// Sets the number of key and value heads; `None`: equal to the number of heads.
     pub const fn with_kv_heads(mut self, heads: Option<usize>) -> Self {
         self.kv_heads = heads;
         self
@@ -135,14 +134,14 @@ impl LayerSpec {
         self
     }
 
-    /// The same place, with positions inside a cache; `None`: positions in the sequence.
+    /// The same place with positions inside a cache; `None`: positions in the sequence.
     pub(crate) const fn in_cache(mut self, cache: Option<SinkCache>) -> Self {
         self.cache = cache;
         self
     }
 
-    /// The cache in which queries and keys have their positions, if these are not those in the sequence. Mechanisms that can have such positions say so in
-    /// [`Mechanism::positioning`](crate::description::Mechanism::positioning); no other is placed in a cache.
+    /// Cache that defines the positions of queries and keys, if these are not positions in the sequence. Mechanisms declare support in
+    /// [`Mechanism::positioning`](crate::description::Mechanism::positioning); no other mechanism is placed in a cache.
     pub const fn cache(&self) -> Option<SinkCache> {
         self.cache
     }
@@ -152,27 +151,27 @@ impl LayerSpec {
         self.head_width.unwrap_or(self.d_model / self.heads.max(1))
     }
 
-    /// Width of the queries of all heads side by side.
+    /// Total query width of all heads.
     pub fn query_width(&self) -> usize {
         self.head_width.map_or(self.d_model, |width| self.heads.saturating_mul(width))
     }
 
-    /// Number of heads of keys and values.
+    /// Number of key and value heads.
     pub fn n_kv_heads(&self) -> usize {
         self.kv_heads.unwrap_or(self.heads)
     }
 
-    /// Width of the keys of all their heads side by side; the same for values.
+    /// Total width of all key heads; also of all value heads.
     pub fn key_width(&self) -> usize {
         if self.n_kv_heads() == self.heads { self.query_width() } else { self.n_kv_heads().saturating_mul(self.d_head()) }
     }
 
-    /// Whether heads share keys, or are not as wide together as the model.
+    /// Whether heads share keys, or their total width differs from the model width.
     pub(crate) fn has_own_sizes(&self) -> bool {
         self.n_kv_heads() != self.heads || self.query_width() != self.d_model
     }
 
-    /// What an attention here sees at most: in a decoder no query sees what comes after it.
+    /// Maximum visibility of an attention here: in a decoder no query sees later positions.
     pub fn limit(&self) -> Visibility {
         if self.role == Role::Decoder { Visibility::causal() } else { Visibility::all() }
     }

@@ -1,4 +1,4 @@
-//! Which keys queries see, in the words of Burn and PyTorch.
+//! Visible keys of queries, in the conventions of Burn and PyTorch.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use burn::tensor::{Bool, Tensor};
 use crate::contract::Positions;
 use crate::contract::visibility::Visibility;
 
-/// Which keys queries see in one call: the argument of [`AttentionLayer`](crate::layer::AttentionLayer).
+/// Visible keys of queries in one call: the argument of [`AttentionLayer`](crate::layer::AttentionLayer).
 ///
 /// | made from | `true` or number means | constructor |
 /// |---|---|---|
@@ -19,9 +19,9 @@ use crate::contract::visibility::Visibility;
 /// | the same in floats | added to the logits | [`additive`](Self::additive) |
 /// | positions | | [`causal`](Self::causal), [`Visibility`]'s constructors and `from` |
 ///
-/// Make a mask once for a batch and give it to all layers: clones share what layers compute from it. Tensors stay on their device. Only mechanisms that ask for
-/// single pairs (convolutions, LSH in main memory, Linformer, fused Gaussians) read them, once for all layers, as do layers on another device. If the lengths
-/// are known on the host, give lengths: the engine then skips masked tiles, which it cannot find in a tensor.
+/// Create a mask once per batch and pass it to all layers: clones share the results that layers derive from it. Tensors stay on their device. Only mechanisms
+/// that query single pairs (convolutions, LSH in main memory, Linformer, fused Gaussians) read them, once for all layers; layers on another device also do. If
+/// the lengths are known on the host, pass lengths: the engine then skips masked tiles, which it cannot detect in a tensor.
 ///
 /// # Example
 /// ```
@@ -35,7 +35,7 @@ use crate::contract::visibility::Visibility;
 #[derive(Clone)]
 pub struct Mask {
     visibility: Visibility,
-    /// The same without the future. All causal layers take this one, with what was made of it.
+    /// The same mask without the future, shared by all causal layers with its derived results.
     causal: Arc<OnceLock<Visibility>>,
     left_padding: Option<Arc<[usize]>>,
     heads: Option<usize>,
@@ -79,17 +79,17 @@ impl From<Tensor<3, Bool>> for Mask {
 }
 
 impl Mask {
-    /// Hides nothing. Causal layers stay causal.
+    /// Hides no keys. Causal layers stay causal.
     pub fn none() -> Self {
         Visibility::all().into()
     }
 
-    /// A query sees itself and what precedes it. Causal layers do this without being told.
+    /// A query sees itself and earlier positions. Causal layers apply this by default.
     pub fn causal() -> Self {
         Visibility::causal().into()
     }
 
-    /// Row `b` of the batch has `lengths[b]` keys; the others up to `n` are padding at its end.
+    /// Row `b` of the batch has `lengths[b]` keys, followed by padding up to `n`.
     ///
     /// # Panics
     /// If a row is longer than `n`.
@@ -98,7 +98,7 @@ impl Mask {
         Self { keys: Some(n), ..Visibility::padding(lengths.to_vec()).into() }
     }
 
-    /// Row `b` of the batch begins with `counts[b]` elements of padding. In self-attention the positions of a row count from its first real element.
+    /// Row `b` of the batch begins with `counts[b]` padding tokens. In self-attention the positions of a row start at its first real token.
     pub fn left_padding(counts: &[usize]) -> Self {
         let left_padding = Positions::default().with_left_padding(counts).left_padding;
         Self { left_padding, ..Visibility::left_padding(counts.to_vec()).into() }
@@ -111,7 +111,7 @@ impl Mask {
         Self { keys, ..Visibility::given_keys(hidden.bool_not()).into() }
     }
 
-    /// `[B or 1, Q, K]`, `true` = hidden: Burn's `mask_attn`. PyTorch's `MultiheadAttention` has this meaning too.
+    /// `[B or 1, Q, K]`, `true` = hidden: Burn's `mask_attn`. PyTorch's `MultiheadAttention` uses the same convention.
     #[doc(alias = "mask_attn")]
     pub fn hidden_pairs(hidden: Tensor<3, Bool>) -> Self {
         Self::visible_pairs(hidden.bool_not().unsqueeze_dim(1))
@@ -123,8 +123,8 @@ impl Mask {
         Self::of_pairs(visible.dims(), Visibility::given(visible))
     }
 
-    /// `[B or 1, H or 1, Q, K]`, added to the logits, minus infinity = hidden: a float `attn_mask` of PyTorch's `scaled_dot_product_attention`, or the bias of
-    /// a method of one's own. Gradients reach it. Mechanisms without logits (convolutions, LSH, Linformer, Gaussian densities) panic when they are given one.
+    /// `[B or 1, H or 1, Q, K]`, added to the logits, minus infinity = hidden: a float `attn_mask` of PyTorch's `scaled_dot_product_attention`, or a custom
+    /// bias. Gradients reach it. Mechanisms without logits (convolutions, LSH, Linformer, Gaussian densities) panic on it.
     pub fn additive(bias: Tensor<4>) -> Self {
         Self::of_pairs(bias.dims(), Visibility::additive(bias))
     }
@@ -134,10 +134,10 @@ impl Mask {
         Self { heads, queries: Some(queries), keys: Some(keys), ..visibility.into() }
     }
 
-    /// Hides what either hides; what is added to logits is added up.
+    /// Hides the keys that either mask hides; additive masks are summed.
     ///
     /// # Panics
-    /// If the masks are of different sizes, or each says how rows are padded on the left and they differ.
+    /// If the masks differ in size, or both specify left padding and disagree.
     pub fn and(self, other: Self) -> Self {
         let same = |a: Option<usize>, b: Option<usize>, what: &str| {
             assert!(a.is_none() || b.is_none() || a == b, "masks of {} and {} {what} cannot be joined", a.unwrap_or(0), b.unwrap_or(0));
@@ -156,7 +156,7 @@ impl Mask {
         }
     }
 
-    /// How many of `n` keys each of `batch` rows has, of a mask that hides what follows them and nothing else. A mask of a tensor is read back for it.
+    /// Number of keys in each of `batch` rows out of `n`, for a mask that hides only the keys after them. A tensor mask is read back.
     ///
     /// # Example
     /// ```
@@ -166,7 +166,7 @@ impl Mask {
     /// ```
     ///
     /// # Panics
-    /// If the mask is of another size, or hides something else.
+    /// If the mask is of another size, or hides other keys.
     pub fn lengths(&self, batch: usize, n: usize) -> Vec<usize> {
         self.check(Sizes { batch, heads: self.heads.unwrap_or(1), queries: None, keys: n });
         if self.hides_nothing() || n == 0 {
@@ -177,7 +177,7 @@ impl Mask {
             let row = if is_told_apart { row } else { 0 };
             let seen_by = |query: usize| (0..n).map(move |key| self.visibility.is_visible(row, 0, query, key));
             let length = seen_by(0).take_while(|&is_seen| is_seen).count();
-            // What depends on the query shows at the first or the last one.
+            // A mask that depends on the query differs at the first or last query.
             let is_padding = [0, n - 1].into_iter().all(|query| seen_by(query).enumerate().all(|(key, is_seen)| is_seen == (key < length)));
             assert!(is_padding, "{self:?} hides more than padding at the end of its rows: use the full form");
             length
@@ -185,12 +185,12 @@ impl Mask {
         (0..batch).map(length).collect()
     }
 
-    /// What is visible, for the full form of the contract ([`AttentionInput`](crate::contract::AttentionInput)).
+    /// The visibility, for the full form of the contract ([`AttentionInput`](crate::contract::AttentionInput)).
     pub fn visibility(&self) -> &Visibility {
         &self.visibility
     }
 
-    /// What a causal layer sees. The same value for all layers.
+    /// Visibility of a causal layer, the same value for all layers.
     pub(crate) fn without_future(&self) -> &Visibility {
         self.causal.get_or_init(|| self.visibility.within(&Visibility::causal()))
     }
@@ -199,7 +199,7 @@ impl Mask {
         self.visibility.equals(&Visibility::all())
     }
 
-    /// Number of padding elements that each row begins with.
+    /// Number of padding tokens at the start of each row.
     pub(crate) fn padding_before(&self) -> Option<Arc<[usize]>> {
         self.left_padding.clone()
     }

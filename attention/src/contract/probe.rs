@@ -1,42 +1,42 @@
-//! Looking inside a model without changing it.
+//! Observation of model internals without changing results.
 //!
-//! A [`Probe`] travels through the forward pass. Without a listener it costs one branch per call; a listener receives what mechanisms and models
-//! hand out, named by the path of the module that did.
+//! A [`Probe`] travels through the forward pass. Without a listener it costs one branch per call; a listener receives the observations of mechanisms and
+//! models, named by the path of the observed module.
 
 use burn::tensor::{Int, Tensor};
 
 use crate::contract::engine::Executed;
 
-/// Something a mechanism or a model can show.
+/// Observation of a mechanism or a model.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Observation {
-    /// Attention weights `[batch, heads, queries, keys]` before dropout, of all keys of the sequence, those out of reach (0) included; the batch dimension is 1
-    /// where they do not depend on the input.
+    /// Attention weights `[batch, heads, queries, keys]` before dropout, over all keys of the sequence, including keys out of reach (0). The batch dimension is
+    /// 1 if the weights do not depend on the input.
     Weights(Tensor<4>),
-    /// Weights of keys that may be negative and need not sum to 1, `[batch, heads, queries, keys]` before dropout, of all keys of the sequence.
+    /// Signed weights of keys, which need not sum to 1, `[batch, heads, queries, keys]` before dropout, over all keys of the sequence.
     SignedWeights(Tensor<4>),
-    /// How far back each query of a head looks, in positions `[batch, heads, queries]`; batch and queries are 1 where it does not depend on the input.
+    /// Attention span of each query and head, in positions `[batch, heads, queries]`; batch and queries are 1 if it does not depend on the input.
     Spans(Tensor<3>),
     /// Hash bucket of each position in each round, `[batch, heads, rounds, positions]`.
     Buckets(Tensor<4, Int>),
-    /// Weights `[batch, heads, queries, slots]` before dropout, where queries attend to mixtures of keys.
+    /// Weights `[batch, heads, queries, slots]` before dropout, for queries that attend to mixtures of keys.
     SlotWeights(Tensor<4>),
-    /// How far gates on what heads give are open, `[batch, heads, queries, d_head]` in `(0, 1)`, or `[batch, heads, queries, 1]` of whole heads.
+    /// Values of the gates on head outputs, `[batch, heads, queries, d_head]` in `(0, 1)`, or `[batch, heads, queries, 1]` for headwise gates.
     HeadGates(Tensor<4>),
-    /// How far a gate between a stream and a sublayer is open, `[batch, length, d_model]` in `(0, 1)`.
+    /// Values of a gate between a stream and a sublayer, `[batch, length, d_model]` in `(0, 1)`.
     Gate(Tensor<3>),
-    /// Number of steps after which each position halted, `[batch, length]`; 0 for padding.
+    /// Number of steps until each position halted, `[batch, length]`; 0 for padding.
     HaltingSteps(Tensor<2>),
     /// Output of a block `[batch, length, d_model]`.
     Activation(Tensor<3>),
-    /// How an attention was executed that has engines to choose from.
+    /// Executed engine of an attention with several engines.
     Executed(Executed),
 }
 
 type Listener<'a> = &'a mut dyn FnMut(&str, Observation);
 
-/// Off, or a listener together with the path of the module that is running.
+/// Disabled, or a listener with the path of the running module.
 pub struct Probe<'a> {
     listener: Option<Listener<'a>>,
     path: String,
@@ -48,29 +48,29 @@ impl<'a> Probe<'a> {
         Self { listener: None, path: String::new() }
     }
 
-    /// A probe that calls `listener` with the path of the module (`encoder.layers.0.self_attention`) and the observation.
+    /// A probe that calls `listener` with the module path (`encoder.layers.0.self_attention`) and the observation.
     pub fn listening(listener: &'a mut dyn FnMut(&str, Observation)) -> Self {
         Self { listener: Some(listener), path: String::new() }
     }
 
-    /// Whether there is a listener.
+    /// Whether a listener is attached.
     pub fn is_listening(&self) -> bool {
         self.listener.is_some()
     }
 
-    /// Hands out an observation; `observe` runs only if there is a listener.
+    /// Emits an observation; `observe` runs only with a listener.
     pub fn observe(&mut self, observe: impl FnOnce() -> Observation) {
         if let Some(listener) = &mut self.listener {
             listener(&self.path, observe());
         }
     }
 
-    /// Hands out how an attention is executed.
+    /// Emits the executed engine.
     pub fn executed(&mut self, executed: Executed) {
         self.observe(|| Observation::Executed(executed));
     }
 
-    /// Runs `run` with `name` (and `index`, for one of a list) appended to the path.
+    /// Runs `run` with `name` (and `index`, for a list entry) appended to the path.
     pub fn within<T>(&mut self, name: &str, index: Option<usize>, run: impl FnOnce(&mut Self) -> T) -> T {
         if self.listener.is_none() {
             return run(self);
@@ -88,7 +88,7 @@ impl<'a> Probe<'a> {
         result
     }
 
-    /// Runs `run` with a probe whose observations are handed out as `change` makes them.
+    /// Runs `run` with a probe that transforms its observations by `change`.
     pub(crate) fn changing<T>(&mut self, change: impl Fn(Observation) -> Observation, run: impl FnOnce(&mut Probe) -> T) -> T {
         if self.listener.is_none() {
             return run(self);
@@ -104,12 +104,12 @@ impl<'a> Probe<'a> {
         run(&mut Probe::listening(&mut listener))
     }
 
-    /// Runs `run`, which scores the keys from index `first` on, so that its weights are handed out for all keys: those before have weight 0.
+    /// Runs `run`, which scores only keys from index `first` on, and extends its weights to all keys: earlier keys have weight 0.
     pub(crate) fn with_keys_before<T>(&mut self, first: usize, run: impl FnOnce(&mut Probe) -> T) -> T {
         self.with_keys_between(0, first, run)
     }
 
-    /// Runs `run`, which scores all keys but `count` from index `first` on, so that its weights are handed out for all keys: those have weight 0.
+    /// Runs `run`, which scores all keys except `count` from index `first` on, and extends its weights to all keys: the skipped keys have weight 0.
     pub(crate) fn with_keys_between<T>(&mut self, first: usize, count: usize, run: impl FnOnce(&mut Probe) -> T) -> T {
         let all_keys = |weights: Tensor<4>| {
             let [rows, heads, queries, keys] = weights.dims();

@@ -1,15 +1,15 @@
-//! Pairs of queries and keys, to be counted.
+//! Query-key pairs for operation counts.
 
 use std::ops::Range;
 
-/// Pairs of queries and keys of one sequence that an attention may weigh.
+/// Query-key pairs of one sequence that an attention can weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryKeyPairs {
     /// Positions of the queries.
     pub queries: Range<usize>,
     /// Number of keys.
     pub keys: usize,
-    /// Whether a query sees no later key.
+    /// Whether no query sees later keys.
     pub causal: bool,
     /// Number of heads.
     pub heads: usize,
@@ -23,12 +23,12 @@ impl QueryKeyPairs {
         self.d_head as f64
     }
 
-    /// Pairs of all heads, where the mechanism hides none.
+    /// Number of pairs over all heads, if the mechanism hides none.
     pub fn dense(&self) -> f64 {
         self.queries.clone().map(|query| self.seen(query).len()).sum::<usize>() as f64 * self.heads as f64
     }
 
-    /// Keys that a query may see, whatever the mechanism.
+    /// Keys visible to a query, before any restriction by the mechanism.
     pub(crate) fn seen(&self, query: usize) -> Range<usize> {
         0..if self.causal { (query + 1).min(self.keys) } else { self.keys }
     }

@@ -1,10 +1,10 @@
-//! Choices without options, in enums whose variants are told apart by a field.
+//! Variants without options in internally tagged enums.
 
 use serde::{Deserialize, Deserializer};
 
-/// Reads a variant without fields of an internally tagged enum: nothing may stand beside the tag.
+/// Reads a variant without fields of an internally tagged enum and refuses any other field.
 ///
-/// Serde reads such a variant without a look at the other fields, even under `deny_unknown_fields`. Give this to each of them:
+/// Serde ignores other fields for such a variant, even under `deny_unknown_fields`. Apply this function to each of them:
 ///
 /// ```
 /// use serde::Deserialize;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer};
 /// ```
 ///
 /// # Errors
-/// The first field that stands beside the tag.
+/// The first field beside the tag.
 pub fn without_options<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

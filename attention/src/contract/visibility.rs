@@ -1,11 +1,10 @@
-//! Which keys a query may see.
+//! Visible keys of queries.
 //!
-//! A [`Visibility`] is a value made by named constructors and joined by [`and`](Visibility::and) and [`or`](Visibility::or); `true` always means
-//! *visible*. It is a pure function of (batch row, head, query index, key index), so one value makes the dense mask, counts the visible pairs and
-//! can be drawn. The conversion to numbers that are added to logits happens here and nowhere else.
+//! A [`Visibility`] is created by named constructors and combined by [`and`](Visibility::and) and [`or`](Visibility::or); `true` always means *visible*. It is
+//! a pure function of (batch row, head, query index, key index): one value creates the dense mask, counts visible pairs and can be drawn. The conversion to
+//! additive masks happens only here.
 //!
-//! Indices are those of the padded tensors: a query index counts from the first element the model has ever seen in this sequence, so that stepwise
-//! decoding asks the same questions as the whole pass.
+//! Indices are those of the padded tensors: query indices start at the first token of the sequence, so decoding uses the same indices as a full pass.
 
 use std::fmt;
 use std::ops::Range;
@@ -43,20 +42,20 @@ pub struct Span {
 }
 
 impl Span {
-    /// All queries and keys of a whole sequence.
+    /// Whole sequence of queries and keys.
     pub fn whole(queries: usize, keys: usize) -> Self {
         Self { query_start: 0, queries, key_start: 0, keys }
     }
 }
 
-/// What some queries see of some keys.
+/// Visibility between a range of queries and a range of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// No query sees a key.
     Nothing,
     /// Every query sees every key.
     Everything,
-    /// Neither, or not known without asking for each pair.
+    /// A mixture, or unknown without evaluating each pair.
     Some,
 }
 
@@ -78,9 +77,9 @@ enum Rule {
     Queries { inner: Visibility, queries: Arc<[Vec<usize>]> },
 }
 
-/// Which keys a query may see, per batch row and head.
+/// Visible keys of a query, per batch row and head.
 ///
-/// Cloning is cheap, and clones share the dense masks that were made from them: the layers of a model that are given the same value build it once.
+/// Cloning is cheap, and clones share their dense masks: model layers with the same value build a mask once.
 ///
 /// # Example
 /// ```
@@ -96,7 +95,7 @@ pub struct Visibility {
     rule: Arc<Rule>,
     dense: Arc<Mutex<Vec<CachedMask>>>,
     tiles: Arc<Mutex<Vec<CachedTiles>>>,
-    /// The latest selection of rows: the layers of a model select the same ones.
+    /// The latest row selection: the layers of a model select the same rows.
     selected: Arc<Mutex<Option<CachedSelection>>>,
     derived: Arc<Derived>,
 }
@@ -133,7 +132,7 @@ impl Visibility {
         Self::new(Rule::All)
     }
 
-    /// A query sees the keys up to and including its own index.
+    /// A query sees keys up to and including its own index.
     pub fn causal() -> Self {
         Self::new(Rule::Causal)
     }
@@ -153,12 +152,12 @@ impl Visibility {
         Self::new(Rule::Window { back, ahead })
     }
 
-    /// Query `i` of head `h` sees key `j` where `visible(h, i, j)`.
+    /// Query `i` of head `h` sees key `j` if `visible(h, i, j)`.
     pub fn pattern(visible: impl Fn(usize, usize, usize) -> bool + Send + Sync + 'static) -> Self {
         Self::new(Rule::Pattern(Arc::new(visible)))
     }
 
-    /// Query `i` of every head sees key `j` where `visible(i, j)`.
+    /// Query `i` of every head sees key `j` if `visible(i, j)`.
     pub fn relation(visible: impl Fn(usize, usize) -> bool + Send + Sync + 'static) -> Self {
         Self::new(Rule::Relation(Arc::new(visible)))
     }
@@ -169,12 +168,12 @@ impl Visibility {
         Self::new(Rule::Explicit { shape, visible: read(visible).iter::<bool>().collect() })
     }
 
-    /// Visible in both.
+    /// Intersection of both visibilities.
     pub fn and(self, other: Self) -> Self {
         Self::new(Rule::And(self, other))
     }
 
-    /// Visible in both. The value, with all masks that were made of it, where `limit` hides no more than it does by how it was made.
+    /// Intersection with `limit`. Returns this value, with its cached masks, if its construction implies the limit.
     pub fn within(&self, limit: &Self) -> Self {
         if self.is_within(limit) {
             self.clone()
@@ -189,35 +188,34 @@ impl Visibility {
         matches!(*limit.rule, Rule::All)
             || self.equals(limit)
             || matches!(&*self.rule, Rule::And(a, b) if a.is_within(limit) || b.is_within(limit))
-            // A limit speaks of the queries that these are, not of their new numbers.
+            // A limit refers to the original query indices, not the new ones.
             || matches!(&*self.rule, Rule::Queries { inner, .. } if inner.is_within(limit))
     }
 
-    /// Visible in either.
+    /// Union of both visibilities.
     ///
     /// # Panics
-    /// If numbers are [`added`](Self::additive) in one of them.
+    /// If either is [`additive`](Self::additive).
     pub fn or(self, other: Self) -> Self {
         self.check_boolean();
         other.check_boolean();
         Self::new(Rule::Or(self, other))
     }
 
-    /// In row `b` of the batch positions count from `counts[b]` on: the same visibility of sequences that begin with so much padding, which sees no
-    /// key and is hidden from every query.
+    /// Shifts row `b` of the batch by `counts[b]` positions: the same visibility for left-padded sequences. Padding sees no key and is hidden from every query.
     ///
     /// # Panics
-    /// If numbers are [`added`](Self::additive).
+    /// If the visibility is [`additive`](Self::additive).
     pub fn shifted(self, counts: Arc<[usize]>) -> Self {
         self.check_boolean();
         Self::new(Rule::Shifted { inner: self, counts })
     }
 
-    /// What these queries of each batch row see, in ascending order and as many of each row: query `i` of row `b` is then number `queries[b][i]`. `None` where
-    /// only tensors know what each query sees. Where all queries see the same, it is the same value.
+    /// Visibility of selected queries per batch row, in ascending order and equally many per row: query `i` of row `b` is then query `queries[b][i]`. Returns
+    /// `None` if only tensors determine the visibility of a query, and this value if all queries see the same keys.
     ///
     /// # Panics
-    /// If rows are told apart and there are not queries of as many.
+    /// If rows differ and `queries` has another number of rows.
     pub fn of_queries(&self, queries: Arc<[Vec<usize>]>) -> Option<Self> {
         assert!(self.rows() == 1 || self.rows() == queries.len(), "queries of {} rows for {}", queries.len(), self.rows());
         if !self.depends_on_query() {
@@ -226,10 +224,10 @@ impl Visibility {
         (!self.is_given()).then(|| Self::new(Rule::Queries { inner: self.clone(), queries }))
     }
 
-    /// The visibility of the given batch rows, in the given order. Asked for the same rows again, it gives the same value with its masks.
+    /// Visibility of the given batch rows, in the given order. Repeated requests for the same rows return the same value with its masks.
     ///
     /// # Panics
-    /// If rows are told apart and there is none of a given number.
+    /// If rows differ and a row index is out of range.
     pub fn select(&self, rows: &[usize]) -> Self {
         if self.rows() == 1 {
             return self.clone();
@@ -271,7 +269,7 @@ impl Visibility {
     /// Whether query `i` of head `head` in batch row `row` sees key `j`.
     ///
     /// # Panics
-    /// If an index is outside of what [`padding`](Self::padding) or tensors were given, or numbers are [`added`](Self::additive).
+    /// If an index exceeds the sizes given to [`padding`](Self::padding) or the tensors, or the visibility is [`additive`](Self::additive).
     pub fn is_visible(&self, row: usize, head: usize, i: usize, j: usize) -> bool {
         match &*self.rule {
             Rule::All => true,
@@ -298,7 +296,7 @@ impl Visibility {
         }
     }
 
-    /// What the rule tells about all pairs of a rectangle at once.
+    /// Visibility of all pairs in a rectangle, from the rule alone.
     pub(crate) fn shown(&self, row: usize, queries: Range<usize>, keys: Range<usize>) -> Shown {
         let within = |first: usize, last: usize| {
             if keys.start >= first && keys.end <= last {
@@ -336,7 +334,7 @@ impl Visibility {
                     Shown::Some
                 }
             }
-            // What holds of all queries between two holds of those of them that there are.
+            // A statement about all queries of a range also applies to the selected ones.
             Rule::Queries { inner, queries: numbers } => {
                 let numbers = &numbers[row][queries];
                 inner.shown(row, numbers[0]..numbers[numbers.len() - 1] + 1, keys)
@@ -344,10 +342,10 @@ impl Visibility {
         }
     }
 
-    /// Batch rows that differ: the number of rows given to the constructors, or 1.
+    /// Number of distinct batch rows: the number given to the constructors, or 1.
     ///
     /// # Panics
-    /// If two joined visibilities were made for different numbers of rows.
+    /// If two combined visibilities have different numbers of rows.
     pub fn rows(&self) -> usize {
         match &*self.rule {
             Rule::Padding(lengths) => lengths.len(),
@@ -368,7 +366,7 @@ impl Visibility {
         }
     }
 
-    /// Whether this is known to show the same as `other`: made by the same constructors of equal values, or of the very same function.
+    /// Whether this is known to equal `other`: created by the same constructors from equal values, or from the same function.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         if Arc::ptr_eq(&self.rule, &other.rule) {
             return true;
@@ -413,7 +411,7 @@ impl Visibility {
         visible * (batch / rows) * (heads / distinct_heads)
     }
 
-    /// Which keys are visible, `[rows, keys]` with [`rows`](Self::rows) rows, if every query of every head sees the same ones; otherwise `None`.
+    /// Visible keys `[rows, keys]` with [`rows`](Self::rows) rows, if all queries of all heads see the same keys; otherwise `None`.
     pub(crate) fn common_keys(&self, span: Span, heads: usize) -> Option<Vec<bool>> {
         if !self.depends_on_query() && !self.depends_on_head() {
             return Some(self.booleans(Span { queries: 1, ..span }, self.rows(), 1));
@@ -438,7 +436,7 @@ impl Visibility {
     }
 }
 
-/// What queries see that see from `back` keys before to `ahead` keys after themselves.
+/// Visibility between ranges for queries that see from `back` keys before to `ahead` keys after themselves.
 fn visible_band(queries: &Range<usize>, keys: &Range<usize>, back: usize, ahead: usize) -> Shown {
     let sees = |i: usize, j: usize| i <= j.saturating_add(back) && j <= i.saturating_add(ahead);
     let (first_query, last_query) = (queries.start, queries.end - 1);
@@ -500,7 +498,7 @@ mod tests {
         assert_eq!(drawn(&picked, 0, 2, 4), ["##..", "####"]);
         assert_eq!(drawn(&picked, 1, 2, 4), ["#...", "#..."]);
         assert_eq!(drawn(&picked.select(&[1]), 0, 2, 4), ["#...", "#..."]);
-        // The limit of a decoder speaks of the places that they had.
+        // The limit of a decoder refers to the original places.
         assert!(picked.within(&Visibility::causal()).equals(&picked));
         assert!(!picked.within(&Visibility::window(1, 0)).equals(&picked));
         let padding = Visibility::padding(vec![4, 2]);

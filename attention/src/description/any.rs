@@ -14,9 +14,9 @@ use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::Formula;
 use crate::description::parameter_formula::ParameterFormula;
 
-/// Which mechanism, and its options: a table with the key `name`, e.g. `{ name = "synthesizer-random", trainable = false }`.
+/// A mechanism and its options: a table with the key `name`, e.g. `{ name = "synthesizer-random", trainable = false }`.
 ///
-/// It is made from a name, from the configuration of a mechanism, or read from a file:
+/// It is parsed from a name, converted from a mechanism's configuration, or read from a file:
 ///
 /// ```
 /// use heedful_attention::mechanisms::linformer::LinformerConfig;
@@ -31,7 +31,7 @@ use crate::description::parameter_formula::ParameterFormula;
 #[derive(Clone, Debug)]
 pub struct AnyMechanism(Arc<dyn ErasedMechanism>);
 
-/// A [`Mechanism`] behind a pointer: what is not passed on as it is.
+/// A [`Mechanism`] behind a pointer, with the methods that are not forwarded unchanged.
 trait ErasedMechanism: Told {
     fn config(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Any) -> bool;
@@ -95,7 +95,7 @@ impl<M: Mechanism> ErasedMechanism for M {
     }
 }
 
-/// Writes the methods of [`AnyMechanism`] that pass on those of [`Mechanism`], from one list.
+/// Writes the methods of [`AnyMechanism`] that forward to [`Mechanism`], from one list.
 macro_rules! told {
     (
         $($(#[$doc:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*
@@ -119,16 +119,16 @@ macro_rules! told {
 }
 
 told! {
-    /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, and that of a pattern
-    /// or what else is over logits begins with these and `@` if they are not dot-product attention's.
+    /// Name of the mechanism in options, tables and folders. A mixture joins the names of its members by `+`. A pattern or other mechanism over logits is
+    /// prefixed by their name and `@`, unless they are dot-product attention.
     pub fn name() -> String;
-    /// What the mechanism does with its options, in one sentence.
+    /// One-sentence description of the mechanism with its options.
     pub fn description() -> &'static str;
-    /// The mechanisms whose logits this one uses.
+    /// Mechanisms whose logits this one uses.
     pub fn members() -> Vec<&AnyMechanism>;
-    /// Whether the mechanism can attend to another sequence; a mixture can if all members can.
+    /// Whether the mechanism supports cross-attention; a mixture does if all members do.
     pub fn can_cross() -> bool;
-    /// Whether its heads can share keys and values, and have any width.
+    /// Whether heads can share keys and values, and have any width.
     pub fn has_free_heads() -> bool;
     /// As [`Mechanism::has_whole_scores`].
     pub(crate) fn has_whole_scores() -> bool;
@@ -136,7 +136,7 @@ told! {
     pub(crate) fn positioning() -> Positioning;
     /// Whether the shared projections of values and output have biases.
     pub(crate) fn projections_have_biases() -> bool;
-    /// As [`Mechanism::formula`], without those of the members.
+    /// As [`Mechanism::formula`], without the formulas of the members.
     pub(crate) fn formula() -> Option<Formula<'_>>;
     /// As [`Mechanism::parameters`].
     pub(crate) fn parameters() -> Option<ParameterFormula>;
@@ -150,7 +150,7 @@ told! {
     pub(crate) fn letters_at(spec: &LayerSpec) -> Vec<(&'static str, usize)>;
     /// As [`Mechanism::idle`].
     pub fn idle(spec: &LayerSpec, length: usize) -> Option<Idle>;
-    /// Why an option changes nothing in this role with the other options as they are.
+    /// Reason why an option has no effect in this role with the other options as they are.
     pub fn without_effect(option: &str, role: Role) -> Option<&'static str>;
 }
 
@@ -167,27 +167,27 @@ impl PartialEq for AnyMechanism {
 }
 
 impl AnyMechanism {
-    /// The configuration, if it is of this type.
+    /// The configuration, if it has this type.
     pub fn get<M: Mechanism>(&self) -> Option<&M> {
         self.0.config().downcast_ref()
     }
 
-    /// Name of the family, without the members of a mixture.
+    /// Family name, without the members of a mixture.
     pub fn family(&self) -> &'static str {
         self.0.family()
     }
 
-    /// What does not depend on options.
+    /// Properties that do not depend on options.
     pub fn card(&self) -> Card {
         self.0.card()
     }
 
-    /// Whether it can attend to what comes after a query: without that it is for decoders only.
+    /// Whether it supports bidirectional attention; otherwise it serves only decoders.
     pub fn can_see_ahead(&self) -> bool {
         self.card().sees_ahead
     }
 
-    /// Whether the reference engine and the fused engine can both compute it.
+    /// Whether the reference engine and the fused engine both support it.
     pub fn has_engines(&self) -> bool {
         self.card().has_engines
     }
@@ -197,12 +197,12 @@ impl AnyMechanism {
         self.card().sizes
     }
 
-    /// The same with sizes that are visible in a picture of 32 positions.
+    /// The same mechanism with sizes visible in a picture of 32 positions.
     pub fn drawn(&self) -> Self {
         self.0.drawn()
     }
 
-    /// The same with a number for every size that follows the maximal length of the model, such as the window of `sliding-window`, where the options give none.
+    /// The same mechanism with explicit numbers for all sizes that default from the model's maximal length, such as the window of `sliding-window`.
     ///
     /// ```
     /// use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
@@ -216,7 +216,7 @@ impl AnyMechanism {
         self.0.resolved(max_length)
     }
 
-    /// The same over other logits; `None` if the mechanism does not stand behind an `@`.
+    /// The same mechanism over other logits; `None` if it does not follow an `@`.
     pub fn over(&self, logits: Self) -> Option<Self> {
         self.0.over(logits)
     }
@@ -234,22 +234,22 @@ impl AnyMechanism {
         self.0.init(spec, key, device)
     }
 
-    /// The logits alone, for mechanisms that have them.
+    /// Initialises only the logits, for mechanisms that have logits.
     pub fn init_logits(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         self.0.init_logits(spec, key, device)
     }
 
-    /// The logits alone, of what is validated to have them.
+    /// Initialises only the logits, for a mechanism validated to have them.
     pub(crate) fn init_scores(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> AnyLogits {
         self.init_logits(spec, key, device).expect("validated: what another mechanism is over has logits")
     }
 
-    /// Whether it gives its formula, and all its members do.
+    /// Whether the mechanism and all its members define a formula.
     pub fn has_formula(&self) -> bool {
         self.formula().is_some() && self.members().into_iter().all(Self::has_formula)
     }
 
-    /// Whether the projections of queries, keys, values and output have the biases that a layer spec asks for.
+    /// Whether the projections of queries, keys, values and output support the biases that a layer specification requests.
     pub fn has_biases_on_demand(&self) -> bool {
         self.query_key_biases().is_some()
     }

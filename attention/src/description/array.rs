@@ -1,4 +1,4 @@
-//! Numbers on the host, in double precision.
+//! Arrays on the host, in double precision.
 
 use std::ops::Range;
 
@@ -18,14 +18,14 @@ pub struct Array {
 }
 
 impl Array {
-    /// Numbers in [-1.5, 1.5] that single precision represents exactly; one name always gives the same.
+    /// Numbers in [-1.5, 1.5] that single precision represents exactly; equal names return equal numbers.
     pub fn random(name: &str, shape: &[usize]) -> Self {
         let mut rng = RandomKey::from_seed(20).named(name).rng();
         let values = (0..shape.iter().product()).map(|_| f64::from(rng.random_range(-1.5f32..=1.5))).collect();
         Self { shape: shape.to_vec(), values }
     }
 
-    /// The values of a function of the index.
+    /// Values of a function of the index.
     pub fn from_fn<const D: usize>(shape: [usize; D], value: impl Fn([usize; D]) -> f64) -> Self {
         let values = (0..shape.iter().product())
             .map(|flat: usize| {
@@ -68,7 +68,7 @@ impl Array {
     /// One element.
     ///
     /// # Panics
-    /// If the index lies outside.
+    /// If the index is out of range.
     pub fn at(&self, index: &[usize]) -> f64 {
         assert_eq!(index.len(), self.shape.len());
         self.values[self.offset(index)]
@@ -77,16 +77,16 @@ impl Array {
     /// The elements below a leading index.
     ///
     /// # Panics
-    /// If the index lies outside.
+    /// If the index is out of range.
     pub fn row(&self, index: &[usize]) -> &[f64] {
         let length: usize = self.shape[index.len()..].iter().product();
         &self.values[self.offset(index)..][..length]
     }
 
-    /// The elements below a leading index, to be changed.
+    /// Mutable access to the elements below a leading index.
     ///
     /// # Panics
-    /// If the index lies outside.
+    /// If the index is out of range.
     pub fn row_mut(&mut self, index: &[usize]) -> &mut [f64] {
         let length: usize = self.shape[index.len()..].iter().product();
         let offset = self.offset(index);
@@ -96,7 +96,7 @@ impl Array {
     /// The given entries of the first dimension.
     ///
     /// # Panics
-    /// If there is no such entry.
+    /// If an index is out of range.
     pub fn select(&self, rows: &[usize]) -> Self {
         let mut shape = self.shape.clone();
         shape[0] = rows.len();
@@ -106,7 +106,7 @@ impl Array {
     /// A range of the second dimension.
     ///
     /// # Panics
-    /// If the range lies outside.
+    /// If the range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Self {
         let mut shape = self.shape.clone();
         shape[1] = range.len();
@@ -115,10 +115,10 @@ impl Array {
     }
 }
 
-/// Whether all elements are at most `tolerance` apart; with tolerance 0, whether they are equal.
+/// Checks that all elements differ by at most `tolerance`; with tolerance 0, that they are equal.
 ///
 /// # Errors
-/// `what` it is about, and the first element that differs.
+/// The label `what` and the first element that differs.
 pub fn same(what: &str, found: &[f64], expected: &[f64], tolerance: f64) -> Result<(), String> {
     if found.len() != expected.len() {
         return Err(format!("{what}: {} elements instead of {}", found.len(), expected.len()));
@@ -133,7 +133,7 @@ pub fn same(what: &str, found: &[f64], expected: &[f64], tolerance: f64) -> Resu
     }
 }
 
-/// Whether all elements are finite.
+/// Checks that all elements are finite.
 ///
 /// # Errors
 /// `what` it is about, and the first element that is not.

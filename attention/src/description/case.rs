@@ -1,4 +1,4 @@
-//! What an attention is asked, as plain arrays, and the values of its parameters.
+//! Inputs of an attention as plain arrays, and values of its parameters.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use burn::tensor::{Device, Gradients, Tensor};
 use crate::contract::AttentionInput;
 use crate::description::array::Array;
 
-/// Queries and, for cross-attention, what they attend to.
+/// Queries and, for cross-attention, the memory.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// `[B, Q, C]`.
     pub query: Array,
-    /// What is attended to, `[B, K, C]`; absent for self-attention.
+    /// Memory `[B, K, C]`; absent for self-attention.
     pub memory: Option<Array>,
 }
 
 impl Case {
-    /// The case as input, everything visible.
+    /// The case as an input with full visibility.
     pub fn input(&self, device: &Device) -> AttentionInput {
         let input = AttentionInput::self_attention(self.query.tensor(device));
         AttentionInput { memory: self.memory.as_ref().map(|memory| memory.tensor(device)), ..input }
@@ -36,12 +36,12 @@ impl Case {
         self.query.shape[1]
     }
 
-    /// What is attended to.
+    /// The attended sequence.
     pub fn attended(&mut self) -> &mut Array {
         self.memory.as_mut().unwrap_or(&mut self.query)
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn keys(&self) -> usize {
         self.memory.as_ref().unwrap_or(&self.query).shape[1]
     }
@@ -51,13 +51,13 @@ impl Case {
         Self { query: self.query.select(rows), memory: self.memory.as_ref().map(|memory| memory.select(rows)) }
     }
 
-    /// The same memory, and only the given queries.
+    /// The same memory with a range of the queries.
     pub fn queries(&self, range: Range<usize>) -> Self {
         Self { query: self.query.slice(range), memory: self.memory.clone() }
     }
 }
 
-/// All float parameters of a module by their path, or the gradients of those that have one.
+/// All float parameters of a module by path, or their gradients where available.
 pub fn parameters<M: Module>(module: &M, gradients: Option<&Gradients>) -> BTreeMap<String, Array> {
     struct Collector<'a> {
         path: Vec<String>,

@@ -1,4 +1,4 @@
-//! Logits, attentions and their states of any type as one type each.
+//! Type-erased logits, attentions and states.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -17,7 +17,7 @@ use crate::engine::{LogitTerms, Normaliser};
 use crate::softmax_attention::SoftmaxAttention;
 use crate::softmax_attention::logits::{LogitAbilities, Logits, LogitsRef};
 
-/// Writes [`Module`] for a type with a `variant`, which stands in the paths of its parameters, and an `inner` module.
+/// Implements [`Module`] for a type with a `variant`, which appears in parameter paths, and an `inner` module.
 macro_rules! erased_module {
     ($any:ident, $container:literal) => {
         impl Module for $any {
@@ -84,17 +84,17 @@ macro_rules! erased_module {
         }
 
         impl $any {
-            /// The module, if it is of this type.
+            /// The module, if it has this type.
             pub fn get<M: 'static>(&self) -> Option<&M> {
                 self.inner.module().downcast_ref()
             }
 
-            /// The module, to be changed, if it is of this type.
+            /// Mutable access to the module, if it has this type.
             pub fn get_mut<M: 'static>(&mut self) -> Option<&mut M> {
                 self.inner.module_mut().downcast_mut()
             }
 
-            /// The module under this name in the paths of its parameters. One of the registry has that of its [`Card`](super::Card).
+            /// Sets the variant name in parameter paths. Registered mechanisms use the name of their [`Card`](super::Card).
             pub fn named(mut self, variant: &'static str) -> Self {
                 self.variant = variant;
                 self
@@ -103,20 +103,20 @@ macro_rules! erased_module {
     };
 }
 
-/// Logits of any mechanism that has them.
+/// Logits of any mechanism with logits.
 #[derive(Debug)]
 pub struct AnyLogits {
     variant: &'static str,
-    /// In the place of the logits' own.
+    /// Replaces the logits' own normaliser.
     normaliser: Option<Normaliser>,
-    /// A soft bound of the logits.
+    /// Soft bound of the logits.
     cap: Option<f32>,
     /// Initial logits of sinks.
     sink: Option<Init>,
     inner: Box<dyn ErasedLogits>,
 }
 
-/// Any mechanism.
+/// An attention of any mechanism.
 #[derive(Debug)]
 pub struct AnyAttention {
     variant: &'static str,
@@ -130,7 +130,7 @@ pub struct AnyState(Box<dyn ErasedState>);
 erased_module!(AnyLogits, "Enum:AnyLogits");
 erased_module!(AnyAttention, "Enum:AnyAttention");
 
-/// Writes methods that another type has.
+/// Forwards methods to the inner type.
 macro_rules! forward {
     ($target:ident: $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($argument: $type),*) -> $result {
@@ -197,18 +197,18 @@ impl Logits for AnyLogits {
 }
 
 impl AnyLogits {
-    /// Logits of a mechanism.
+    /// Wraps the logits of a mechanism.
     pub fn new<L: Logits>(logits: L) -> Self {
         Self { variant: "", normaliser: None, cap: None, sink: None, inner: Box::new(Slot::new(logits)) }
     }
 
-    /// The same scores, which become weights by another normaliser.
+    /// The same scores with another normaliser.
     pub(crate) fn normalised_by(mut self, normaliser: Normaliser) -> Self {
         self.normaliser = Some(normaliser);
         self
     }
 
-    /// The same scores, which become weights by a softmax with sinks.
+    /// The same scores with a softmax with sinks.
     pub(crate) fn with_sink(mut self, init: Init) -> Self {
         self.sink = Some(init);
         self
@@ -254,7 +254,7 @@ impl Clone for AnyState {
 }
 
 impl AnyState {
-    /// The state, if it is of this type.
+    /// The state, if it has this type.
     pub fn get<S: 'static>(&self) -> Option<&S> {
         self.0.state().downcast_ref()
     }
@@ -313,32 +313,32 @@ impl<A: Attention> ErasedAttention for Slot<A> {
 }
 
 impl AnyAttention {
-    /// An attention that is more than a softmax over logits.
+    /// Wraps an attention that is not a softmax over logits.
     pub fn new<A: Attention>(attention: A) -> Self {
         Self { variant: "", inner: Box::new(Slot::new(attention)) }
     }
 
-    /// A softmax over logits.
+    /// Wraps a softmax over logits.
     pub fn softmax(attention: SoftmaxAttention<AnyLogits>) -> Self {
         Self::new(attention).named("Softmax")
     }
 
-    /// The softmax, if it is one.
+    /// The softmax, if this is one.
     pub fn as_softmax(&self) -> Option<&SoftmaxAttention<AnyLogits>> {
         self.get()
     }
 
-    /// The logits, if they are of this type.
+    /// The logits, if they have this type.
     pub fn logits<L: Logits>(&self) -> Option<&L> {
         self.as_softmax()?.logits.get()
     }
 
-    /// The logits, to be changed, if they are of this type.
+    /// Mutable access to the logits, if they have this type.
     pub fn logits_mut<L: Logits>(&mut self) -> Option<&mut L> {
         self.get_mut::<SoftmaxAttention<AnyLogits>>()?.logits.get_mut()
     }
 
-    /// What spans call it.
+    /// Mechanism name in tracing spans.
     fn mechanism(&self) -> &'static str {
         self.as_softmax().map_or(self.variant, |softmax| softmax.logits.variant)
     }

@@ -1,4 +1,4 @@
-//! What a configuration initialises: logits, heads or a whole attention.
+//! Results of initialisation: logits, heads or a whole attention.
 
 use std::marker::PhantomData;
 
@@ -11,13 +11,13 @@ use crate::contract::layer_spec::LayerSpec;
 use crate::softmax_attention::logits::Logits;
 use crate::softmax_attention::{Heads, SoftmaxAttention};
 
-/// What a [`Mechanism`] initialises: [`LogitsOf`] for logits, [`HeadsOf`] for heads, [`AttentionOf`] for an attention, each of one type; [`AnyLogits`] and
-/// [`AnyAttention`] of any.
+/// Result type of a [`Mechanism`]'s initialisation: [`LogitsOf`] for logits, [`HeadsOf`] for heads, [`AttentionOf`] for an attention, each of one type;
+/// [`AnyLogits`] and [`AnyAttention`] for any type.
 pub trait Initialised: Sized {
-    /// The type that [`Mechanism::init`] gives.
+    /// Return type of [`Mechanism::init`].
     type Module;
 
-    /// The logits, if it has them: [`Mechanism::logits`].
+    /// The logits, if available: [`Mechanism::logits`].
     fn logits<M: Mechanism<Module = Self>>(_config: &M, _spec: &LayerSpec, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
         None
     }
@@ -31,15 +31,15 @@ pub trait Initialised: Sized {
     }
 }
 
-/// Logits of a type, around which come the shared projections and the softmax.
+/// Logits of one type, to be wrapped in the shared projections and the softmax.
 #[derive(Debug)]
 pub struct LogitsOf<L>(PhantomData<L>);
 
-/// Heads of a type, around which come the shared projections.
+/// Heads of one type, to be wrapped in the shared projections.
 #[derive(Debug)]
 pub struct HeadsOf<H>(PhantomData<H>);
 
-/// An attention of a type.
+/// An attention of one type.
 #[derive(Debug)]
 pub struct AttentionOf<A>(PhantomData<A>);
 

@@ -1,7 +1,7 @@
-//! Burn's modules behind a pointer.
+//! Burn modules behind a pointer.
 //!
-//! [`Module`] has methods that are generic or return `Self`, so that no pointer to a trait can have them. Here the same operations change a module in its
-//! place, visitors and mappers are pointers themselves, and parameters pass as [`Any`] with their rank.
+//! [`Module`] has methods that are generic or return `Self`, which rules out trait objects. Here the same operations modify a module in place, visitors and
+//! mappers are trait objects, and parameters pass as [`Any`] with their rank.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -25,7 +25,7 @@ pub(super) trait ErasedModule: Any + Debug + Send {
     fn module_mut(&mut self) -> &mut dyn Any;
 }
 
-/// A place for a module, from which an operation takes it by value.
+/// Holder from which an operation takes a module by value.
 #[derive(Clone, Debug)]
 pub(super) struct Slot<M>(Option<M>);
 
@@ -93,7 +93,7 @@ impl<M: Module + ModuleDisplay + 'static> ErasedModule for Slot<M> {
     }
 }
 
-/// Calls a generic method with the rank that a number says.
+/// Calls a generic method with a rank given at run time.
 macro_rules! with_rank {
     ($rank:expr, $call:ident) => {
         match $rank {
@@ -175,7 +175,7 @@ impl ModuleVisitor for ThroughVisitor<'_> {
     }
 }
 
-/// A [`ModuleMapper`]. Parameters are as those of an [`ErasedVisitor`].
+/// A [`ModuleMapper`]. Parameters as in [`ErasedVisitor`].
 pub(super) trait ErasedMapper {
     fn param(&mut self, rank: usize, param: Box<dyn Any>) -> Box<dyn Any>;
     fn flag(&mut self, flag: Param<Flag>) -> Param<Flag>;

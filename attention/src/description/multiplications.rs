@@ -1,8 +1,8 @@
-//! Multiplications of an attention, counted without running it.
+//! Multiplication counts of an attention, computed without running it.
 //!
-//! Counted are linear maps, scores of visible pairs and weighted sums of values; exponentials, normalisation and copies are not. Counts are estimates: of
-//! patterns some queries are looked at, and what a backward pass adds is a rule of thumb. A multiplication comes with an addition, so that the
-//! floating-point operations are twice as many.
+//! The counts include linear maps, scores of visible pairs and weighted sums of values, but not exponentials, normalisation and copies. They are estimates:
+//! patterns are sampled at some queries, and the cost of a backward pass follows a rule of thumb. Each multiplication comes with an addition, so floating-point
+//! operations are twice as many.
 
 use std::iter::Sum;
 use std::ops::{Add, Range};
@@ -15,25 +15,25 @@ use crate::contract::layer_spec::{LayerSpec, Role};
 
 pub use crate::contract::QueryKeyPairs;
 
-/// Matrices that elements of the memory pass and not those that look at it.
+/// Linear maps applied to the memory, not to the queries.
 const OF_MEMORY: [&str; 2] = ["key", "value"];
 
-/// Multiplications, by what a backward pass adds to them.
+/// Multiplications, grouped by their backward cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Multiplications {
-    /// Of pairs of a query and a key: scores and weighted sums. A backward pass takes 2.5 times as many, since it scores the pairs again.
+    /// Query-key pairs: scores and weighted sums. A backward pass adds 2.5 times as many, since it recomputes the scores.
     pub pairs: f64,
-    /// Of linear maps, of which a backward pass takes twice as many.
+    /// Linear maps. A backward pass adds twice as many.
     pub maps: f64,
 }
 
 impl Multiplications {
-    /// Of a forward pass.
+    /// Multiplications of a forward pass.
     pub fn forward(self) -> f64 {
         self.pairs + self.maps
     }
 
-    /// Of a forward and a backward pass.
+    /// Multiplications of a forward and a backward pass.
     pub fn training(self) -> f64 {
         3.5 * self.pairs + 3.0 * self.maps
     }
@@ -53,8 +53,8 @@ impl Sum for Multiplications {
     }
 }
 
-/// Multiplications for one sequence of an attention at a place: of the given queries, over `keys` keys. A decoder's self-attention is causal. Of the memory
-/// of a cross-attention all elements are mapped, of a sequence itself those that are queries.
+/// Multiplications of an attention at a place for one sequence: for the given queries over `keys` keys. A decoder's self-attention is causal. Cross-attention
+/// maps all memory tokens; self-attention maps only the queries.
 pub fn multiplications<A: Attention>(attention: &A, place: &LayerSpec, queries: Range<usize>, keys: usize) -> Multiplications {
     let mapped = if place.role == Role::Cross { keys } else { queries.len() } as f64;
     let Maps { of_queries, of_memory, .. } = Maps::of(attention);
@@ -63,13 +63,13 @@ pub fn multiplications<A: Attention>(attention: &A, place: &LayerSpec, queries: 
     Multiplications { pairs: attention.multiplications(&pairs), maps }
 }
 
-/// Weights of the linear maps of a module: its multiplications for an element that passes them all.
+/// Number of weights in the linear maps of a module: its multiplications for a token that passes them all.
 pub fn weights_of_maps<M: Module>(module: &M) -> usize {
     let Maps { of_queries, of_memory, .. } = Maps::of(module);
     of_queries + of_memory
 }
 
-/// Weights of linear maps, by the elements that pass them.
+/// Weights of linear maps, grouped by their inputs.
 #[derive(Default)]
 struct Maps {
     /// Types and names of the modules around the current parameter.
@@ -97,7 +97,7 @@ impl ModuleVisitor for Maps {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if self.place.last().is_some_and(|(container, name)| container == "Struct:Linear" && name == "weight") {
-            // A module is entered by its name in the one around it.
+            // A module is entered by its name in the enclosing module.
             let is_of_memory = self.place.iter().rev().nth(1).is_some_and(|(_, name)| OF_MEMORY.contains(&name.as_str()));
             let weights = if is_of_memory { &mut self.of_memory } else { &mut self.of_queries };
             *weights += param.shape().num_elements();
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(step, Multiplications { pairs: length * 2.0 * WIDTH, maps: 4.0 * MAPS });
         let encoder = of("dot-product", Role::Encoder, 0..LENGTH, LENGTH);
         assert_eq!(encoder, Multiplications { pairs: length * length * 2.0 * WIDTH, maps: length * 4.0 * MAPS });
-        // Values and output, and nothing to score.
+        // Values and output, without scores.
         let random = of("synthesizer-random", Role::Decoder, 0..LENGTH, LENGTH);
         assert_eq!(random, Multiplications { pairs: causal * WIDTH, maps: length * 2.0 * MAPS });
     }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn what_sees_less_multiplies_less() {
         for role in [Role::Decoder, Role::Encoder] {
-            // Local attention has blocks of 256.
+            // Local attention uses blocks of 256.
             let of = |name: &str| of(name, role, 0..4 * LENGTH, 4 * LENGTH).forward();
             let dense = of("dot-product");
             for name in ["local-1d", "sparse-strided", "sparse-fixed", "lightweight-conv"] {

@@ -1,7 +1,6 @@
-//! How many parameters a mechanism has, as a formula in its sizes.
+//! Parameter counts of a mechanism, as formulas in its sizes.
 //!
-//! Letters are those of [`letters`](crate::registry::letters), and for heads of other than the usual sizes `q` = `H D` and `g` = `G D` for `G` heads of keys
-//! and values.
+//! Letters are those of [`letters`](crate::registry::letters). For unusual head sizes, `q` = `H D` and `g` = `G D` for `G` key and value heads.
 
 use std::fmt;
 
@@ -9,25 +8,25 @@ use crate::contract::layer_spec::LayerSpec;
 use crate::description::AnyMechanism;
 use crate::description::Kind;
 
-/// Numbers of parameters of one attention, as sums of terms.
+/// Parameter counts of one attention, as sums of terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParameterFormula {
-    /// Parameters that training changes.
+    /// Trained parameters.
     pub trained: TermSum,
-    /// Parameters that stay as they were drawn.
+    /// Frozen parameters.
     pub fixed: TermSum,
 }
 
-/// Numbers of parameters.
+/// Parameter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParameterCount {
-    /// Of those that training changes.
+    /// Number of trained parameters.
     pub trained: u128,
-    /// Of those that stay as they were drawn.
+    /// Number of frozen parameters.
     pub fixed: u128,
 }
 
-/// A sum such as `4 d^2 + H L^2`: products of sizes with their coefficients. It is shown for heads of the usual sizes.
+/// A sum such as `4 d^2 + H L^2`: products of sizes with coefficients. It is displayed for usual head sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TermSum(Vec<(usize, &'static str)>);
 
@@ -45,7 +44,7 @@ impl TermSum {
         }
     }
 
-    /// The value for these values of the letters, at most the greatest number there is; a letter without a value counts as 1.
+    /// Value for these letters, saturating at the maximum; a letter without a value counts as 1.
     fn value(&self, letters: &[(&'static str, usize)]) -> u128 {
         let factor = |factor: &str| {
             let (base, power) = factor.split_once('^').unwrap_or((factor, "1"));
@@ -56,7 +55,7 @@ impl TermSum {
         self.0.iter().map(term).fold(0, u128::saturating_add)
     }
 
-    /// The same where heads are as wide together as the model and each has its own keys and values: `q` and `g` are `d` then.
+    /// The same for usual heads, with total width `d` and separate keys and values: `q` and `g` then equal `d`.
     fn at_usual_sizes(&self) -> Self {
         let mut usual = Self::default();
         for &(coefficient, product) in &self.0 {
@@ -73,8 +72,8 @@ impl TermSum {
         usual
     }
 
-    /// The sum of both halves where each has heads of half the width, one a channel more than the other where the width is odd. `None` where a term has the
-    /// width of heads more than once.
+    /// Sum of both halves, each with heads of half the width; for odd widths they differ by one channel. `None` if a term contains the head width more than
+    /// once.
     fn of_halves(&self) -> Option<Self> {
         let of_term = |&(coefficient, product): &(usize, &'static str)| {
             let widths = product.split(' ').filter(|factor| factor.starts_with(['D', 'q', 'g'])).collect::<Vec<_>>();
@@ -127,7 +126,7 @@ impl ParameterFormula {
         Self { trained: TermSum::of(terms), fixed: TermSum::default() }
     }
 
-    /// Parameters that stay as they were drawn.
+    /// Frozen parameters.
     pub fn fixed(terms: &[(usize, &'static str)]) -> Self {
         Self { trained: TermSum::default(), fixed: TermSum::of(terms) }
     }
@@ -137,17 +136,17 @@ impl ParameterFormula {
         Self::trained(&[(1, "d q"), (1, "d g")])
     }
 
-    /// Those of biases of the projections of queries and keys.
+    /// Biases of the query and key projections.
     pub fn query_key_biases() -> Self {
         Self::trained(&[(1, "q"), (1, "g")])
     }
 
-    /// Those of two mechanisms like this one, each with heads of half the width; `None` where they are no such sum.
+    /// Parameters of two such mechanisms, each with heads of half the width; `None` if they are not such a sum.
     pub(crate) fn of_halves(&self) -> Option<Self> {
         Some(Self { trained: self.trained.of_halves()?, fixed: self.fixed.of_halves()? })
     }
 
-    /// Those of both.
+    /// Sum of both.
     pub fn plus(mut self, other: Self) -> Self {
         self.trained.add(other.trained);
         self.fixed.add(other.fixed);
@@ -156,7 +155,7 @@ impl ParameterFormula {
 }
 
 impl AnyMechanism {
-    /// How many parameters the attention has; `None` for a mechanism that does not say.
+    /// Parameter count of the attention; `None` if the mechanism does not report it.
     pub fn parameter_formula(&self) -> Option<ParameterFormula> {
         let own = self.parameters()?;
         if self.card().kind == Kind::Whole {
@@ -167,14 +166,14 @@ impl AnyMechanism {
         Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g")]).plus(own).plus(biases))
     }
 
-    /// How many parameters the attention has at a place, without building it; `None` as of [`parameter_formula`](Self::parameter_formula). The configuration
-    /// need not be valid, and no size is too large.
+    /// Parameter count of the attention at a place, without building it; `None` as in [`parameter_formula`](Self::parameter_formula). The configuration need
+    /// not be valid, and sizes are unlimited.
     pub fn parameters_at(&self, spec: &LayerSpec) -> Option<ParameterCount> {
         Some(self.count(&self.parameter_formula()?.plus(self.biases_at(spec)), spec))
     }
 
-    /// How many of [these](Self::parameters_at) a layer has in common with the other layers of a stack, so that a stack has them once. The projections of a layerwise
-    /// `linformer` are not counted here.
+    /// Number of [these](Self::parameters_at) that a layer shares with the other layers of a stack, so that a stack stores them once. The projections of a
+    /// layerwise `linformer` are not counted here.
     pub fn shared_parameters_at(&self, spec: &LayerSpec) -> ParameterCount {
         self.count(&self.shared_parameters(), spec)
     }
@@ -187,7 +186,7 @@ impl AnyMechanism {
         ParameterCount { trained: formula.trained.value(&letters), fixed: formula.fixed.value(&letters) }
     }
 
-    /// Parameters of the biases that the layer spec asks for and that the mechanism does not have anyway.
+    /// Parameters of the biases that the layer specification requests beyond the mechanism's own.
     fn biases_at(&self, spec: &LayerSpec) -> ParameterFormula {
         let mut biases = ParameterFormula::none();
         if spec.qkv_bias {

@@ -1,6 +1,6 @@
-//! An attention as plain loops over double-precision numbers, one query and key at a time.
+//! An attention as plain double-precision loops, one query and key at a time.
 //!
-//! Nothing here uses the engine, the value of a visibility or a tensor operation; only the values of parameters are read from a module.
+//! Nothing here uses the engine, a visibility's value or a tensor operation; only parameter values are read from a module.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,22 @@ use crate::description::array::Array;
 use crate::description::case::{Case, parameters};
 use crate::description::view::View;
 
-/// A mechanism that gives its [formula](crate::description::Mechanism::formula), together with the values of its parameters.
+/// A mechanism with a [formula](crate::description::Mechanism::formula), and the values of its parameters.
 #[derive(Clone, Debug)]
 pub struct PlainAttention {
     pub(super) mechanism: AnyMechanism,
     pub(crate) spec: LayerSpec,
-    /// By the path in the module that they were read from.
+    /// Values by their path in the module.
     pub parameters: BTreeMap<String, Array>,
-    /// Begins the paths of the attention's parameters.
+    /// Prefix of the attention's parameter paths.
     root: String,
 }
 
 impl PlainAttention {
-    /// Reads the parameters of a module that holds the attention: that with the first map called `output`, or without such
-    /// a map the part that is named as the mechanism.
+    /// Reads the parameters of a module that contains the attention: the module with the first map called `output`, or else the part with the mechanism's name.
     ///
     /// # Panics
-    /// If the mechanism gives no formula.
+    /// If the mechanism defines no formula.
     pub fn read<M: Module>(mechanism: &AnyMechanism, spec: LayerSpec, module: &M) -> Self {
         assert!(mechanism.has_formula(), "{mechanism} gives no formula");
         let parameters = parameters(module, None);
@@ -48,7 +47,7 @@ impl PlainAttention {
         self.find(path).unwrap_or_else(|| panic!("no parameter {}{path} among {:?}", self.root, self.parameters.keys()))
     }
 
-    /// Context `[B, Q, C]` and weights `[B, H, Q, K]`, if there are weights of keys.
+    /// Context `[B, Q, C]` and weights `[B, H, Q, K]`, if the mechanism has key weights.
     pub fn forward(&self, case: &Case, view: &View) -> (Array, Option<Array>) {
         let LayerSpec { heads, d_model, .. } = self.spec;
         let (batch, queries) = (case.batch(), case.length());

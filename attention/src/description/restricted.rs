@@ -1,7 +1,7 @@
 //! Logits under a pattern of visibility.
 //!
-//! A pattern is a mechanism of its own only by what it hides; how the rest is scored is the business of other logits. So every pattern goes with all logits,
-//! mixtures and other patterns (which intersect) included.
+//! A pattern is a mechanism that only hides keys; other logits score the visible keys. So every pattern combines with all logits, including mixtures and other
+//! patterns (which intersect).
 
 use std::sync::{Arc, Mutex};
 
@@ -20,24 +20,24 @@ use crate::engine::fused::Part;
 use crate::softmax_attention::logits::{LogitAbilities, Logits, LogitsRef, shared_in_order};
 use crate::softmax_attention::pattern::{Grouping, Pattern};
 
-/// How a pattern is executed.
+/// Execution of a pattern.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PatternExecution {
-    /// All weights are computed and most of them hidden: nothing is saved.
+    /// Computes all weights and masks most of them: saves nothing.
     Masked,
-    /// Each block of queries meets the keys that it can see.
+    /// Scores each block of queries only against its visible keys.
     #[default]
     Blocked,
 }
 
-/// Logits of which a query sees those that a pattern shows.
+/// Logits restricted by a pattern.
 ///
-/// Should be created with the configuration of a mechanism, or with [`Restricted::new`] for logits and patterns of one's own.
+/// Should be created with the configuration of a mechanism, or with [`Restricted::new`] for custom logits and patterns.
 #[derive(Module, Debug)]
 pub struct Restricted<L: Logits = AnyLogits> {
-    /// The one member: what scores the keys.
-    // A list, because a module cannot hold itself otherwise.
+    /// The scored logits, exactly one entry.
+    // A list, because a module cannot contain itself otherwise.
     pub logits: Vec<L>,
     #[module(skip)]
     pattern: Arc<dyn Pattern>,
@@ -55,7 +55,7 @@ pub struct Restricted<L: Logits = AnyLogits> {
     latest_parts: Latest<(), Arc<[Part]>>,
 }
 
-/// What was made last, and from what. Steps of training ask for the same again and again.
+/// Latest result with its inputs. Training steps repeat the same request.
 type Latest<K, M> = Arc<Mutex<Option<Made<K, M>>>>;
 
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ struct Made<K, M> {
     made: M,
 }
 
-/// The `latest` if it was made from the same, otherwise what `make` gives.
+/// The `latest` result if its inputs are equal, otherwise that of `make`.
 fn made_once<K: PartialEq, M: Clone>(latest: &Latest<K, M>, asked: Asked, key: K, make: impl FnOnce() -> M) -> M {
     let Asked { seen, span, positions, heads } = asked;
     let locked = || latest.lock().expect("no panic happens while the latest is locked");
@@ -78,13 +78,13 @@ fn made_once<K: PartialEq, M: Clone>(latest: &Latest<K, M>, asked: Asked, key: K
     if let Some(made) = locked().as_ref().filter(same) {
         return made.made.clone();
     }
-    // A pattern of a user's own is asked here, which may panic.
+    // Custom patterns are evaluated here and may panic.
     let made = make();
     *locked() = Some(Made { seen: seen.clone(), span, positions: positions.clone(), heads, key, made: made.clone() });
     made
 }
 
-/// What blocks are asked for.
+/// Inputs of blocks.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     seen: &'a Visibility,
@@ -122,12 +122,12 @@ impl<L: Logits> Restricted<L> {
         }
     }
 
-    /// Of a pattern that shows what such a cache keeps, over logits whose positions are those inside it: decoding keeps nothing else.
+    /// For a pattern that equals such a cache's visibility, over logits with positions inside the cache: decoding then caches only these keys.
     pub(crate) fn keeping(self, cache: Option<SinkCache>) -> Self {
         Self { cache, ..self }
     }
 
-    /// Of the parts of the pattern, or of all of it.
+    /// Groupings of the pattern's parts, or of the whole pattern.
     fn groupings(&self, asked: Asked) -> Vec<Grouping> {
         let Asked { seen, span, positions, heads } = asked;
         if self.parts.is_empty() {
@@ -188,7 +188,7 @@ impl<L: Logits> Logits for Restricted<L> {
     }
 
     fn cache(&self) -> Option<SinkCache> {
-        // Other patterns are told positions in the sequence.
+        // Other patterns use positions in the sequence.
         self.cache.filter(|_| self.logits[0].visibility().is_none())
     }
 

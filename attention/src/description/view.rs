@@ -1,4 +1,4 @@
-//! What is visible in a case, once as the crate's value and once as a plain function.
+//! Visibility of a case, as the crate's value and as a plain function.
 
 use crate::contract::abilities::Causality;
 use crate::contract::layer_spec::Role;
@@ -9,11 +9,11 @@ use crate::description::Case;
 /// Whether (batch row, head, query, key) is visible.
 type Visible = dyn Fn(usize, usize, usize, usize) -> bool;
 
-/// What is seen, as the crate's value and as a plain function.
+/// Visibility as the crate's value and as a plain function.
 pub struct View {
     /// Name in messages.
     pub name: &'static str,
-    /// The value that the attention is given.
+    /// Visibility passed to the attention.
     pub visibility: Visibility,
     /// Whether (batch row, head, query, key) is visible.
     pub visible: Box<Visible>,
@@ -31,7 +31,7 @@ impl View {
         input.visibility(self.visibility.clone()).positions(Positions::default().with_left_padding(self.left.clone()))
     }
 
-    /// Whether an attention is defined for this view: one without a causal form is where all queries see the same keys.
+    /// Whether an attention supports this view: without a causal form, all queries must see the same keys.
     pub fn suits<A: Attention>(&self, attention: &A, case: &Case, heads: usize) -> bool {
         let seen = |b, h, i| (0..case.keys()).map(|j| (self.visible)(b, h, i, j)).collect::<Vec<_>>();
         attention.abilities().causality != Causality::Impossible
@@ -44,8 +44,8 @@ impl View {
     }
 }
 
-/// Views of a batch: everything, causal, padded, with rows that see nothing, different for each head, padded on the left. In a decoder no query sees what
-/// comes after it, although only some of the crate's values say so.
+/// Views of a batch: full, causal, padded, with empty rows, different per head, left-padded. In a decoder no query sees later positions, although only some of
+/// the crate's values declare it.
 pub fn views(case: &Case, role: Role) -> Vec<View> {
     let (batch, queries, keys) = (case.batch(), case.length(), case.keys());
     let lengths: Vec<usize> = (0..batch).map(|b| keys.saturating_sub(2 * b)).collect();

@@ -1,8 +1,8 @@
-//! Blocked execution: each block of queries meets only the keys that it can see.
+//! Blocked execution: each block of queries meets only its visible keys.
 //!
-//! Queries, keys and values are gathered into blocks, which one batched product scores; `Q x K` numbers exist only if the program brings them (a bias, a
-//! soft span). Which query stands in which block is data, per batch row and head where it differs: a pattern makes it on the host, hashing could make it
-//! on the device.
+//! Queries, keys and values are gathered into blocks, which one batched product scores. `Q x K` numbers exist only if the program contains them (a bias, a soft
+//! span). The assignment of queries to blocks is data, per distinct batch row and head: a pattern computes it on the host, hashing could compute it on the
+//! device.
 
 use burn::tensor::{Int, Tensor};
 
@@ -14,50 +14,50 @@ use super::{AttentionProgram, Dropout, LogitTerms, Normaliser, Weighting, greate
 use crate::contract::visibility::{hidden_logit, least_visible_logit};
 use crate::engine::dropout::dropout;
 
-/// Blocks of queries, and the keys that each of them meets.
+/// Blocks of queries, and the keys of each block.
 ///
-/// Dimension letters: `N` blocks, `S` queries in a block, `T` keys of a block. Dimensions written `B|1` and `H|1` are 1 where all batch rows or heads
-/// share the blocks.
+/// Dimension letters: `N` blocks, `S` queries of a block, `T` keys of a block. Dimensions written `B|1` and `H|1` are 1 if all batch rows or heads share the
+/// blocks.
 #[derive(Clone, Debug)]
 pub struct Blocks {
-    /// Indices of the queries of each block, `[B|1, H|1, N, S]`. Unused places hold any index.
+    /// Indices of the queries of each block, `[B|1, H|1, N, S]`. Unused places contain any index.
     pub queries: Tensor<4, Int>,
-    /// Indices of the keys of each block, `[B|1, H|1, N, T]`. Unused places hold any index; the mask hides them.
+    /// Indices of the keys of each block, `[B|1, H|1, N, T]`. Unused places contain any index and are masked.
     pub keys: Tensor<4, Int>,
-    /// 0 where the query of a block sees its key and a large negative number where not, `[B|1, H|1, N, S, T]`.
+    /// 0 where the query of a block sees the key, otherwise a large negative number, `[B|1, H|1, N, S, T]`.
     pub mask: Tensor<5>,
-    /// The one place of each query among all `N S`, `[B|1, H|1, Q]`.
+    /// Unique place of each query among all `N S`, `[B|1, H|1, Q]`.
     pub places: Tensor<3, Int>,
 }
 
-/// What the blocks give, in the order of the queries.
+/// Output of the blocks, in query order.
 #[derive(Clone, Debug)]
 pub struct BlockedOutput {
-    /// `[B, H, Q, D]`; 0 for a query that sees no key.
+    /// `[B, H, Q, D]`; 0 for a query without visible keys.
     pub context: Tensor<4>,
-    /// Logarithm of the sum of the exponentials of the logits (of a density and of other normalisers than a softmax: of the weights) that a query sees,
-    /// `[B|1, H, Q, 1]`: what joins contexts over different keys into one. Of a query that sees no key, a large negative number.
+    /// Log-sum-exp of the visible logits of a query (for a density and normalisers other than a softmax: of the weights), `[B|1, H, Q, 1]`, for joining
+    /// contexts over different keys. A large negative number for a query without visible keys.
     pub log_sum_exp: Tensor<4>,
 }
 
-/// Executes a program block by block. The result is that of [`reference::attend`](super::reference::attend) where a block holds every key that its
-/// queries see.
+/// Executes a program block by block. The result equals that of [`reference::attend`](super::reference::attend) if a block contains every visible key of its
+/// queries.
 ///
 /// # Panics
-/// If the program has a mask: what is hidden is said by the blocks.
+/// If the program has a mask: the blocks define the visibility.
 pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
     attend_parts(program, std::slice::from_ref(blocks))
 }
 
-/// What one set of blocks gives, in the order of the queries.
+/// Output of one set of blocks, in query order.
 struct Run {
     output: BlockedOutput,
-    /// `[B|1, H, Q, 1]`, by which the context is not divided yet where the log-sum-exp of all sets was given.
+    /// `[B|1, H, Q, 1]`, the remaining divisor of the context if the log-sum-exp of all sets was given.
     sum: Tensor<4>,
 }
 
-/// Executes a program block by block. For a softmax with something added to its sum it computes a plain one, which [`attend_parts`] corrects. `whole` is the
-/// [log-sum-exp of all sets of blocks](log_sum_of_spans), of which this is one.
+/// Executes a program block by block. For a softmax with an addend in its sum it computes a plain one, which [`attend_parts`] corrects. `whole` is the
+/// [log-sum-exp of all sets of blocks](log_sum_of_spans) that include this one.
 fn run(program: AttentionProgram, heads: usize, blocks: &Blocks, whole: Option<Tensor<4>>) -> Run {
     let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
     assert!(mask.is_none(), "what a blocked program hides is said by its blocks");
@@ -72,7 +72,7 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks, whole: Option<T
     let soft_span = soft_span.map(|span| pairs(span.factors(weighting.queries(), keys)));
     let is_part = whole.is_some();
 
-    // Weights up to a factor of their row, the logarithm of that factor, and whether rows are divided by their sum.
+    // Weights up to a factor per row, the logarithm of that factor, and whether rows are divided by their sum.
     let (weights, shift, divided) = match weighting.dense(&values) {
         Weighting::Scores(terms, normaliser) => {
             let logits = blocks.logits(terms, heads, keys);
@@ -107,7 +107,7 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks, whole: Option<T
         x.expand([rows, heads, count, size, 1]).reshape([rows, heads, count * size, 1])
     };
     let places = |x: Tensor<4>| rows_at(x, blocks.places.clone());
-    // A row whose factors are all 0 has no weight at all, however large its logits.
+    // A row whose factors are all 0 has no weight, for any logits.
     let blind = sum.clone().detach().lower_equal_elem(least).float().cast(sum.dtype()) * hidden;
     let log_sum = sum.clone().log() + blind;
     let log_sum_exp = match &shift {
@@ -123,7 +123,7 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks, whole: Option<T
     };
     let context = product(weights, for_each_row(gathered(values, &blocks.keys), batch), count).reshape([batch, heads, count * size, width]);
     let context = if divided { context / thin(sum.clone()) } else { context };
-    // Keys at the ends of ramps have gradients and no weight: of a row that has no other, the sum is that by which it is divided.
+    // Keys at the ends of ramps have gradients but no weight: the sum is the divisor of a row without other keys.
     let context = match is_limited && divided {
         true => context * thin(sum.detach().greater_elem(least).float().cast(values_dtype)),
         false => context,
@@ -139,8 +139,8 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks, whole: Option<T
     Run { output, sum: places(thin(sum_of_all)) }
 }
 
-/// Logits of pairs and what to subtract from them, for factors of the span: the largest within the span, or the log-sum-exp of the whole. One outside must not
-/// be the largest, lest all others vanish. It counts in the gradient of the span alone, where it is bounded.
+/// Logits of pairs and the amount to subtract, for span factors: the largest within the span, or the log-sum-exp of the whole. A logit outside must not be the
+/// maximum, which would underflow all others. It counts only in the gradient of the span, where it is bounded.
 fn within_span(logits: Tensor<5>, factors: Tensor<5>, whole: Option<Tensor<5>>) -> (Tensor<5>, Tensor<5>) {
     let dtype = logits.dtype();
     let is_outside = factors.clone().equal_elem(0.0).float().cast(dtype);
@@ -154,7 +154,7 @@ fn within_span(logits: Tensor<5>, factors: Tensor<5>, whole: Option<Tensor<5>>) 
     (logits - excess, shift)
 }
 
-/// The largest logit within the span, and the logarithm of the sum of the exponentials less that of the largest; 0 if nothing has a weight.
+/// Largest logit within the span, and the log-sum-exp relative to it; 0 without weights.
 fn largest_within_span(logits: Tensor<5>, factors: Tensor<5>) -> [Tensor<5>; 2] {
     let dtype = logits.dtype();
     let within = logits + factors.clone().equal_elem(0.0).float().cast(dtype) * hidden_logit(dtype);
@@ -164,8 +164,8 @@ fn largest_within_span(logits: Tensor<5>, factors: Tensor<5>) -> [Tensor<5>; 2] 
     [largest, (sum + is_empty).log()]
 }
 
-/// Logarithm of the sum of the exponentials within the span over all sets of blocks, without gradient, `[B|1, H, Q, 1]`. A set may hold no more of a query than
-/// the end of its ramp, whose slope is that beside the keys of the others.
+/// Log-sum-exp within the span over all sets of blocks, without gradient, `[B|1, H, Q, 1]`. A set may contain only the end of a query's ramp, whose slope
+/// depends on the keys of the other sets.
 fn log_sum_of_spans(program: &AttentionProgram, heads: usize, parts: &[Blocks]) -> Option<Tensor<4>> {
     let (Weighting::Scores(terms, Normaliser::Softmax), Some(span)) = (&program.weighting, &program.soft_span) else { return None };
     let keys = program.values.dims()[2];
@@ -182,12 +182,12 @@ fn log_sum_of_spans(program: &AttentionProgram, heads: usize, parts: &[Blocks]) 
         .collect();
     let largest = sums.iter().cloned().reduce(Tensor::max_pair).expect("a program has at least one part");
     let sum = sums.into_iter().map(|sum| (sum - largest.clone()).exp()).reduce(|a, b| a + b).expect("a program has at least one part");
-    // Beside this bound the exponentials of hidden keys are 0.
+    // Relative to this bound the exponentials of hidden keys are 0.
     Some((sum.log() + largest).clamp_min(least_visible_logit(program.values.dtype())))
 }
 
-/// Executes a program over several sets of blocks, of which no two hold the same pair of query and key, as one normalisation over all: contexts are
-/// weighted by what the sums of their exponentials are of the whole.
+/// Executes a program over several disjoint sets of blocks with one common normalisation: contexts are weighted by their share of the total sum of
+/// exponentials.
 ///
 /// # Panics
 /// If there are no blocks, or the program has a mask.
@@ -240,8 +240,7 @@ fn joined_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
     BlockedOutput { context: sum(contexts.collect()), log_sum_exp: total.log() + largest }
 }
 
-/// Executes a program of which a query needs its logits of all parts at once: these are brought together in the order of queries, and their weights are taken
-/// back to the blocks.
+/// Executes a program that needs all logits of a query at once: logits of all parts are collected in query order, and their weights are returned to the blocks.
 fn attend_rows(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
     let heads = heads_of(&program, parts);
     let AttentionProgram { weighting: Weighting::Scores(terms, normaliser), mask: None, soft_span: None, values, dropout: drop } = program
@@ -285,26 +284,26 @@ fn attend_rows(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
     BlockedOutput { context, log_sum_exp: sum.clamp_min(least).log() + blind }
 }
 
-/// Number of heads: those of the program, or of blocks that tell more apart.
+/// Number of heads: that of the program, or of blocks that distinguish more.
 fn heads_of(program: &AttentionProgram, parts: &[Blocks]) -> usize {
     let of_blocks = parts.iter().flat_map(|blocks| [blocks.queries.dims()[1], blocks.keys.dims()[1]]);
     of_blocks.fold(program.heads(), usize::max)
 }
 
-/// The products of `a` `[B, H N, S, T]` and `b` `[B, G N, T, W]` in `count` blocks of each head, `[B, H N, S, W]`.
+/// Products of `a` `[B, H N, S, T]` and `b` `[B, G N, T, W]` in `count` blocks per head, `[B, H N, S, W]`.
 fn product(a: Tensor<4>, b: Tensor<4>, count: usize) -> Tensor<4> {
     let ([rows, of_heads, size, inner], [_, of_shared, _, width]) = (a.dims(), b.dims());
     if of_heads == of_shared {
         return a.matmul(b);
     }
-    // The rows of the heads that share a block come below each other.
+    // The rows of the heads that share a block are stacked.
     let (shared, group) = (of_shared / count, group_of(of_heads, of_shared));
     let a = a.reshape([rows, shared, group, count, size * inner]).swap_dims(2, 3).reshape([rows, of_shared, group * size, inner]);
     a.matmul(b).reshape([rows, shared, count, group, size * width]).swap_dims(2, 3).reshape([rows, of_heads, size, width])
 }
 
 impl Blocks {
-    /// Numbers of pairs `[B|1, H|1, Q, K]`, in blocks `[B|1, H|1, N, S, T]`.
+    /// Gathers numbers of pairs `[B|1, H|1, Q, K]` into blocks, `[B|1, H|1, N, S, T]`.
     fn at_pairs(&self, x: Tensor<4>, keys: usize) -> Tensor<5> {
         let [rows, heads, queries, _] = x.dims();
         let x = rows_at(x.reshape([rows, heads, queries * keys, 1]), self.pairs(keys));
@@ -313,7 +312,7 @@ impl Blocks {
         x.reshape([rows, heads, count, size, candidates])
     }
 
-    /// Numbers of queries `[B|1, H|1, Q, 1]`, in blocks `[B|1, H|1, N, S, 1]`.
+    /// Gathers numbers of queries `[B|1, H|1, Q, 1]` into blocks, `[B|1, H|1, N, S, 1]`.
     fn at_queries(&self, x: Tensor<4>) -> Tensor<5> {
         let [rows, heads, count, size] = self.queries.dims();
         let x = rows_at(x, self.queries.clone().reshape([rows, heads, count * size]));
@@ -359,7 +358,7 @@ impl Blocks {
     }
 }
 
-/// The rows of `x` `[B|1, G, L, W]` in blocks, `[B|1, G N, S, W]`, or `[B|1, H N, S, W]` where heads have blocks of their own.
+/// Gathers the rows of `x` `[B|1, G, L, W]` into blocks, `[B|1, G N, S, W]`, or `[B|1, H N, S, W]` if heads have their own blocks.
 fn gathered(x: Tensor<4>, indices: &Tensor<4, Int>) -> Tensor<4> {
     let [rows, heads, count, size] = indices.dims();
     let x = rows_at(x, indices.clone().reshape([rows, heads, count * size]));
@@ -367,7 +366,7 @@ fn gathered(x: Tensor<4>, indices: &Tensor<4, Int>) -> Tensor<4> {
     x.reshape([rows, heads * count, size, width])
 }
 
-/// The rows of `x` `[B|1, G, L, W]` at `indices` `[B|1, H|1, M]`, `[B|1, H|G, M, W]`. What heads share is read and not copied.
+/// Rows of `x` `[B|1, G, L, W]` at `indices` `[B|1, H|1, M]`, `[B|1, H|G, M, W]`, without copying shared heads.
 fn rows_at(x: Tensor<4>, indices: Tensor<3, Int>) -> Tensor<4> {
     let [rows, heads, count] = indices.dims();
     if rows == 1 && heads == 1 {
@@ -378,7 +377,7 @@ fn rows_at(x: Tensor<4>, indices: Tensor<3, Int>) -> Tensor<4> {
     let x = for_each_row(x, rows);
     let indices = indices.expand([rows, heads, count]);
     if width == 1 {
-        // As a tensor of four dimensions, the log-sum-exp of blocks was gathered wrongly on wgpu where Burn 0.22.1 fuses operations.
+        // As a four-dimensional tensor, the log-sum-exp of blocks was gathered wrongly on wgpu with fusion in Burn 0.22.1.
         return repeat_heads(x, heads).squeeze_dim::<3>(3).gather(2, indices).unsqueeze_dim(3);
     }
     let asked = group_of(heads, own_heads) * count;

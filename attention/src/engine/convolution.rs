@@ -1,7 +1,7 @@
-//! Causal convolutions along the sequence, channel by channel, and a SiLU.
+//! Causal depthwise convolutions along the sequence, and a SiLU.
 //!
-//! As separate tensor operations, a convolution reads and writes the sequence several times for each tap in each direction, and holds a copy for each tap. On
-//! backends that keep their tensors in main memory it is one operator: one pass forward and one backward, in which the inputs are all that is held.
+//! As separate tensor operations, a convolution reads and writes the sequence several times per tap and direction, and saves a copy per tap. On backends with
+//! tensors in main memory it is one operator: one pass forward and one backward, which saves only the inputs.
 
 mod cpu_kernel;
 mod cpu_operation;
@@ -12,7 +12,7 @@ use burn::tensor::activation::silu;
 use self::cpu_operation::CausalConvolution;
 use super::cpu;
 
-/// `silu( b + sum_(j < w) c_j x_(t - w + 1 + j) )`, ready to be executed: each channel mixes its latest `w` numbers with weights of its own.
+/// `silu( b + sum_(j < w) c_j x_(t - w + 1 + j) )`, ready for execution: each channel mixes its latest `w` numbers with its own weights.
 ///
 /// Dimension letters: `B` batch rows, `N` positions, `C` channels, `w` taps, at least 1.
 #[derive(Clone, Debug)]
@@ -23,17 +23,17 @@ pub(crate) struct Convolution {
     pub weight: Tensor<2>,
     /// `[C]`.
     pub bias: Option<Tensor<1>>,
-    /// What lies before the first position, `[B, w - 1, C]`: 0 if absent, as it is with one tap.
+    /// Inputs before the first position, `[B, w - 1, C]`; 0 if absent, as with one tap.
     pub before: Option<Tensor<3>>,
 }
 
 impl Convolution {
-    /// What the channels are mixed to, `[B, N, C]`.
+    /// The convolution, `[B, N, C]`.
     pub(crate) fn execute(self) -> Tensor<3> {
         if self.is_on_cpu() { self.on_cpu() } else { self.by_tensor_ops() }
     }
 
-    /// Whether it can be executed by kernels: 32-bit floats in main memory.
+    /// Whether kernels support it: 32-bit floats in main memory.
     fn is_on_cpu(&self) -> bool {
         let Self { x, weight, bias, before } = self;
         let types = [Some(x.dtype()), Some(weight.dtype()), bias.as_ref().map(Tensor::dtype), before.as_ref().map(Tensor::dtype)];
@@ -87,7 +87,7 @@ mod tests {
 
     const PLAIN: Case = Case { sizes: [2, 9, 5], taps: 4, bias: true, before: true };
 
-    /// The output, and the gradients of all inputs for a random gradient of it.
+    /// The output, and the gradients of all inputs for a random output gradient.
     fn found(case: Case, device: &Device, dtype: DType, execute: impl FnOnce(Convolution) -> Tensor<3>) -> Vec<Vec<f64>> {
         let device = device.clone().autodiff();
         let Case { sizes: [batch, length, channels], taps, bias, before } = case;

@@ -1,8 +1,8 @@
-//! Operators that are computed from slices of numbers, in one pass forward and one backward.
+//! Operators over slices of numbers, in one pass forward and one backward.
 //!
-//! As separate tensor operations they would read and write their inputs many times, and hold what lies between. An [`Operation`] says what is computed from which
-//! operands; it holds nothing but these. A [`KeepingOperation`] holds results besides. What all of them need is here once: operands that may be absent, a place in
-//! the graph of automatic differentiation, the numbers of flex and of ndarray, and [`blocks`] of positions for the threads.
+//! As separate tensor operations they would read and write their inputs many times and save intermediate results. An [`Operation`] defines the computation and
+//! saves only its operands. A [`KeepingOperation`] also saves results. The shared parts are implemented once: optional operands, nodes of the autodiff graph,
+//! tensors of flex and ndarray, and [`blocks`] of positions for threads.
 
 mod operator;
 pub(super) mod parallel_blocks;
@@ -19,19 +19,19 @@ use burn::tensor::{DType, Device, Tensor};
 use self::operator::{CpuOperator, OperandList};
 use crate::tensors::main_memory;
 
-/// Most operands of an operation.
+/// Maximum number of operands.
 const COUNT: usize = 6;
 
-/// The operands of an operation in its order, or their gradients. The first one is always there.
+/// Operands of an operation in order, or their gradients. The first one is always present.
 pub(super) type Operands<T> = [Option<T>; COUNT];
 
-/// Those of an operation of fewer.
+/// Pads the operands of an operation with fewer.
 pub(super) fn padded<T, const N: usize>(operands: [Option<T>; N]) -> Operands<T> {
     let mut operands = operands.into_iter();
     from_fn(|_| operands.next().flatten())
 }
 
-/// What is computed from operands, and its gradients. Tensors are of 32-bit floats, in any order of their numbers.
+/// A computation and its gradients. Tensors are of 32-bit floats, with any strides.
 pub(super) trait Operation: Debug + Send + Sync + 'static {
     /// The output.
     fn output(&self, operands: Operands<FlexTensor>) -> FlexTensor;
@@ -42,7 +42,7 @@ pub(super) trait Operation: Debug + Send + Sync + 'static {
 
 /// An [`Operation`] whose gradients read more than its operands.
 pub(super) trait KeepingOperation: Debug + Send + Sync + 'static {
-    /// The output, and what gradients will read besides the operands, if there will be any.
+    /// The output and, if gradients follow, the further results that they read.
     fn results(&self, operands: Operands<FlexTensor>, has_gradient: bool) -> Operands<FlexTensor>;
 
     /// Whether gradients read the output.
@@ -50,7 +50,7 @@ pub(super) trait KeepingOperation: Debug + Send + Sync + 'static {
         true
     }
 
-    /// Gradients of the operands from these, the results as far as gradients read them, and the gradient of the output.
+    /// Gradients of the operands, from the operands, the saved results, and the gradient of the output.
     fn gradients_of(&self, operands: Operands<FlexTensor>, results: Operands<FlexTensor>, gradient: FlexTensor) -> Operands<FlexTensor>;
 }
 
@@ -68,12 +68,12 @@ impl<O: Operation> KeepingOperation for O {
     }
 }
 
-/// Whether kernels can compute on a device with operands of these types: 32-bit floats in main memory.
+/// Whether kernels support a device and operands of these types: 32-bit floats in main memory.
 pub(super) fn can_compute(device: &Device, types: impl IntoIterator<Item = Option<DType>>) -> bool {
     main_memory::has_kernels(device) && types.into_iter().flatten().all(|dtype| dtype == DType::F32)
 }
 
-/// The output of an operation, with its gradients where there is automatic differentiation.
+/// Output of an operation, with gradients under autodiff.
 ///
 /// # Panics
 /// If the first operand is absent, or kernels cannot [compute](can_compute) with the operands.

@@ -1,7 +1,7 @@
-//! Operators with gradients of their own.
+//! Operators with custom gradients.
 //!
-//! A backend has an operator forward and backward. What automatic differentiation needs around both is here: inputs that it keeps or computes again, a place in
-//! the graph, and gradients that are registered where they are wanted. What an operator keeps besides its inputs, its gradient owns.
+//! A backend implements an operator forward and backward. This module adds autodiff around both: saved or recomputed inputs, a node of the graph, and gradients
+//! registered on demand. The gradient owns any further saved data of an operator.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,8 +14,8 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend};
 
-/// The output of an operator whose gradient reads its operands. `forward` is told whether there will be a gradient, and returns it with the output: what gives
-/// the gradients of the operands from these, the gradient of the output, and which of them are wanted.
+/// Output of an operator whose gradient reads its operands. The argument of `forward` states whether a gradient follows. It returns the output and the gradient
+/// function, whose arguments are the operands, the output gradient, and which gradients are needed.
 pub fn recomputed<B, C, G, const N: usize>(
     operands: [FloatTensor<Autodiff<B, C>>; N],
     forward: impl FnOnce([FloatTensor<B>; N], bool) -> (FloatTensor<B>, G),
@@ -31,7 +31,7 @@ where
     })
 }
 
-/// The same of an operator whose gradient reads none of its operands, of which none is kept.
+/// The same for an operator whose gradient reads no operands, which are then not saved.
 pub fn passed<B, C, G, const N: usize>(
     operands: [FloatTensor<Autodiff<B, C>>; N],
     forward: impl FnOnce([FloatTensor<B>; N], bool) -> (FloatTensor<B>, G),
@@ -51,7 +51,7 @@ fn all<T, const N: usize>(operands: [Option<T>; N]) -> [T; N] {
     operands.map(|operand| operand.expect("no operand is absent"))
 }
 
-/// [`recomputed`] of operands of which some may be absent. They have no gradient. Without `keeps`, the gradient is given none of them.
+/// [`recomputed`] for optional operands. Absent ones have no gradient. Without `keeps`, the gradient receives no operands.
 ///
 /// # Panics
 /// If the first operand is absent.
@@ -65,7 +65,7 @@ where
     C: CheckpointStrategy,
     G: FnOnce([Option<FloatTensor<B>>; N], FloatTensor<B>, [bool; N]) -> [Option<FloatTensor<B>>; N] + Clone + Send + 'static,
 {
-    // What is absent stands for the first operand once more: it has a place among the parents and no gradient.
+    // The first operand stands in for absent ones: it occupies a parent slot without a gradient.
     let first = operands[0].as_ref().expect("there is a first operand");
     let nodes = operands.each_ref().map(|operand| operand.as_ref().unwrap_or(first).node());
     match Backward::<B, N>::prepare::<C>(Step(PhantomData::<State<G, N>>), nodes).compute_bound().stateful() {
@@ -81,10 +81,10 @@ where
     }
 }
 
-/// What the graph holds of an operator.
+/// Saved state of an operator in the graph.
 #[derive(Clone)]
 struct State<G, const N: usize> {
-    /// Whether each operand is there.
+    /// Whether each operand is present.
     given: [bool; N],
     kept: [Option<NodeId>; N],
     of_operands: G,
@@ -96,7 +96,7 @@ impl<G, const N: usize> fmt::Debug for State<G, N> {
     }
 }
 
-/// The step of an operator in the graph.
+/// The operator's step in the graph.
 #[derive(Debug)]
 struct Step<S>(PhantomData<S>);
 
@@ -121,14 +121,14 @@ where
 
 #[cfg(test)]
 pub(super) mod tests {
-    //! What the tests of such operators share: they compare them with compositions of tensor operations in double precision.
+    //! Shared test code of such operators: comparisons with compositions of tensor operations in double precision.
 
     use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
     use heedful_random::RandomKey;
 
     use crate::contract::init::Init;
 
-    /// Normal numbers that the name decides.
+    /// Normal numbers determined by the name.
     pub(in crate::engine) fn drawn<const D: usize>(name: &str, shape: [usize; D], device: &Device, dtype: DType) -> Tensor<D> {
         let numbers = Init::Normal(1.0).values(shape.iter().product(), &RandomKey::from_seed(7).named(name));
         Tensor::from_data(TensorData::new(numbers, shape).convert_dtype(dtype), (device, dtype))
@@ -143,25 +143,25 @@ pub(super) mod tests {
         numbers(x.grad(gradients).expect("all inputs have a gradient"))
     }
 
-    /// The gradients for a random gradient of an output.
+    /// Gradients for a random output gradient.
     pub(in crate::engine) fn random_gradients<const D: usize>(output: &Tensor<D>, dtype: DType) -> Gradients {
         (output.clone() * drawn("of outputs", output.dims(), &output.device(), dtype)).sum().backward()
     }
 
-    /// The largest difference of two results, in the largest number of each part.
+    /// Maximum difference of two results, relative to the largest number of each part.
     pub(in crate::engine) fn difference(found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
         assert_eq!(found.len(), expected.len());
         let parts = found.iter().zip(expected).map(|(found, expected)| {
             assert_eq!(found.len(), expected.len());
             let largest = expected.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
             let furthest = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
-            // Not `max`, which would pass over NaN.
+            // Not `max`, which would ignore NaN.
             furthest.fold(0.0, |furthest: f64, distance| if distance <= furthest { furthest } else { distance }) / largest
         });
         parts.fold(0.0, |furthest, distance| if distance <= furthest { furthest } else { distance })
     }
 
-    /// The devices that compute in main memory.
+    /// Devices that compute in main memory.
     pub(in crate::engine) fn devices() -> Vec<Device> {
         let devices = [
             Device::flex(),
@@ -172,13 +172,13 @@ pub(super) mod tests {
         devices.into()
     }
 
-    /// Asserts that all of them give the same bits.
+    /// Asserts bit-identical results on all devices.
     pub(in crate::engine) fn assert_same_on_all_devices(compute: impl Fn(&Device) -> Vec<Vec<f64>>) {
         let found: Vec<_> = devices().iter().map(compute).collect();
         assert!(found.iter().all(|other| *other == found[0]), "{found:?}");
     }
 
-    /// Asserts that computations by pools of several sizes give the same bits.
+    /// Asserts bit-identical results with thread pools of several sizes.
     pub(in crate::engine) fn assert_same_for_any_number_of_threads(compute: impl Fn() -> Vec<Vec<f64>> + Sync) {
         let by = |threads: usize| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(&compute);
         let one = by(1);

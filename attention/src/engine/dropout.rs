@@ -1,8 +1,8 @@
-//! Dropout whose randomness is an input.
+//! Dropout with explicit randomness.
 //!
-//! Burn's dropout draws from a generator of the device: it cannot be replayed, differs between backends, and a resumed run would see other masks.
-//! Here a mask is a function of the key of its place and step: it is drawn on the host, or, with the same numbers, by a kernel of the device on which the
-//! tensor is. Dropout is on exactly where a key is given.
+//! Burn's dropout draws from a device generator: it cannot be replayed, differs between backends, and a resumed run would draw other masks. Here a mask is a
+//! function of the key of its place and step. The host draws it, or a kernel on the tensor's device draws the same numbers. Dropout is active if and only if a
+//! key is given.
 
 #[cfg(feature = "cube")]
 pub(crate) mod gpu;
@@ -31,7 +31,7 @@ pub fn dropout<const D: usize>(x: Tensor<D>, probability: f64, key: Option<&Rand
     dropout_from(0, x, probability, key)
 }
 
-/// The same for a part of a tensor: `x` are its elements, in order, from `first` on.
+/// The same for a part of a tensor: `x` contains its elements, in order, from `first` on.
 ///
 /// # Panics
 /// If `probability` is not in `[0, 1)`.
@@ -49,15 +49,15 @@ pub fn dropout_from<const D: usize>(first: usize, x: Tensor<D>, probability: f64
     x * mask
 }
 
-/// Elements whose factors are drawn at once.
+/// Elements per draw.
 const BLOCK: usize = 32_768;
 
-/// Factors of elements of the stream with the given seed.
+/// Factors of elements in the stream with the given seed.
 fn keep_mask(elements: Range<usize>, threshold: u32, seed: [u32; 8]) -> Vec<f32> {
     let keep = factor_of_kept(threshold);
     let mut mask = vec![0.0; elements.len()];
     mask.par_chunks_mut(BLOCK).enumerate().for_each(|(block, mask)| {
-        // Sixteen bits for each element: what one generator would draw for all of them in order.
+        // Sixteen bits per element: equal to the draws of one generator for all elements in order.
         let first = elements.start + block * BLOCK;
         let skipped = first % 2;
         let mut rng = generator(seed);
@@ -71,18 +71,18 @@ fn keep_mask(elements: Range<usize>, threshold: u32, seed: [u32; 8]) -> Vec<f32>
     mask
 }
 
-/// The factor of elements that are kept, which makes up for those that are dropped: `threshold` of 2^16.
+/// Factor of kept elements, which compensates for dropped ones: `threshold` of 2^16.
 fn factor_of_kept(threshold: u32) -> f32 {
     65536.0 / (65536 - threshold) as f32
 }
 
-/// Dropout of attention weights as a function of their place: whoever computes a weight, once or again, alone or in a tile, drops the same ones.
+/// Dropout of attention weights as a function of their place: recomputation, alone or in a tile, drops the same weights.
 #[derive(Clone, Copy, Debug)]
 pub struct WeightDropout {
     key: RandomKey,
-    /// Drawn numbers below it drop a weight, of 2^16.
+    /// A weight is dropped if its draw, of 2^16, is below this threshold.
     threshold: u32,
-    /// What the other weights are multiplied by.
+    /// Factor of the other weights.
     kept: f32,
 }
 
@@ -117,19 +117,19 @@ impl WeightDropout {
         RowDropout { offsets: [word as u32, (word >> 32) as u32], threshold: self.threshold, kept: self.kept }
     }
 
-    /// What the keys of rows are numbered from.
+    /// First word for the row keys.
     #[cfg(feature = "cube")]
     pub(crate) fn word(&self) -> u64 {
         self.key.word()
     }
 
-    /// Drawn numbers below the first drop a weight, of 2^16; the second is the factor of the others.
+    /// Drop threshold for draws of 2^16, and the factor of kept weights.
     #[cfg(feature = "cube")]
     pub(crate) fn threshold_and_factor(&self) -> (u32, f32) {
         (self.threshold, self.kept)
     }
 
-    /// The factors of the weights of queries from `first` on, `[batch, heads, queries, keys]`.
+    /// Factors of the weights of queries from `first` on, `[batch, heads, queries, keys]`.
     pub fn factors(&self, [batch, heads, queries, keys]: [usize; 4], first: usize) -> Vec<f32> {
         let mut factors = Vec::with_capacity(batch * heads * queries * keys);
         for index in 0..batch * heads * queries {
@@ -141,16 +141,16 @@ impl WeightDropout {
 }
 
 impl RowDropout {
-    /// What the hash of the numbers of keys begins with.
+    /// Initial values of the hash of key numbers.
     #[cfg(all(test, feature = "wgpu"))]
     pub(crate) fn offsets(&self) -> [u32; 2] {
         self.offsets
     }
 
-    /// What the weight of key `key` is multiplied by: 0 or what makes up for those that are dropped.
+    /// Factor of key `key`: 0, or the compensation for dropped weights.
     #[inline(always)]
     pub fn factor(&self, key: usize) -> f32 {
-        // Wellons' hash of 32 bits (lowbias32), with the second offset between its rounds so that rows are no shifted copies of each other.
+        // Wellons' 32-bit hash (lowbias32), with the second offset between its rounds so that rows are not shifted copies of each other.
         let mut x = (key as u32).wrapping_add(self.offsets[0]);
         x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d) ^ self.offsets[1];
         x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(drawn[(50 + 7) * 700 + 11], dropout(1).row(0, 1, 7).factor(11));
         assert_eq!(drawn, factors(1));
         assert_eq!(dropout(1).factors([1, 1, 2, 700], 3), drawn[3 * 700..5 * 700]);
-        // Two rows, two keys, and a row and its copy moved by one agree no more often than independent draws: in 0.58 of the places.
+        // Two rows, two keys, and a row and its copy shifted by one agree no more often than independent draws: in 0.58 of the places.
         let agreement = |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a == b).count() as f64 / a.len().min(b.len()) as f64;
         for other in [&drawn[700..], &drawn[1..], &drawn[701..], &drawn[50 * 700..], &factors(2)] {
             assert!((agreement(&drawn, other) - 0.58).abs() < 0.005, "{}", agreement(&drawn, other));

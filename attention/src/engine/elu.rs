@@ -1,7 +1,7 @@
 //! `elu(x) + 1`, the positive features of linear attention (Katharopoulos et al. 2020, section 3.2).
 //!
-//! As separate tensor operations the map and its slope go over the channels about ten times. On backends that keep their tensors in main memory it is one
-//! operator, which holds its input alone.
+//! As separate tensor operations the map and its slope take about ten passes over the channels. On backends with tensors in main memory it is one operator,
+//! which saves only its input.
 
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
@@ -13,7 +13,7 @@ use super::exponential::exp;
 use super::fused::cpu::Rows;
 use super::fused::flex_backend::{by_heads, rows, shape, with_whole_rows};
 
-/// `x + 1` where `x > 0`, otherwise `e^x`, of each number of `[B, H, N, D]`.
+/// `x + 1` for `x > 0`, otherwise `e^x`, of each number of `[B, H, N, D]`.
 pub(crate) fn elu_plus_one(x: Tensor<4>) -> Tensor<4> {
     if cpu::can_compute(&x.device(), [Some(x.dtype())]) { on_cpu(x) } else { by_tensor_ops(x) }
 }
@@ -27,7 +27,7 @@ fn by_tensor_ops(x: Tensor<4>) -> Tensor<4> {
     relu(x.clone()) + x.clamp_max(0.0).exp()
 }
 
-/// Of rows `[B, H, N, D]`.
+/// Operates on rows `[B, H, N, D]`.
 #[derive(Debug)]
 struct EluPlusOne;
 
@@ -77,7 +77,7 @@ impl Fill for Mapped<'_> {
     }
 }
 
-/// 1 where `x > 0`, otherwise `e^x`.
+/// 1 for `x > 0`, otherwise `e^x`.
 #[inline(always)]
 fn slope(x: f32) -> f32 {
     exp(if x > 0.0 { 0.0 } else { x })
@@ -92,7 +92,7 @@ mod tests {
         assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
     };
 
-    /// The features and the gradient of the channels for a random gradient of theirs. Heads of a position lie side by side.
+    /// The features, and the gradient of the channels for a random feature gradient. Heads of a position are adjacent.
     fn found([batch, heads, length, width]: [usize; 4], device: &Device, dtype: DType, map: fn(Tensor<4>) -> Tensor<4>) -> Vec<Vec<f64>> {
         let device = device.clone().autodiff();
         let x = drawn("x", [batch, length, heads, width], &device, dtype).require_grad();

@@ -1,8 +1,8 @@
-//! Thresholds of sparse weights.
+//! Thresholds of entmax weights.
 //!
-//! A score `s` weighs `max(s / p - t, 0)^p`, and the threshold `t` of a query is the number with which its weights sum to 1. Newton's method solves for `t` the
-//! equation that the `p`-th root of the sum is 1. The root falls and is convex in `t`, so that steps from below never pass the solution. It is also nearly a
-//! straight line, so that few steps are needed.
+//! A score `s` has the weight `max(s / p - t, 0)^p`, and the threshold `t` of a query makes its weights sum to 1. Newton's method solves for `t` with the
+//! `p`-th root of the sum set to 1. The root is decreasing and convex in `t`, so steps from below never overshoot. It is also nearly linear, so few steps
+//! suffice.
 
 use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
@@ -11,15 +11,15 @@ use burn::tensor::activation::relu;
 
 use super::per_key;
 
-/// Steps where it is not known how many are needed: in rows of up to 10,000 scores, made to be difficult, 10 were.
+/// Number of steps if the required number is unknown: hard rows of up to 10,000 scores needed 10.
 const STEPS: usize = 14;
 
-/// More steps than any row needs.
+/// Upper bound on the steps of any row.
 const MOST_STEPS: usize = 64;
 
-/// Thresholds `[.., .., Q, 1]` of scores `[.., .., Q, K]` that are divided by the power already. Of hidden keys they are so low that they have no weight.
+/// Thresholds `[.., .., Q, 1]` of scores `[.., .., Q, K]` already divided by the power. Scores of hidden keys must be low enough for weight 0.
 pub(super) fn thresholds<B: Backend>(scores: FloatTensor<B>, power: u32) -> FloatTensor<B> {
-    // The largest alone weighs 1 here, so that both sums are at least 1. Without the bounds, a query that sees nothing would have numbers that are none.
+    // Here the largest score alone has weight 1, so both sums are at least 1. Without the bounds, a query without visible keys would produce NaN.
     let lowest = B::float_sub_scalar(B::float_max_dim(scores.clone(), 3), 1.0.into());
     (0..STEPS).fold(lowest, |threshold, _| {
         let above = B::relu(B::float_sub(scores.clone(), threshold.clone()));
@@ -36,7 +36,7 @@ pub(super) fn thresholds<B: Backend>(scores: FloatTensor<B>, power: u32) -> Floa
     })
 }
 
-/// `x^power` of numbers that are not negative; for the power 0, 1 where they are greater than 0.
+/// `x^power` of non-negative numbers; for the power 0, 1 for positive numbers.
 pub(super) fn raised<B: Backend>(x: FloatTensor<B>, power: u32) -> FloatTensor<B> {
     if power == 0 {
         return B::float_clamp_min(B::float_sign(x), 0.0.into());
@@ -44,7 +44,7 @@ pub(super) fn raised<B: Backend>(x: FloatTensor<B>, power: u32) -> FloatTensor<B
     per_key::raised::<B>(x, power)
 }
 
-/// Weights of scores `[.., .., Q, K]` that are divided by the power already, given the thresholds, with the gradients that they have if the scores move them.
+/// Weights of scores `[.., .., Q, K]` already divided by the power, from the thresholds, with gradients that include the thresholds' dependence on the scores.
 pub(super) fn weights(scores: Tensor<4>, thresholds: Tensor<4>, power: u32) -> Tensor<4> {
     let raised = |x: Tensor<4>, power: u32| (1..power).fold(x.clone(), |product, _| product * x.clone());
     let above = relu(scores.clone() - thresholds.clone());
@@ -57,12 +57,12 @@ pub(super) fn weights(scores: Tensor<4>, thresholds: Tensor<4>, power: u32) -> T
     raised(relu(scores - (thresholds + step)), power)
 }
 
-/// The threshold of the scores of a query, which are divided by the power already; infinite if no key has one.
+/// Threshold of a query's scores, already divided by the power; infinite without visible keys.
 #[inline(always)]
 pub(super) fn threshold(scores: &[f32], power: u32) -> f32 {
     let largest = super::exponential::largest(scores);
     if largest == f32::NEG_INFINITY {
-        // Nothing is above it.
+        // No score exceeds it.
         return f32::INFINITY;
     }
     let mut threshold = largest - 1.0;
@@ -82,7 +82,7 @@ pub(super) fn threshold(scores: &[f32], power: u32) -> f32 {
     threshold
 }
 
-/// Sums over what exceeds the threshold: of its power, and of the power that is one less.
+/// Sums over the excesses above the threshold: of their power, and of the power minus one.
 #[inline(always)]
 fn sums(scores: &[f32], threshold: f32, power: u32) -> [f32; 2] {
     const LANES: usize = 16;
@@ -104,7 +104,7 @@ fn sums(scores: &[f32], threshold: f32, power: u32) -> [f32; 2] {
     sums
 }
 
-/// `x^power` and `x^(power - 1)` of what is above 0, and twice 0 of what is not.
+/// `x^power` and `x^(power - 1)` for positive numbers, and 0 twice otherwise.
 #[inline(always)]
 pub(super) fn power_and_slope(x: f32, power: u32) -> [f32; 2] {
     let above = if x <= 0.0 { 0.0 } else { x };
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::tensors::read::read;
 
-    /// By halving, in 64 bits.
+    /// By bisection, in 64 bits.
     fn exact(scores: &[f32], power: u32) -> f64 {
         let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let (mut low, mut high) = (f64::from(largest) - 1.0, f64::from(largest));

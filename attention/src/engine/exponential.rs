@@ -1,19 +1,19 @@
 //! Exponentials and sums of rows of numbers, for the kernels of the CPU backends.
 //!
-//! Everything here is inlined into functions that [`pulp`] compiles once for each instruction set.
+//! Everything here is inlined into functions that [`pulp`] compiles once per instruction set.
 
 use super::softpick::difference;
 
-/// Numbers that are reduced side by side.
+/// Number of lanes of a reduction.
 pub(super) const LANES: usize = 16;
 
-/// Widths to which lanes are folded until one is left: each step waits for the one before, and of a sum one by one there would be four times as many.
+/// Widths to which lanes are folded until one is left: each step waits for the previous one, and a sequential sum would have four times as many.
 const HALVES: [usize; 4] = [LANES / 2, LANES / 4, LANES / 8, LANES / 16];
 
-/// `e^x` for `x <= 88` with a relative error below 2e-7; 0 where `x <= -87`, NaN where `x` is.
+/// `e^x` for `x <= 88` with a relative error below 2e-7; 0 for `x <= -87`, NaN for NaN.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // 1.5 * 2^23: a sum with it has no bits for fractions, and the integer in its lowest bits.
+    // 1.5 * 2^23: a sum with it has no fraction bits, and the integer in its lowest bits.
     const ROUNDING: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
@@ -24,7 +24,7 @@ pub fn exp(x: f32) -> f32 {
     let shifted = bounded.mul_add(std::f32::consts::LOG2_E, ROUNDING);
     let n = shifted - ROUNDING;
     let r = n.mul_add(-LN_2_LOW, n.mul_add(-LN_2_HIGH, bounded));
-    // Not `fold`, whose closure the compiler may leave in a function of its own.
+    // Not `fold`, whose closure the compiler may not inline.
     let mut polynomial = COEFFICIENTS[0];
     for coefficient in &COEFFICIENTS[1..] {
         polynomial = polynomial.mul_add(r, *coefficient);
@@ -33,10 +33,10 @@ pub fn exp(x: f32) -> f32 {
     if x <= -87.0 { 0.0 } else { (polynomial.mul_add(r * r, r) + 1.0) * power }
 }
 
-/// `tanh x` with a relative error below 3e-7; NaN where `x` is.
+/// `tanh x` with a relative error below 3e-7; NaN for NaN.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
-    // Minimax polynomial of Cephes' tanhf: near 0, exponentials would leave few digits.
+    // Minimax polynomial of Cephes' tanhf: near 0, exponentials would lose digits.
     const COEFFICIENTS: [f32; 5] = [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1];
     const NEAR: f32 = 0.625;
     let size = x.abs();
@@ -51,7 +51,7 @@ pub fn tanh(x: f32) -> f32 {
     if size <= NEAR { near } else { far.copysign(x) }
 }
 
-/// `1 / (1 + e^-x)` with a relative error below 4e-7 where it is larger than `e^-87`; 0 where `x <= -87`, NaN where `x` is.
+/// `1 / (1 + e^-x)` with a relative error below 4e-7 where it exceeds `e^-87`; 0 for `x <= -87`, NaN for NaN.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
     let small = exp(-x.abs());
@@ -66,7 +66,7 @@ pub fn silu_slope(x: f32) -> f32 {
     share * x.mul_add(1.0 - share, 1.0)
 }
 
-/// The largest number, without regard to NaN.
+/// The largest number, ignoring NaN.
 #[inline(always)]
 pub fn largest(numbers: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -84,7 +84,7 @@ pub fn largest(numbers: &[f32]) -> f32 {
     rest.iter().copied().fold(lanes[0], f32::max)
 }
 
-/// Replaces each `x` by `e^(x - shift)`, of which `shift` is no smaller than any; returns their sum.
+/// Replaces each `x` by `e^(x - shift)`, with `shift` at least the maximum; returns their sum.
 #[inline(always)]
 pub fn exponentials(numbers: &mut [f32], shift: f32) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -101,8 +101,8 @@ pub fn exponentials(numbers: &mut [f32], shift: f32) -> f32 {
     sum_of_lanes(lanes) + rest.iter().sum::<f32>()
 }
 
-/// Replaces each `x` by `max(e^x - 1, 0) e^-shift`, of which `shift` is neither negative nor smaller than any; returns the sum of `|e^x - 1| e^-shift`. Numbers
-/// below `least` are nothing in either.
+/// Replaces each `x` by `max(e^x - 1, 0) e^-shift`, with `shift` non-negative and at least the maximum; returns the sum of `|e^x - 1| e^-shift`. Numbers below
+/// `least` count as 0 in both.
 #[inline(always)]
 pub fn picked(numbers: &mut [f32], shift: f32, least: f32) -> f32 {
     let one = exp(-shift);
@@ -125,7 +125,7 @@ fn pick(number: &mut f32, shift: f32, one: f32, least: f32) -> f32 {
     difference.abs()
 }
 
-/// The sum of `e^(x - shift)`, where `shift` is no smaller than any `x`.
+/// Sum of `e^(x - shift)`, with `shift` at least the maximum.
 #[inline(always)]
 pub fn sum_of_exponentials(numbers: &[f32], shift: f32) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -138,7 +138,7 @@ pub fn sum_of_exponentials(numbers: &[f32], shift: f32) -> f32 {
     sum_of_lanes(lanes) + rest.iter().map(|number| exp(*number - shift)).sum::<f32>()
 }
 
-/// The sum of products of two rows.
+/// Sum of products of two rows.
 #[inline(always)]
 pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];

@@ -1,9 +1,8 @@
 //! Fused execution: tile by tile, without a matrix of queries and keys.
 //!
-//! Training holds the context and one number for each query; the gradient computes the weights once more. Tiles in which nothing is visible are skipped,
-//! forwards and backwards: those whose keys are all padding, and those whose queries are, where it is told that nobody reads these
-//! ([`Positions::ends`](crate::contract::Positions::ends)). Pairs that lie scattered over the plane are brought together first: a [`Part`] says in which order
-//! queries and keys go.
+//! Training saves the context and one number per query; the backward pass recomputes the weights. Forward and backward passes skip tiles without visible pairs:
+//! tiles whose keys are all padding, and tiles whose queries are, if their outputs are declared unused ([`Positions::ends`](crate::contract::Positions::ends)).
+//! Scattered pairs are gathered first: a [`Part`] defines the order of queries and keys.
 
 pub(super) mod cpu;
 pub(super) mod flex_backend;
@@ -41,11 +40,11 @@ use crate::contract::visibility::least_visible_logit;
 use crate::engine::dropout::WeightDropout;
 use crate::tensors::main_memory;
 
-/// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
+/// Minimum number of queries for which fused execution is faster: in decoding, the keys would be packed at every step.
 pub(crate) const FEWEST_QUERIES: usize = 16;
 
-/// Whether a program can be executed so: scores or a closed form in floats of 16 or 32 bits. Scores with a soft cap have one bias and no soft span. With
-/// [`Engine::Auto`], whether it is the faster for it too.
+/// Whether fused execution supports a program: scores or a closed form in floats of 16 or 32 bits. Scores with a soft cap may have one bias and no soft span.
+/// With [`Engine::Auto`], also whether it is faster.
 pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
     match &program.weighting {
         Weighting::Density { .. } => return false,
@@ -64,14 +63,14 @@ pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
     is_wanted && matches!(program.values.dtype(), DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// Whether a program of which [`can_attend`] holds can be executed in parts that are not in the order of indices: on a device with kernels that bring
-/// scattered rows together, where no scores go by distance.
+/// Whether a program that satisfies [`can_attend`] can be executed in parts that are not in index order: on a device with kernels that gather scattered rows,
+/// without scores by distance.
 pub(crate) fn can_attend_in_parts(program: &AttentionProgram) -> bool {
     let Weighting::Scores(terms, _) = &program.weighting else { return false };
     terms.relative.is_none() && main_memory::has_kernels(&program.values.device())
 }
 
-/// Whether a program is executed by kernels of a device, which skip tiles in which nothing is visible: patterns need no gathered blocks there.
+/// Whether device kernels execute a program and skip tiles without visible pairs: patterns then need no gathered blocks.
 pub(crate) fn has_kernels(program: &AttentionProgram) -> bool {
     let AttentionProgram { weighting: Weighting::Scores(terms, normaliser), mask: None, soft_span, values, .. } = program else {
         return false;
@@ -79,12 +78,12 @@ pub(crate) fn has_kernels(program: &AttentionProgram) -> bool {
     normaliser.is_softmax() && has_kernels_for(terms, soft_span.is_some(), values)
 }
 
-/// Whether the device of these values has kernels for these logits, with soft spans or without, as numbers of their type.
+/// Whether the device of these values has kernels for these logits, with or without soft spans, and for their number type.
 fn has_kernels_for(terms: &LogitTerms, has_spans: bool, values: &Tensor<4>) -> bool {
     terms.cap.is_none() && has_kernels_on_device(&values.device(), values.dtype(), terms, has_spans)
 }
 
-/// Whether a CubeCL device has what the kernels for it need, and numbers of this type.
+/// Whether a CubeCL device meets the kernels' requirements and supports this number type.
 #[cfg(feature = "cube")]
 fn has_kernels_on_device(device: &Device, dtype: DType, terms: &LogitTerms, has_spans: bool) -> bool {
     match device.clone().without_autodiff().as_dispatch() {
@@ -98,10 +97,10 @@ fn has_kernels_on_device(_: &Device, _: DType, _: &LogitTerms, _: bool) -> bool 
     false
 }
 
-/// Executes a program of which [`can_attend`] holds; returns the context `[B, H, Q, D]`.
+/// Executes a program that satisfies [`can_attend`]; returns the context `[B, H, Q, D]`.
 ///
 /// # Panics
-/// If the program has another form, or a mask: what is hidden is said by the parts.
+/// If the program has another form, or a mask: the parts define the visibility.
 pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let heads = program.heads().max(plan::distinct(&parts)[1]);
     let AttentionProgram { weighting, mask: None, soft_span, values, dropout } = program else {
@@ -128,7 +127,7 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     }
     let rows = terms.rows().max(soft_span.as_ref().map_or(1, |span| span.spans.dims()[0])).max(plan.distinct()[0]);
     if rows == 1 && batch > 1 && plan.dropout.is_none() && main_memory::has_kernels(&values.device()) {
-        // All batch rows have the same weights: they are those of one row, whose values are those of all, side by side.
+        // All batch rows share the weights: one row's weights apply to the concatenated values of all rows.
         let values = values.swap_dims(0, 1).swap_dims(1, 2).reshape([1, shared, keys, batch * width]);
         let context = run(terms, soft_span, values, plan);
         let queries = context.dims()[2];
@@ -146,7 +145,7 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
     let added = cap.and_then(|cap| cap.added);
     assert!(bias.is_none() || added.is_none(), "a fused program has one bias");
     let bias = bias.or(added);
-    // For all batch rows and so many heads. The gradient of what is repeated is a sum, which 16 bits would round at every step.
+    // For all batch rows and this number of heads. The gradient of a repetition is a sum, which 16 bits would round at every step.
     let repeated = |x: Tensor<4>, heads: usize| {
         let is_repeated = x.dims()[..2] != [batch, heads];
         let x = if is_repeated && !plan.by_kernels { in_32_bits(x) } else { x };
@@ -154,7 +153,7 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
     };
     let each = |x: Tensor<4>| repeated(x, heads);
     let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), keys)).unzip();
-    // The operator has as many heads of keys as of values.
+    // The operator needs equal numbers of key and value heads.
     let shared = keys.as_ref().map_or(shared, |keys| if shared % keys.dims()[1] == 0 { shared } else { heads });
     let (keys, values) = (keys.map(|keys| repeated(keys, shared)), repeated(values, shared));
     let (relative_queries, relative_keys) = relative.map(|Content { queries, keys }| (each(queries), keys)).unzip();
@@ -177,6 +176,6 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
         sink: operand(sink),
     };
     let context = Tensor::from_dispatch(<Dispatch as FusedAttention>::fused_attention(operands, plan));
-    // That of values that were repeated has 32 bits.
+    // The gradient of repeated values has 32 bits.
     if context.dtype() == dtype { context } else { context.cast(dtype) }
 }

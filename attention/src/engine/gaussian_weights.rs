@@ -1,34 +1,33 @@
-//! Weights in closed form: normal densities around a centre of each query.
+//! Closed-form weights: normal densities around a centre per query.
 
 use std::f64::consts::TAU;
 use std::ops::Range;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-/// Weights that are densities of normal distributions over keys: that of key `j` is `N(j; c, σ²)` for a query with centre `c`, up to a distance from the
-/// rounded centre and 0 beyond it.
+/// Normal densities over keys as weights: `N(j; c, σ²)` for key `j` and a query with centre `c`, up to a distance from the rounded centre, and 0 beyond.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GaussianWeights {
     shapes: Vec<GaussianShape>,
     queries: usize,
-    /// `[B|1, H, Q]`, in indices of keys.
+    /// `[B|1, H, Q]`, in key indices.
     centres: Vec<f64>,
     renormalise: bool,
 }
 
-/// The normal density of one head.
+/// Normal density of one head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GaussianShape {
-    /// Standard deviation σ, greater than 0; infinite for the same weight, 1, of all keys that are near enough.
+    /// Standard deviation σ, greater than 0; infinite for equal weights of 1 within the window.
     pub deviation: f64,
-    /// Greatest distance of a key from the rounded centre.
+    /// Maximum distance of a key from the rounded centre.
     pub window: f64,
 }
 
-/// The weights fall below what a 32-bit float can hold where their exponent is below this.
+/// Exponent below which weights underflow a 32-bit float.
 pub(super) const LEAST_EXPONENT: f32 = -87.0;
 
-/// Some weights of one query in 32-bit floats, as logarithms.
+/// Log weights of one query in 32-bit floats.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     nearest: f32,
@@ -44,7 +43,7 @@ impl GaussianShape {
         if self.deviation.is_finite() { 1.0 / (self.deviation * TAU.sqrt()) } else { 1.0 }
     }
 
-    /// The weight of a key for a query with this centre.
+    /// Weight of a key for a query with this centre.
     pub(crate) fn weight(&self, centre: f64, key: f64) -> f64 {
         if (key - centre.round()).abs() > self.window {
             return 0.0;
@@ -54,11 +53,11 @@ impl GaussianShape {
 }
 
 impl GaussianWeights {
-    /// Those of `queries` queries with the centres `[B|1, H, Q]`, one shape for each head, whose rows are divided by their sums over the visible keys if
-    /// `renormalise`. Centres do not fall from one query to the next, so that those of a tile lie between its first and its last.
+    /// Weights of `queries` queries with the centres `[B|1, H, Q]`, one shape per head, whose rows are divided by their sums over the visible keys if
+    /// `renormalise`. Centres must not decrease from one query to the next, so that those of a tile lie between its first and its last.
     ///
     /// # Panics
-    /// If the centres are not those of some batch rows, or fall.
+    /// If the number of centres does not fit the shape, or centres decrease.
     pub fn new(shapes: Vec<GaussianShape>, queries: usize, centres: Vec<f64>, renormalise: bool) -> Self {
         assert!(centres.len().is_multiple_of(shapes.len() * queries), "{} centres for {queries} queries of each head", centres.len());
         assert!(centres.chunks(queries).all(|centres| centres.is_sorted()), "centres fall from one query to the next");
@@ -75,7 +74,7 @@ impl GaussianWeights {
         self.shapes.len()
     }
 
-    /// Batch rows that are told apart.
+    /// Number of distinct batch rows.
     pub fn rows(&self) -> usize {
         self.centres.len() / (self.shapes.len() * self.queries)
     }
@@ -85,7 +84,7 @@ impl GaussianWeights {
         self.renormalise
     }
 
-    /// The weights of the first `keys` keys, `[B|1, H, Q, K]`.
+    /// Weights of the first `keys` keys, `[B|1, H, Q, K]`.
     pub fn weights(&self, keys: usize, dtype: DType, device: &Device) -> Tensor<4> {
         let heads = self.shapes.len();
         let of = |(index, centre): (usize, &f64)| {
@@ -102,7 +101,7 @@ impl GaussianWeights {
         (row * self.shapes.len() + head) * self.queries + query
     }
 
-    /// The weights of a query of a batch row and head.
+    /// Weights of a query of a batch row and head.
     pub(super) fn row(&self, row: usize, head: usize, query: usize) -> Row {
         let (gaussian, centre) = (self.shapes[head], self.centres[self.index(row, head, query)]);
         let nearest = centre.round();
@@ -115,7 +114,7 @@ impl GaussianWeights {
         }
     }
 
-    /// Whether no key of `keys` has a weight for a query of `queries`.
+    /// Whether all keys of `keys` have weight 0 for all queries of `queries`.
     pub(super) fn are_beyond(&self, row: usize, head: usize, queries: Range<usize>, keys: Range<usize>) -> bool {
         let GaussianShape { deviation, window } = self.shapes[head];
         let reach = window.min((f64::from(-2.0 * LEAST_EXPONENT)).sqrt() * deviation + 1.0);
@@ -125,13 +124,13 @@ impl GaussianWeights {
 }
 
 impl Row {
-    /// The row for arithmetic that knows no infinity: the key nearest to the centre, how far the centre is beyond it, the factor of distances, the logarithm
-    /// of the greatest weight, and the greatest distance.
+    /// The row without infinities: the key nearest to the centre, the centre's offset from it, the factor of distances, the maximum log weight, and the maximum
+    /// distance.
     pub(super) fn numbers(&self) -> [f32; 5] {
         [self.nearest, self.fraction, self.sharpness.min(f32::MAX), self.height, self.window.min(f32::MAX)]
     }
 
-    /// Logarithm of the weight of a key; negative infinity where it is 0.
+    /// Log weight of a key; negative infinity for weight 0.
     #[inline(always)]
     pub(super) fn logit(&self, key: f32) -> f32 {
         let distance = key - self.nearest;

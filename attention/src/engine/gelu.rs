@@ -1,19 +1,19 @@
-//! GELU, `x Φ(x)` (Hendrycks and Gimpel 2016), with its own gradient on every backend.
+//! GELU, `x Φ(x)` (Hendrycks and Gimpel 2016), with a custom gradient on every backend.
 //!
-//! Burn 0.22.1 differentiates its `gelu` as if it were the approximation by a hyperbolic tangent on every backend but flex. Those slopes are off by up to 8.7e-4,
-//! at `|x| = 2.02`. Here the gradient follows from that of the error function, which is right everywhere.
+//! On every backend but flex, Burn 0.22.1 differentiates its `gelu` like the tanh approximation. Those slopes are off by up to 8.7e-4, at `|x| = 2.02`. Here
+//! the gradient uses the error function, which is correct everywhere.
 
 use burn::backend::DispatchDevice;
 use burn::tensor::{Device, Tensor};
 
 /// `x Φ(x)` of each number.
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    // One pass forward and one backward, which keep the input alone.
+    // One pass forward and one backward, saving only the input.
     #[allow(clippy::disallowed_methods, reason = "its gradient on flex is that of the error function")]
     if is_flex(&x.device()) { burn::tensor::activation::gelu(x) } else { by_error_function(x) }
 }
 
-/// [`gelu`] as a composition, which rounds differently from one pass. It is what mechanisms have on flex too, whose recorded digits come from it.
+/// [`gelu`] as a composition, which rounds differently from one pass. Mechanisms also use it on flex, since their recorded digits come from it.
 pub(crate) fn by_error_function<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     x.clone() * ((x * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5
 }
@@ -22,9 +22,9 @@ fn is_flex(device: &Device) -> bool {
     matches!(device.clone().without_autodiff().as_dispatch(), DispatchDevice::Flex(_))
 }
 
-/// `x Φ(x)` in double precision, by the series of the normal distribution function that has no term of another sign.
+/// `x Φ(x)` in double precision, by the series of the normal distribution function whose terms all have one sign.
 pub(crate) fn plain_gelu(x: f64) -> f64 {
-    // Φ(-10) is less than 1e-23. From 38 on the sum of the series, about `e^(x^2 / 2)`, leaves the range.
+    // Φ(-10) is less than 1e-23. From 38 on the sum of the series, about `e^(x^2 / 2)`, overflows.
     if x.abs() > 10.0 {
         return x.max(0.0);
     }

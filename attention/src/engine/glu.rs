@@ -1,7 +1,7 @@
-//! Gated linear units (Dauphin et al. 2017): half of the channels are gates of the others.
+//! Gated linear units (Dauphin et al. 2017): one half of the channels gates the other.
 //!
-//! As separate tensor operations a unit copies both halves and goes over each several times in each direction. On backends that keep their tensors in main
-//! memory it is one operator, which holds its input alone.
+//! As separate tensor operations a unit copies both halves and passes over each several times per direction. On backends with tensors in main memory it is one
+//! operator, which saves only its input.
 
 mod cpu_kernel;
 
@@ -27,7 +27,7 @@ fn on_cpu(x: Tensor<3>) -> Tensor<3> {
     cpu::computed(GatedLinearUnit, [Some(x.into_dispatch())])
 }
 
-/// Of `x` `[B, N, 2 C]`.
+/// Operates on `x` `[B, N, 2 C]`.
 #[derive(Debug)]
 struct GatedLinearUnit;
 
@@ -45,7 +45,7 @@ impl Operation for GatedLinearUnit {
     }
 }
 
-/// The input as the kernel reads it, and the shape of the output.
+/// The input in the kernel's layout, and the shape of the output.
 fn readable(x: Option<FlexTensor>) -> (FlexTensor, [usize; 3]) {
     let x = contiguous(x.expect("there are inputs"));
     let [batch, length, channels] = x.layout().shape().dims();
@@ -61,7 +61,7 @@ mod tests {
         assert_same_for_any_number_of_threads, assert_same_on_all_devices, difference, drawn, gradient, numbers, random_gradients,
     };
 
-    /// The output and the gradient of the input for a random gradient of it.
+    /// The output, and the gradient of the input for a random output gradient.
     fn found(shape: [usize; 3], device: &Device, dtype: DType, unit: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Vec<Vec<f64>> {
         let device = device.clone().autodiff();
         let x = drawn("x", shape, &device, dtype).require_grad();

@@ -12,8 +12,8 @@ pub fn split_heads(x: Tensor<3>, heads: usize) -> Tensor<4> {
     x.reshape([batch, length, heads, width / heads]).swap_dims(1, 2)
 }
 
-/// Each of `G` heads `[B, G, N, D]` as often as there are queries' heads for it, side by side: `[B, H, N, D]`. The engine reads
-/// shared heads without such copies; they are for mechanisms that make something else of each head.
+/// Repeats each of `G` heads `[B, G, N, D]` for its query heads, adjacent: `[B, H, N, D]`. The engine reads shared heads without such copies; they serve
+/// mechanisms that transform each head differently.
 ///
 /// # Panics
 /// If the number of heads is not a multiple of `G`.
@@ -27,7 +27,7 @@ pub fn repeat_heads(x: Tensor<4>, heads: usize) -> Tensor<4> {
     }
 }
 
-/// How many of `heads` heads share each of `shared` heads: head `h` reads head `h / group`.
+/// Number of heads, out of `heads`, per shared head, out of `shared`: head `h` reads head `h / group`.
 ///
 /// # Panics
 /// If the number of heads is not a multiple of `shared`.
@@ -36,7 +36,7 @@ pub(crate) fn group_of(heads: usize, shared: usize) -> usize {
     heads / shared
 }
 
-/// The rows of heads `[B, H, N, D]` that share a head, below each other: `[B, G, H / G N, D]`, the left factor of a product with shared heads.
+/// Stacks the rows of heads `[B, H, N, D]` that share a head: `[B, G, H / G N, D]`, the left factor of a product with shared heads.
 pub(crate) fn by_shared_head(x: Tensor<4>, shared: usize) -> Tensor<4> {
     let [batch, heads, length, width] = x.dims();
     match group_of(heads, shared) {

@@ -1,8 +1,8 @@
 //! Linear maps of rows.
 //!
 //! On flex, Burn clears the memory of every product and copies it into another block, on one thread: a tenth of a training step. Here products are written
-//! once, in both directions of a map. With few rows, as in decoding, they read weights as main memory gives them fastest. On a GPU large products take a
-//! faster kernel than Burn chooses, and so do the sums that are gradients of biases.
+//! once, in both directions of a map. With few rows, as in decoding, products read weights at the full memory bandwidth. On a GPU, large products and the sums
+//! for bias gradients use faster kernels than Burn's choice.
 
 mod few_rows;
 mod flex_backend;
@@ -23,13 +23,13 @@ pub use self::operator::{Products, Rows};
 use super::cpu::can_compute;
 use crate::tensors::read::is_queued;
 
-/// `x W` of `x` `[.., C]`, `[.., F]`: [`burn::tensor::module::linear`], with products of few rows that are faster where no gradient is tracked.
+/// `x W` of `x` `[.., C]`, `[.., F]`: [`burn::tensor::module::linear`], with faster products of few rows if no gradient is tracked.
 ///
 /// # Panics
-/// If the width is not that of the matrix.
+/// If the width differs from that of the matrix.
 pub fn projected<const D: usize>(x: Tensor<D>, matrix: Tensor<2>) -> Tensor<D> {
     let is_plain = !x.device().is_autodiff() && !matrix.device().is_autodiff();
-    // Burn multiplies batches of rows one by one where each has some.
+    // Burn multiplies batches of several rows one by one.
     if D != 2 || !is_plain || !can_compute(&x.device(), [x.dtype(), matrix.dtype()].map(Some)) {
         return burn::tensor::module::linear(x, matrix, None);
     }
@@ -39,10 +39,10 @@ pub fn projected<const D: usize>(x: Tensor<D>, matrix: Tensor<2>) -> Tensor<D> {
     Tensor::<2>::from_dispatch(product).reshape(shape)
 }
 
-/// `x W + b` of `x` `[.., C]`, `[.., F]`; without `b` where the map has none.
+/// `x W + b` of `x` `[.., C]`, `[.., F]`; without `b` if the map has none.
 ///
 /// # Panics
-/// If the width is not that of the map.
+/// If the width differs from that of the map.
 pub fn linear<const D: usize>(x: Tensor<D>, map: &Linear) -> Tensor<D> {
     if x.dtype() != DType::F32 && !is_queued(&x.device()) {
         return map.forward(x);
@@ -57,10 +57,10 @@ pub fn linear<const D: usize>(x: Tensor<D>, map: &Linear) -> Tensor<D> {
     shifted(Tensor::<2>::from_dispatch(output), map).reshape(shape)
 }
 
-/// [`linear`] of a sequence `[B, N, C]` at these positions. Positions that are padding and need not be computed ([`Positions::ends`]) give `b`.
+/// [`linear`] of a sequence `[B, N, C]` at these positions. Padding that need not be computed ([`Positions::ends`]) returns `b`.
 ///
 /// # Panics
-/// If the width is not that of the map, or there is not one end for each batch row.
+/// If the width differs from that of the map, or the number of ends differs from that of the batch rows.
 pub(crate) fn linear_at(x: Tensor<3>, map: &Linear, positions: &Positions) -> Tensor<3> {
     let [batch, length, width] = x.dims();
     let Some(rows) = positions.real_rows(batch, length).filter(|rows| !rows.is_empty() && x.dtype() == DType::F32) else {
@@ -103,7 +103,7 @@ mod tests {
         Linear { weight, bias: Some(Param::from_tensor(drawn("bias", [units], device, DType::F32))) }
     }
 
-    /// The output at real positions, and the gradients of input, weight and bias by a loss that reads real positions alone.
+    /// The output at real positions, and the gradients of input, weight and bias under a loss that reads only real positions.
     fn results(positions: &Positions, sizes: [usize; 4], real: &[f32], device: &Device) -> Vec<Vec<f64>> {
         let [batch, length, width, units] = sizes;
         let map = map([width, units], device);

@@ -1,4 +1,4 @@
-//! Normalisers that weigh each key by itself.
+//! Normalisers that weight each key independently.
 
 use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
@@ -7,7 +7,7 @@ use burn::tensor::activation::{relu, sigmoid};
 
 use crate::engine::exponential::sigmoid as logistic;
 
-/// The weight of a key as a function of its score; 0 for one that is hidden.
+/// Weight of a key as a function of its score; 0 if hidden.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum PerKey {
     /// `1 / (1 + exp(-s - bias))`.
@@ -35,7 +35,7 @@ impl PerKey {
         }
     }
 
-    /// Gradients of the scores, from these, their weights and the gradients of the weights.
+    /// Gradients of the scores, from the scores, their weights and the weight gradients.
     pub(super) fn differentiated_on<B: Backend>(
         self,
         scores: FloatTensor<B>,
@@ -92,12 +92,12 @@ impl PerKey {
     }
 }
 
-/// `x^power`, of a power of at least 1.
+/// `x^power`, for a power of at least 1.
 pub(super) fn raised<B: Backend>(x: FloatTensor<B>, power: u32) -> FloatTensor<B> {
     (1..power).fold(x.clone(), |product, _| B::float_mul(product, x.clone()))
 }
 
-/// The number, or 0 if it is less; not `max`, which would turn NaN into 0.
+/// The maximum of a number and 0; not `max`, which would turn NaN into 0.
 #[inline(always)]
 fn positive(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }

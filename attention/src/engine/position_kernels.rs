@@ -1,7 +1,7 @@
-//! Kernels that slide along the sequence, shared by the channels of a head, with weights that each position may have by itself.
+//! Sliding kernels along the sequence, shared by the channels of a head, with weights that can differ per position.
 //!
-//! As separate tensor operations a kernel reads and writes the sequence several times for each tap in each direction, and holds a copy for each tap. On
-//! backends that keep their tensors in main memory it is one operator, which holds its inputs alone. It reads heads where they lie among the channels.
+//! As separate tensor operations a kernel reads and writes the sequence several times per tap and direction, and saves a copy per tap. On backends with tensors
+//! in main memory it is one operator, which saves only its inputs. It reads heads in place among the channels.
 
 mod cpu_kernel;
 mod cpu_operation;
@@ -12,7 +12,7 @@ use self::cpu_operation::SlidingKernel;
 use super::cpu;
 use super::transposed::part;
 
-/// `y_i = sum_(j < t) w_(i, j) x_(i + a + j)` in each head, ready to be executed. What lies outside of the sequence is nothing.
+/// `y_i = sum_(j < t) w_(i, j) x_(i + a + j)` in each head, ready for execution. Positions outside the sequence count as 0.
 ///
 /// Dimension letters: `B` batch rows, `H` heads, `N` inputs, `Q` outputs, `D` channels of a head, `t` taps.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Sliding {
     pub weights: Tensor<4>,
     /// Number of outputs, `Q`.
     pub outputs: usize,
-    /// Position of the input under the first output's first tap, `a`; it may lie outside of the sequence.
+    /// Position of the input under the first output's first tap, `a`; may be outside the sequence.
     pub first: isize,
 }
 
@@ -31,7 +31,7 @@ impl Sliding {
     /// The sums, `[B, H, Q, D]`.
     ///
     /// # Panics
-    /// If the weights are those of other batch rows, heads or outputs.
+    /// If the weights have other batch rows, heads or outputs.
     pub(crate) fn execute(self) -> Tensor<4> {
         let ([batch, heads, _, _], [rows, of_heads, positions, _]) = (self.x.dims(), self.weights.dims());
         assert!(
@@ -42,7 +42,7 @@ impl Sliding {
         if self.is_on_cpu() { self.on_cpu() } else { self.by_tensor_ops() }
     }
 
-    /// Whether it can be executed by kernels: 32-bit floats in main memory.
+    /// Whether kernels support it: 32-bit floats in main memory.
     fn is_on_cpu(&self) -> bool {
         cpu::can_compute(&self.x.device(), [Some(self.x.dtype()), Some(self.weights.dtype())])
     }
@@ -52,7 +52,7 @@ impl Sliding {
         cpu::computed(SlidingKernel { outputs, first }, [Some(x.into_dispatch()), Some(weights.into_dispatch())])
     }
 
-    /// In terms of tensor operations: the sum over shifted copies of the sequence, one for each tap.
+    /// As tensor operations: the sum over shifted copies of the sequence, one per tap.
     fn by_tensor_ops(self) -> Tensor<4> {
         let Self { x, weights, outputs, first } = self;
         let ([batch, heads, length, width], [.., taps]) = (x.dims(), weights.dims());
@@ -93,15 +93,15 @@ mod tests {
         outputs: usize,
         taps: usize,
         first: isize,
-        /// Whether each batch row, and each output, has weights of its own.
+        /// Whether weights differ by batch row, and by output.
         by: [bool; 2],
-        /// Whether the heads of a position lie side by side.
+        /// Whether the heads of a position are adjacent.
         is_split: bool,
     }
 
     const PLAIN: Case = Case { shape: [2, 3, 9, 5], outputs: 9, taps: 4, first: -2, by: [true, true], is_split: true };
 
-    /// The output, and the gradients of inputs and weights for a random gradient of it.
+    /// The output, and the gradients of inputs and weights for a random output gradient.
     fn found(case: Case, device: &Device, dtype: DType, execute: impl FnOnce(Sliding) -> Tensor<4>) -> Vec<Vec<f64>> {
         let device = device.clone().autodiff();
         let Case { shape: [batch, heads, ..], outputs, taps, first, by, is_split } = case;
@@ -134,7 +134,7 @@ mod tests {
 
     fn check(case: Case) {
         let off = difference(&on_cpu(case, &Device::flex()), &by_tensor_ops(case));
-        // Gradients of shared weights are sums over what shares them, and errors of rounding grow as the square root of their number.
+        // Gradients of shared weights are sums over their uses, and rounding errors grow as the square root of their number.
         let Case { shape: [batch, _, _, width], outputs, by, .. } = case;
         let added = width * if by[0] { 1 } else { batch } * if by[1] { 1 } else { outputs };
         let bound = 2e-6f64.max(2e-7 * (added as f64).sqrt());

@@ -10,21 +10,21 @@ use super::per_key::PerKey;
 use super::{GaussianWeights, Normaliser, SoftCap};
 use crate::contract::visibility::DenseMask;
 
-/// One attention, ready to be executed.
+/// One attention, ready for execution.
 ///
-/// Dimension letters: `B` batch rows, `H` heads, `G` heads of keys and values, `Q` queries, `K` keys, `R` width of the thin factors, `D` width of a head's
-/// values. A dimension written `B|1` is 1 where nothing depends on the batch row.
+/// Dimension letters: `B` batch rows, `H` heads, `G` key and value heads, `Q` queries, `K` keys, `R` width of the thin factors, `D` width of a head's values. A
+/// dimension written `B|1` is 1 if nothing depends on the batch row.
 ///
-/// `G` divides `H`, and head `h` reads head `h / (H / G)` of keys and of values. With `G = 1` all heads share one head of keys and values (Shazeer 2019), with
-/// more heads a group shares each of them (Ainslie et al. 2023). The executions read shared heads without copying them for each head; the fused one copies
-/// values where each head has keys of its own.
+/// `G` divides `H`, and head `h` reads key and value head `h / (H / G)`. With `G = 1` all heads share one key and value head (Shazeer 2019); with more, each is
+/// shared by a group (Ainslie et al. 2023). The executions read shared heads without copying them per head; the fused one copies values if each head has its
+/// own keys.
 #[derive(Clone, Debug)]
 pub struct AttentionProgram {
-    /// How much each key weighs.
+    /// Weights of the keys.
     pub weighting: Weighting,
-    /// What is hidden, if anything.
+    /// Mask of hidden pairs, if any.
     pub mask: Option<DenseMask>,
-    /// Factors of the exponentials of the logits, inside the normaliser; of a density, factors of the weights.
+    /// Factors of the exponentials of the logits, inside the normaliser; for a density, factors of the weights.
     pub soft_span: Option<SoftSpan>,
     /// `[B, G, K, D]`.
     pub values: Tensor<4>,
@@ -32,51 +32,51 @@ pub struct AttentionProgram {
     pub dropout: Option<Dropout>,
 }
 
-/// Where the weights come from.
-// Made and consumed once per call.
+/// Source of the weights.
+// Created and consumed once per call.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Weighting {
-    /// Logits of the visible keys, and how they become weights. A row without a visible key has all weights exactly 0.
+    /// Logits of the visible keys, and their normaliser. All weights of a row without visible keys are exactly 0.
     Scores(LogitTerms, Normaliser),
-    /// Given weights `[B|1, H, Q, K]`, set to 0 where hidden; divided by their sum over the visible keys if `renormalise`, and then not negative.
+    /// Given weights `[B|1, H, Q, K]`, set to 0 where hidden; if `renormalise`, they are divided by their sum over the visible keys and must not be negative.
     Density {
         /// The weights before masking.
         weights: Tensor<4>,
         /// Whether rows are divided by their sum.
         renormalise: bool,
     },
-    /// A density in closed form, of which no tensor has to exist.
+    /// A closed-form density, not materialised as a tensor.
     Gaussian(Arc<GaussianWeights>),
 }
 
-/// Logits as a sum of products of thin factors and a bias, so that nothing of size `Q x K` has to exist unless a bias brings it.
+/// Logits as a sum of products of thin factors and a bias; only a bias materialises `Q x K` numbers.
 #[derive(Clone, Debug, Default)]
 pub struct LogitTerms {
     /// `queries keys^T`.
     pub content: Option<Content>,
-    /// Scores by distance, `queries keys^T` at [`relative_shift`]: keys are `[B|1, H|1, Q + K - 1, R]`, one for each signed distance `i - j` of a query at
-    /// position `i` from a key at `j`, in descending order: column `c` of a [`Span`](crate::contract::visibility::Span) has the distance `query_start + queries - 1 -
-    /// key_start - c`. It is greatest between the last query and the first key, and negative for keys after the query. A score that depends on how far apart
-    /// both are takes its absolute value.
+    /// Scores by distance, `queries keys^T` at [`relative_shift`]: keys are `[B|1, H|1, Q + K - 1, R]`, one per signed distance `i - j` of a query at position
+    /// `i` from a key at `j`, in descending order. Column `c` of a [`Span`](crate::contract::visibility::Span) has the distance
+    /// `query_start + queries - 1 - key_start - c`. The distance is largest between the last query and the first key, and negative for keys after the query. A
+    /// symmetric score uses its absolute value.
     pub relative: Option<Content>,
     /// Products of two numbers of the query.
     pub kronecker: Option<Kronecker>,
-    /// Added to the product.
+    /// Added to the products.
     pub bias: Option<Bias>,
-    /// Bounds the sum of the terms.
+    /// Soft cap of the sum of the terms.
     pub cap: Option<SoftCap>,
-    /// Of a softmax: the logit of one more key, whose value is 0, `[1, H|1, 1, 1]`. Nothing hides it, and nothing is added to it.
+    /// For a softmax: logit of an extra key with value 0, `[1, H|1, 1, 1]`. It is never hidden, and nothing is added to it.
     pub sink: Option<Tensor<4>>,
 }
 
-/// Logits that are given pair by pair.
+/// Pairwise logits.
 #[derive(Clone, Debug)]
 pub struct Bias {
     /// `[B|1, H|1, Q, K]`.
     pub numbers: Tensor<4>,
-    /// What they are multiplied with, `[1, H|1, 1, 1]` with no more heads than they have; `None` stands for 1. The product
-    /// is not a tensor here: it would take as much memory as the numbers, and so would its gradient.
+    /// Their scale, `[1, H|1, 1, 1]`, with at most their number of heads; `None` means 1. The product is not materialised: it would take as much memory as the
+    /// numbers, as would its gradient.
     pub scale: Option<Tensor<4>>,
 }
 
@@ -85,58 +85,59 @@ pub struct Bias {
 pub struct Content {
     /// `[B|1, H, Q, R]`.
     pub queries: Tensor<4>,
-    /// `[B|1, G, K, R]`; their number of heads may differ from that of the values.
+    /// `[B|1, G, K, R]`; the number of heads may differ from that of the values.
     pub keys: Tensor<4>,
 }
 
-/// Logits of a query that are the Kronecker product of two vectors of it: that of pair `n` is `left[n div b] right[n mod b]`.
+/// Logits of a query as the Kronecker product of two of its vectors: pair `n` has the logit `left[n div b] right[n mod b]`.
 #[derive(Clone, Debug)]
 pub struct Kronecker {
     /// `[B, H, Q, a]`.
     pub left: Tensor<4>,
     /// `[B, H, Q, b]`.
     pub right: Tensor<4>,
-    /// The pair of the first key, of each batch row or of all; those of the keys after it follow. Keys before pair 0 are padding, whose logits are not read.
+    /// Pair of the first key, per batch row or for all; later keys follow in order. Keys before pair 0 are padding, whose logits are not read.
     pub starts: Arc<[isize]>,
     /// Number of keys, `K`.
     pub keys: usize,
 }
 
-/// Spans that end softly.
+/// Spans with soft ends.
 #[derive(Clone, Debug)]
 pub struct SoftSpan {
     /// In positions, `[B|1, H|1, Q|1]`.
     pub spans: Tensor<3>,
-    /// How they end.
+    /// Shape of the ends.
     pub ramp: Ramp,
 }
 
-/// Soft ends of spans: the factor of a key at distance `x` is `clamp((z - x + origin) / R + 1, 0, 1)` for a query with span `z`, and 0 where the distance
-/// is less than `nearest` or more than `farthest`.
+/// Soft span ends: the factor of a key at distance `x` is `clamp((z - x + origin) / R + 1, 0, 1)` for a query with span `z`, and 0 if the distance is less than
+/// `nearest` or more than `farthest`.
 ///
-/// The factor has the slope `1 / R` by `z` on the ramp, both ends included: where the height is exactly 0 or exactly 1, as it is for whole spans, the
-/// derivative that counts is that from the side of the ramp.
+/// The factor has the slope `1 / R` by `z` on the ramp, both ends included: where the height is exactly 0 or 1, as for whole spans, the derivative is that from
+/// the side of the ramp.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ramp {
     /// Width `R` of the ramp.
     pub width: f32,
-    /// Distances count from here.
+    /// Origin of distances.
     pub origin: f32,
-    /// Least distance of a key.
+    /// Minimum distance of a key.
     pub nearest: usize,
-    /// Greatest distance of a key.
+    /// Maximum distance of a key.
     pub farthest: usize,
-    /// Index of the first query less that of the first key.
+    /// Index of the first query minus that of the first key.
     pub offset: isize,
 }
 
-/// Logarithm of how many times as much as all keys within a span together a key at the very end of its ramp can weigh in the gradient of the span: of 1e8,
-/// the bound that the released code has in the 1e-8 that it adds to the sum by which it divides, or of what the type can hold.
+/// Log bound of the weight of a key exactly at the end of its ramp in the gradient of the span, relative to all keys within the span: of 1e8, the bound implied
+/// by the released code's 1e-8 in its divisor, or the maximum of the type.
 pub(super) fn greatest_log_ratio(dtype: DType) -> f32 {
     if dtype == DType::F16 { 11.0 } else { 18.420_68 }
 }
 
-/// Sums of weights below it are those of rows without a key: the least normal number of 32 bits, or the least of all where half precision does not hold that.
+/// Bound below which a sum of weights belongs to a row without visible keys: the smallest normal 32-bit number, or the smallest number in half precision, which
+/// cannot represent that.
 pub(crate) fn least_sum(dtype: DType) -> f32 {
     if dtype == DType::F16 { 5.960_464_5e-8 } else { f32::MIN_POSITIVE }
 }
@@ -146,18 +147,18 @@ pub(crate) fn least_sum(dtype: DType) -> f32 {
 pub struct Dropout {
     /// Probability that a weight is dropped, in `[0, 1)`.
     pub probability: f64,
-    /// Key of the mask.
+    /// Key of the dropout mask.
     pub key: RandomKey,
 }
 
 impl Ramp {
-    /// The factor of key `key` for query `query`, as indices in the span, where the query's span is `z`.
+    /// Factor of key `key` for query `query`, as indices in the span, for a query span `z`.
     #[inline(always)]
     pub fn factor(&self, z: f32, query: usize, key: usize) -> f32 {
         self.height(z, query, key).clamp(0.0, 1.0)
     }
 
-    /// The factor before it is limited to `[0, 1]`; it has a slope, `1 / R`, from 0 to 1. What is no key of the query lies below.
+    /// Factor before clamping to `[0, 1]`; it has the slope `1 / R` from 0 to 1. Keys outside the query's range have lower values.
     #[inline(always)]
     pub(super) fn height(&self, z: f32, query: usize, key: usize) -> f32 {
         match self.level(query, key) {
@@ -166,7 +167,7 @@ impl Ramp {
         }
     }
 
-    /// The height of key `key` for query `query` is `(z + level) / R + 1`; there is none where the distance is too short or too long.
+    /// Level of key `key` for query `query`, whose height is `(z + level) / R + 1`; `None` if the distance is out of range.
     #[inline(always)]
     pub(super) fn level(&self, query: usize, key: usize) -> Option<f32> {
         let distance = (query as isize + self.offset - key as isize).unsigned_abs();
@@ -175,7 +176,7 @@ impl Ramp {
 }
 
 impl AttentionProgram {
-    /// Number of heads, `H`: the greatest that the weighting, what is hidden, the soft spans or the values have.
+    /// Number of heads, `H`: the maximum over weighting, mask, soft spans and values.
     ///
     /// # Panics
     /// If logits have no term.
@@ -193,7 +194,7 @@ impl Weighting {
         Self::Scores(terms, Normaliser::Softmax)
     }
 
-    /// How each key is weighed by itself, if that is how the weights are made.
+    /// The per-key function, if the weights are independent.
     pub(super) fn per_key(&self) -> Option<PerKey> {
         match self {
             Self::Scores(_, normaliser) => normaliser.per_key(),
@@ -213,7 +214,7 @@ impl Weighting {
         }
     }
 
-    /// Heads that are told apart.
+    /// Number of distinct heads.
     fn heads(&self) -> usize {
         match self {
             Self::Scores(terms, _) => terms.heads(),
@@ -222,7 +223,7 @@ impl Weighting {
         }
     }
 
-    /// The same with the weights of a closed form as a tensor, for values `[B, G, K, D]`.
+    /// The same with closed-form weights as a tensor, for values `[B, G, K, D]`.
     pub(super) fn dense(self, values: &Tensor<4>) -> Self {
         match self {
             Self::Gaussian(gaussians) => Self::Density {
@@ -235,7 +236,7 @@ impl Weighting {
 }
 
 impl SoftSpan {
-    /// The factors of all pairs, `[B|1, H|1, Q, K]`.
+    /// Factors of all pairs, `[B|1, H|1, Q, K]`.
     pub fn factors(&self, queries: usize, keys: usize) -> Tensor<4> {
         let Ramp { width, origin, nearest, farthest, offset } = self.ramp;
         let device = self.spans.device();
@@ -250,7 +251,7 @@ impl SoftSpan {
         let dtype = heights.dtype();
         let has_slope = heights.clone().greater_equal_elem(0.0).bool_and(heights.clone().lower_equal_elem(1.0)).float().cast(dtype);
         let is_above = heights.clone().greater_elem(1.0).float().cast(dtype);
-        // In value a limit to [0, 1]. Its gradient passes at both ends, which that of a limit does not promise.
+        // Equal to a clamp to [0, 1], but its gradient passes at both ends, which a clamp does not guarantee.
         (heights * has_slope + is_above) * seen
     }
 }
@@ -282,10 +283,10 @@ impl Kronecker {
     }
 }
 
-/// `count` columns of `x` `[B|1, H, L, W]`, of each batch row from its start on; those before the first are the first once more.
+/// `count` columns of `x` `[B|1, H, L, W]`, from each batch row's start on; columns before the first repeat it.
 ///
 /// # Panics
-/// If there are not as many columns.
+/// If there are too few columns.
 pub(crate) fn columns_from(x: Tensor<4>, starts: &[isize], count: usize) -> Tensor<4> {
     let [rows, heads, length, width] = x.dims();
     let end = starts.iter().max().expect("there is a start") + count as isize;
@@ -293,7 +294,7 @@ pub(crate) fn columns_from(x: Tensor<4>, starts: &[isize], count: usize) -> Tens
     if let [start] = starts
         && let Ok(start) = usize::try_from(*start)
     {
-        // The gradient of a part is written into that of the whole, for which nothing would be left to do.
+        // The gradient of a slice is written into that of the whole, which the full tensor can skip.
         return if [start, count] == [0, width] { x } else { x.narrow(3, start, count) };
     }
     assert!(rows == 1 || rows == starts.len(), "{} starts for {rows} rows", starts.len());
@@ -303,36 +304,36 @@ pub(crate) fn columns_from(x: Tensor<4>, starts: &[isize], count: usize) -> Tens
     x.expand([starts.len(), heads, length, width]).gather(3, indices)
 }
 
-/// What is said where bounded logits would become part of a sum.
+/// Message for capped logits in a sum.
 const UNCAPPED: &str = "logits with a soft cap are no member of a sum: put the cap over the sum";
 
 impl LogitTerms {
-    /// Logits that are a product of thin factors.
+    /// Logits as a product of thin factors.
     pub fn content(queries: Tensor<4>, keys: Tensor<4>) -> Self {
         Self { content: Some(Content { queries, keys }), ..Self::default() }
     }
 
-    /// Logits that are a Kronecker product.
+    /// Logits as a Kronecker product.
     pub fn kronecker(kronecker: Kronecker) -> Self {
         Self { kronecker: Some(kronecker), ..Self::default() }
     }
 
-    /// Logits that are given.
+    /// Given logits.
     pub fn bias(bias: Tensor<4>) -> Self {
         Self { bias: Some(Bias { numbers: bias, scale: None }), ..Self::default() }
     }
 
-    /// Batch rows that are told apart.
+    /// Number of distinct batch rows.
     pub(super) fn rows(&self) -> usize {
         self.told_apart()[0]
     }
 
-    /// Heads that are told apart.
+    /// Number of distinct heads.
     pub(crate) fn heads(&self) -> usize {
         self.told_apart()[1].max(self.sink.as_ref().map_or(1, |sink| sink.dims()[1]))
     }
 
-    /// Batch rows and heads of the greatest term.
+    /// Maximum batch rows and heads over the terms.
     fn told_apart(&self) -> [usize; 2] {
         let factors = [&self.content, &self.relative].into_iter().flatten().flat_map(|content| [&content.queries, &content.keys]);
         let left = self.kronecker.as_ref().map(|kronecker| &kronecker.left);
@@ -342,17 +343,17 @@ impl LogitTerms {
         greatest.expect("logits have a term")
     }
 
-    /// What has a row for each query.
+    /// A tensor with a row per query.
     pub(super) fn queries(&self) -> &Tensor<4> {
         let factors = [&self.content, &self.relative].into_iter().flatten().map(|content| &content.queries);
         let left = self.kronecker.as_ref().map(|kronecker| &kronecker.left);
         factors.chain(left).chain(self.bias.as_ref().map(|bias| &bias.numbers)).next().expect("logits have a term")
     }
 
-    /// The same logits under a soft bound, greater than 0.
+    /// The same logits under a soft cap, greater than 0.
     ///
     /// # Panics
-    /// If they are bounded already.
+    /// If they already have a soft cap.
     pub fn capped(self, limit: f32) -> Self {
         assert!(self.cap.is_none(), "logits have one soft cap");
         Self { cap: Some(SoftCap { limit, added: None }), ..self }
@@ -376,8 +377,8 @@ impl LogitTerms {
         }
     }
 
-    /// Sum of two logits: factors are joined along their width, biases are added, and of two Kronecker products one becomes a bias. What is added to logits
-    /// with a soft cap is not bounded.
+    /// Sum of two logits: factors are concatenated along their width, biases are added, and one of two Kronecker products becomes a bias. Terms added to capped
+    /// logits are not capped.
     ///
     /// # Panics
     /// If the first have a soft cap and the second are more than a bias, or the second have a soft cap or a sink.
@@ -403,19 +404,19 @@ impl LogitTerms {
     }
 }
 
-/// Joins factors along their width, repeating those that do not depend on the batch row, or of which heads share some.
+/// Concatenates factors along their width, repeating factors shared by batch rows or heads.
 fn concatenate(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
     let [rows, heads] = [0, 1].map(|dim| a.dims()[dim].max(b.dims()[dim]));
     Tensor::cat([a, b].map(|x| repeat_heads(for_each_row(x, rows), heads)).to_vec(), 3)
 }
 
-/// The same for each of `rows` batch rows.
+/// Repeats a tensor for each of `rows` batch rows.
 ///
-/// It is repeated as a flat row because of its gradient, a sum over the first dimension: on wgpu, Burn 0.22.1 sums wrongly over the first of four dimensions
-/// where the last two are swapped, as they are in the gradient of keys.
+/// It is repeated as a flat row because of its gradient, a sum over the first dimension: on wgpu, Burn 0.22.1 sums wrongly over the first of four dimensions if
+/// the last two are swapped, as in the gradient of keys.
 ///
 /// # Panics
-/// If there are neither one nor `rows` batch rows.
+/// If the number of batch rows is neither 1 nor `rows`.
 pub(super) fn for_each_row(x: Tensor<4>, rows: usize) -> Tensor<4> {
     let [batch, heads, length, width] = x.dims();
     if batch == rows {
@@ -425,14 +426,14 @@ pub(super) fn for_each_row(x: Tensor<4>, rows: usize) -> Tensor<4> {
     x.reshape([batch, size]).expand([rows, size]).reshape([rows, heads, length, width])
 }
 
-/// Moves scores by distance to their keys: `[.., .., Q, Q + K - 1]` with columns in descending order of distance to `[.., .., Q, K]`.
+/// Shifts scores by distance to their keys: `[.., .., Q, Q + K - 1]` with columns in descending order of distance to `[.., .., Q, K]`.
 ///
-/// Row `i` moves left by `Q - 1 - i`: a column is put before the first, after which the same numbers in rows one shorter are the moved ones (Dai et al.
-/// 2019, appendix B). Every element of the result is a score of its own distance; with only the `K` distances that a causal mask leaves, as in
-/// the paper, those above the diagonal are left-overs of the next row.
+/// Row `i` shifts left by `Q - 1 - i`: a column is prepended, after which the same numbers in rows shorter by one are the shifted ones (Dai et al. 2019,
+/// appendix B). Every element of the result is a score of its own distance. With only the `K` distances of a causal mask, as in the paper, elements above the
+/// diagonal are left-overs of the next row.
 ///
 /// # Panics
-/// If there are no `Q + K - 1` columns.
+/// If the number of columns is not `Q + K - 1`.
 pub fn relative_shift(scores: Tensor<4>, keys: usize) -> Tensor<4> {
     let [a, b, queries, columns] = scores.dims();
     assert_eq!(columns, queries + keys - 1, "one column for each distance");

@@ -1,15 +1,15 @@
-//! Linear recurrences: mixers that carry a state of fixed size in the place of keys and values.
+//! Linear recurrences: mixers with a fixed-size state instead of cached keys and values.
 //!
-//! `S_t = exp(g_t) S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t` (Katharopoulos et al. 2020, section 3.3, without decay; Yang et al. 2024, section 4, with it): each
-//! position writes to the state, and then reads from it. By the delta rule it replaces what its key held instead of adding to it. A recurrence stands beside an
-//! [`AttentionProgram`](super::AttentionProgram) as the second form that a mechanism can lower to: there is no softmax and no matrix of pairs, only a sum over
-//! what came before.
+//! `S_t = exp(g_t) S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t` (Katharopoulos et al. 2020, section 3.3, without decay; Yang et al. 2024, section 4, with decay):
+//! each position writes to the state, then reads from it. The delta rule replaces the value stored under a key instead of adding to it. A recurrence is the
+//! second form, beside an [`AttentionProgram`](super::AttentionProgram), to which a mechanism can lower. It has no softmax and no matrix of pairs, only a sum
+//! over the past.
 //!
-//! Three executions give the same. [`recur`](Recurrence::recur) goes position by position and takes and returns a state, as decoding and segments need it.
-//! [`in_chunks`](Recurrence::in_chunks) does the same with products of matrices: within a chunk of positions all pairs are computed at once, and the states
-//! between chunks carry the rest (Yang et al. 2024, section 4.3). [`weigh`](Recurrence::weigh) computes all pairs of the whole sequence at once, shows their
-//! weights, and is the oracle for every other one. It also takes masks that no recurrence has. [`execute`](Recurrence::execute) chooses between the first two,
-//! and goes in chunks by kernels of its own where tensors are in main memory.
+//! Three executions are equivalent. [`recur`](Recurrence::recur) runs position by position and takes and returns a state, for decoding and segments.
+//! [`in_chunks`](Recurrence::in_chunks) does the same with matrix products: it computes all pairs within a chunk of positions at once, and states between
+//! chunks carry the rest (Yang et al. 2024, section 4.3). [`weigh`](Recurrence::weigh) computes all pairs of the whole sequence, reports their weights, and is
+//! the oracle for the others; it also supports masks beyond recurrences. [`execute`](Recurrence::execute) chooses between the first two, and uses chunked
+//! kernels for tensors in main memory.
 
 mod chunks;
 mod cpu;
@@ -29,10 +29,10 @@ pub use self::program::{Recurrence, RecurrentOutput};
 pub use self::state::RecurrentState;
 
 impl Recurrence {
-    /// The same where positions `[B|1, N]` that are not real neither write nor let the state decay.
+    /// The same recurrence where positions `[B|1, N]` marked as padding neither write nor decay the state.
     ///
     /// # Panics
-    /// If there are neither one nor as many rows as sequences, of as many positions.
+    /// If the number of flag rows is neither 1 nor that of the sequences, or the number of positions differs.
     pub fn of_real(self, real: &[bool]) -> Self {
         let [batch, heads, length, _] = self.keys.dims();
         assert!(real.len() == length || real.len() == batch * length, "{} flags for {batch} rows of {length} positions", real.len());
@@ -49,7 +49,7 @@ impl Recurrence {
         Self { keys: self.keys * flags, log_decay, ..self }
     }
 
-    /// The same in 32 bits, if it has 16: a state sums over all positions, and decays are close to 1.
+    /// Converts 16-bit tensors to 32 bits: a state sums over all positions, and decays are close to 1.
     pub(crate) fn in_32_bits(self) -> Self {
         Self {
             queries: in_32_bits(self.queries),
@@ -61,15 +61,15 @@ impl Recurrence {
         }
     }
 
-    /// What is faster for so many positions, from a state `[B, H, R, D]` or from nothing: [`recur`](Self::recur) for one, and chunks for more. On backends that
-    /// keep 32-bit floats in main memory each is one operator. That of chunks has a gradient of its own, which holds the inputs and one state for each 64 positions;
-    /// that of one position overwrites a state which nobody else holds. On others they are tensor operations.
+    /// Runs the fastest execution for the number of positions, from a state `[B, H, R, D]` or an empty one: [`recur`](Self::recur) for one position, chunks for
+    /// more. On backends with 32-bit floats in main memory each is one operator. The chunked operator has a custom gradient, which saves the inputs and one
+    /// state per 64 positions; the single-position operator overwrites an unshared state. Other backends use tensor operations.
     ///
     /// # Panics
     /// If the delta rule is to be normalised.
     pub fn execute(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let is_step = self.keys.dims()[2] == 1;
-        // A step has no gradient of its own.
+        // A step has no custom gradient.
         if self.is_on_cpu(state.as_ref()) && !(is_step && self.keys.device().is_autodiff()) {
             if self.normalised {
                 self.assert_positive();
@@ -83,17 +83,17 @@ impl Recurrence {
         self.in_chunks(state, chunk)
     }
 
-    /// What all keys write together, whatever their order, `[B, H, R, D]` or `[B, H, R, D + 1]`: what [`read`](Self::read) reads.
+    /// State written by all keys, independent of their order, `[B, H, R, D]` or `[B, H, R, D + 1]`, for [`read`](Self::read).
     ///
     /// # Panics
-    /// If the state decays or is overwritten: then there is an order.
+    /// If the state decays or is overwritten, since the order then matters.
     pub fn written(self) -> Tensor<4> {
         self.assert_without_order();
         let values = if self.normalised { with_ones(self.values) } else { self.values };
         transposed(self.keys).matmul(values)
     }
 
-    /// What queries `[B, H, Q, R]` read from a state, `[B, H, Q, D]`.
+    /// Reads of queries `[B, H, Q, R]` from a state, `[B, H, Q, D]`.
     pub fn read(queries: Tensor<4>, state: Tensor<4>, normalised: bool) -> Tensor<4> {
         let context = queries.matmul(state);
         if normalised { divided(context) } else { context }
@@ -108,7 +108,7 @@ impl Recurrence {
         assert!(!has_order, "the state decays or is overwritten between positions, which therefore have an order");
     }
 
-    /// An execution that knows nothing of the normaliser, around which that is put.
+    /// Adds the normaliser around an execution that ignores it.
     fn normalising(self, execute: impl FnOnce(Self) -> RecurrentOutput) -> RecurrentOutput {
         if !self.normalised {
             return execute(self);
@@ -124,7 +124,7 @@ impl Recurrence {
         state.unwrap_or_else(|| Tensor::zeros([batch, heads, width, self.values.dims()[3]], (&self.keys.device(), self.keys.dtype())))
     }
 
-    /// Position by position, from a state `[B, H, R, D]` or from nothing. Time `n R D`, state `R D`.
+    /// Runs position by position, from a state `[B, H, R, D]` or an empty one. Time `n R D`, state `R D`.
     pub fn recur(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         self.normalising(|recurrence| recurrence.by_position(state))
     }
@@ -151,7 +151,7 @@ impl Recurrence {
     }
 }
 
-/// Numbers of 16 bits as numbers of 32, and others as they are.
+/// Converts 16-bit numbers to 32 bits; others are unchanged.
 pub(crate) fn in_32_bits<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     match x.dtype() {
         DType::F16 | DType::BF16 => x.cast(DType::F32),
@@ -166,7 +166,7 @@ fn with_ones(values: Tensor<4>) -> Tensor<4> {
     Tensor::cat(vec![values, ones], 3)
 }
 
-/// All columns but the last, divided by that; 0 where it is 0.
+/// All columns but the last, divided by it; 0 where it is 0.
 fn divided(context: Tensor<4>) -> Tensor<4> {
     let width = context.dims()[3] - 1;
     let totals = context.clone().narrow(3, width, 1);

@@ -1,4 +1,4 @@
-//! Dense execution: all `Q x K` weights exist at once.
+//! Dense execution: all `Q x K` weights are materialised.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
@@ -12,7 +12,7 @@ use crate::contract::probe::{Observation, Probe};
 use crate::contract::visibility::{DenseMask, hidden_logit};
 use crate::engine::dropout::WeightDropout;
 
-/// Executes a program and returns the context `[B, H, Q, D]`. The weights are shown to the probe before dropout.
+/// Executes a program and returns the context `[B, H, Q, D]`. The probe observes the weights before dropout.
 pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
     let heads = program.heads();
     let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
@@ -40,7 +40,7 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
     let weights = repeat_heads(weights, heads);
     probe.observe(|| Observation::Weights(weights.clone()));
     let weights = match drop {
-        // Weights that all batch rows share are dropped for each row apart, as they would be if they were not shared.
+        // Weights shared by all batch rows are dropped separately for each row, as if they were not shared.
         Some(drop) => dropped(for_each_row(weights, values.dims()[0]), drop),
         None => weights,
     };
@@ -55,8 +55,8 @@ fn dropped(weights: Tensor<4>, drop: Dropout) -> Tensor<4> {
     }
 }
 
-/// `m exp(s) / sum m exp(s)`: the softmax keeps the exponentials in range and cancels against the normaliser. A key with `m = 0` is hidden from it, lest
-/// its exponential make all others vanish.
+/// `m exp(s) / sum m exp(s)`: the softmax keeps the exponentials in range and cancels against the normaliser. A key with `m = 0` is masked, so that its
+/// exponential cannot underflow all others.
 fn spanned_weights(logits: Tensor<4>, mask: Option<DenseMask>, span: Tensor<4>) -> Tensor<4> {
     let span = visible(span, mask);
     let is_outside = span.clone().equal_elem(0.0).float().cast(span.dtype());
@@ -65,7 +65,7 @@ fn spanned_weights(logits: Tensor<4>, mask: Option<DenseMask>, span: Tensor<4>) 
     if !span.device().is_autodiff() {
         return normalised(weights * span);
     }
-    // A key at which a ramp just ends has no weight. What it would have with the factor 1 is the slope of the context by that factor.
+    // A key exactly at the end of a ramp has no weight. Its hypothetical weight at factor 1 is the slope of the context by that factor.
     let within = (logits.clone() + hidden).detach();
     let top = within.clone().max_dim(3);
     let sum = ((within - top.clone()).exp() * span.clone().detach()).sum_dim(3);
@@ -93,7 +93,7 @@ pub fn logits(terms: LogitTerms, keys: usize) -> Tensor<4> {
     }
 }
 
-/// What is added to the product of thin factors, `[B|1, H|1, Q, K]`, if anything is before a soft cap.
+/// Terms added to the product of thin factors, `[B|1, H|1, Q, K]`, if any precede a soft cap.
 pub(super) fn dense_bias(terms: LogitTerms, keys: usize) -> Option<Tensor<4>> {
     let LogitTerms { content: _, relative, kronecker, bias, cap: _, sink: _ } = terms;
     let relative = relative.map(|relative| relative_shift(product(relative), keys));
@@ -101,7 +101,7 @@ pub(super) fn dense_bias(terms: LogitTerms, keys: usize) -> Option<Tensor<4>> {
     [relative, kronecker, bias.map(Bias::product)].into_iter().flatten().reduce(|a, b| a + b)
 }
 
-/// `queries keys^T`. Where all batch rows, or all heads too, share their keys it is one product for all of them, and where some heads do, one for each group.
+/// `queries keys^T`. One product if all batch rows, or also all heads, share their keys; one per group for shared key heads.
 fn product(Content { queries, keys }: Content) -> Tensor<4> {
     if keys.dims()[..2] == [1, 1] {
         let [rows, heads, length, width] = queries.dims();
@@ -134,7 +134,7 @@ fn visible(weights: Tensor<4>, mask: Option<DenseMask>) -> Tensor<4> {
 
 fn normalised(weights: Tensor<4>) -> Tensor<4> {
     let sum = weights.clone().sum_dim(3);
-    // A row without a visible key is divided by 1: it stays 0, and so do its gradients, which a division by a tiny number would make infinite.
+    // A row without visible keys is divided by 1: it stays 0, as do its gradients, which division by a tiny number would make infinite.
     let is_empty = sum.clone().lower_elem(least_sum(sum.dtype())).float().cast(sum.dtype());
     weights / (sum + is_empty)
 }

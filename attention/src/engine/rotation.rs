@@ -1,7 +1,7 @@
 //! Rotations of pairs of channels by angles of positions (Su et al. 2021).
 //!
-//! As separate tensor operations a rotation reads and writes its input about four times in each direction, on flex by one thread. Here it is one pass, in its
-//! place where nothing else holds the input, and the gradient is the rotation back.
+//! As separate tensor operations a rotation reads and writes its input about four times per direction, on flex with one thread. Here it is one pass, in place
+//! for unshared inputs, and the gradient is the inverse rotation.
 
 mod flex_backend;
 mod operator;
@@ -13,22 +13,22 @@ use serde::{Deserialize, Serialize};
 
 use self::operator::Rotations;
 
-/// Which channels make a pair, of the first `r` of a head.
+/// Pairing of the first `r` channels of a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PairLayout {
-    /// Channels `i` and `i + r / 2`, as in GPT-NeoX and in the files of Hugging Face.
+    /// Channels `i` and `i + r / 2`, as in GPT-NeoX and Hugging Face files.
     #[default]
     Half,
     /// Channels `2 i` and `2 i + 1`, as in the paper.
     Interleaved,
 }
 
-/// `x` `[B, N, H, D]` with the pairs `(a, b)` of its first `2 P` channels turned to `(a cos - b sin, a sin + b cos)`, by tables `[N, P]` of the positions. The
+/// `x` `[B, N, H, D]` with the pairs `(a, b)` of its first `2 P` channels rotated to `(a cos - b sin, a sin + b cos)`, by tables `[N, P]` of the positions. The
 /// tables have no gradient.
 ///
 /// # Panics
-/// If the tables have not `N` rows, or more pairs than the channels make.
+/// If the tables do not have `N` rows, or have more pairs than the channels form.
 pub(crate) fn rotated(x: Tensor<4>, cos: Tensor<2>, sin: Tensor<2>, layout: PairLayout) -> Tensor<4> {
     let ([_, length, _, width], [rows, pairs]) = (x.dims(), cos.dims());
     assert!(
@@ -55,7 +55,7 @@ mod tests {
         FlexTensor::from_data(TensorData::new(numbers, shape).convert_dtype(dtype))
     }
 
-    /// What was rotated in either way.
+    /// Results of both executions.
     fn both(shape: [usize; 4], pairs: usize, dtype: DType, layout: PairLayout) -> [TensorData; 2] {
         [Flex::rotated, tensor_ops::rotated::<Flex>].map(|by| {
             let [cos, sin] = [2, 3].map(|seed| drawn(seed, [shape[1], pairs], dtype));

@@ -1,7 +1,7 @@
 //! Rows divided by their length or their root mean square, with a gain and a gate.
 //!
-//! As separate tensor operations these are about ten passes over the rows in each direction. On backends that keep their tensors in main memory they are one
-//! operator: one pass forward and one backward, in which the inputs are all that is held.
+//! As separate tensor operations these take about ten passes over the rows per direction. On backends with tensors in main memory they are one operator: one
+//! pass forward and one backward, which saves only the inputs.
 
 mod cpu_kernel;
 mod cpu_operation;
@@ -13,25 +13,25 @@ use self::cpu_operation::RowNormalisation;
 use super::cpu;
 use super::recurrence::in_32_bits;
 
-/// What rows are divided by and multiplied with.
+/// Divisor and factor of rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
     /// Whether rows are divided by their root mean square, instead of their length.
     pub averages: bool,
     /// Added to the mean or the sum of squares, positive.
     pub epsilon: f64,
-    /// Multiplied with what is divided.
+    /// Factor of the quotient.
     pub factor: f64,
 }
 
-/// `f x / sqrt( |x|^2 + e ) γ silu( g )` of each row `x`, ready to be executed; `|x|^2` is the mean of its squares, or their sum.
+/// `f x / sqrt( |x|^2 + e ) γ silu( g )` of each row `x`, ready for execution; `|x|^2` is the mean or the sum of its squares.
 ///
 /// Dimension letters: `B` batch rows, `H` heads, `N` positions, `D` width of a row.
 #[derive(Clone, Debug)]
 pub(crate) struct RowNorm {
     /// `[B, H, N, D]`.
     pub x: Tensor<4>,
-    /// `f`, `e`, and which squares are meant.
+    /// `f`, `e`, and whether squares are averaged.
     pub scale: Scale,
     /// Gain of each channel, `γ`, `[D]`.
     pub gain: Option<Tensor<1>>,
@@ -40,12 +40,12 @@ pub(crate) struct RowNorm {
 }
 
 impl RowNorm {
-    /// What the rows become, `[B, H, N, D]`.
+    /// Normalised rows, `[B, H, N, D]`.
     pub(crate) fn execute(self) -> Tensor<4> {
         if self.is_on_cpu() { self.on_cpu() } else { self.by_tensor_ops() }
     }
 
-    /// Whether it can be executed by kernels: 32-bit floats in main memory.
+    /// Whether kernels support it: 32-bit floats in main memory.
     fn is_on_cpu(&self) -> bool {
         let Self { x, gain, gate, .. } = self;
         let types = [Some(x.dtype()), gain.as_ref().map(Tensor::dtype), gate.as_ref().map(Tensor::dtype)];
@@ -58,7 +58,7 @@ impl RowNorm {
         cpu::computed(RowNormalisation(scale), [Some(x.into_dispatch()), gain, gate])
     }
 
-    /// In terms of tensor operations.
+    /// As tensor operations.
     fn by_tensor_ops(self) -> Tensor<4> {
         let Self { x, scale: Scale { averages, epsilon, factor }, gain, gate } = self;
         let squares = x.clone().square();
@@ -94,7 +94,7 @@ mod tests {
         scale: Scale,
         gain: bool,
         gate: bool,
-        /// Whether the heads of a position lie side by side.
+        /// Whether the heads of a position are adjacent.
         is_split: bool,
     }
 
@@ -104,7 +104,7 @@ mod tests {
 
     const PLAIN: Case = Case { shape: [2, 3, 9, 5], scale: ROOT_MEAN_SQUARE, gain: true, gate: true, is_split: true };
 
-    /// The output, and the gradients of all inputs for a random gradient of it.
+    /// The output, and the gradients of all inputs for a random output gradient.
     fn found(case: Case, device: &Device, dtype: DType, execute: impl FnOnce(RowNorm) -> Tensor<4>) -> Vec<Vec<f64>> {
         let device = device.clone().autodiff();
         let Case { shape: [batch, heads, length, width], scale, gain, gate, is_split } = case;

@@ -1,26 +1,26 @@
-//! Bounded logits.
+//! Soft caps of logits.
 
 use burn::tensor::Tensor;
 
 use super::{Bias, LogitTerms};
 use crate::engine::exponential::tanh;
 
-/// A soft bound of logits: a sum of terms `s` becomes `c tanh(s / c)`, which lies between `-c` and `c` and is about `s` where that is small.
+/// A soft cap of logits: a sum of terms `s` becomes `c tanh(s / c)`, which lies between `-c` and `c` and is close to `s` for small `s`.
 #[derive(Clone, Debug)]
 pub struct SoftCap {
     /// The bound `c`, greater than 0.
     pub limit: f32,
-    /// Added after the bound: a mask of numbers.
+    /// Additive mask, applied after the cap.
     pub added: Option<Bias>,
 }
 
 impl SoftCap {
-    /// The bounded logits, without what is added to them.
+    /// The capped logits, without the additive mask.
     pub(super) fn of<const D: usize>(&self, logits: Tensor<D>) -> Tensor<D> {
         (logits / self.limit).tanh() * self.limit
     }
 
-    /// The bounded logits of terms with what `other` adds to them.
+    /// Adds `other` after the cap.
     ///
     /// # Panics
     /// If `other` is more than a bias.
@@ -36,7 +36,7 @@ impl SoftCap {
     }
 }
 
-/// Bounds logits; writes the derivative of each by what it was.
+/// Caps logits and writes their derivatives.
 #[inline(always)]
 pub(super) fn bound(limit: f32, logits: &mut [f32], slopes: &mut [f32]) {
     let scale = limit.recip();

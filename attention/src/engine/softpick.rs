@@ -1,16 +1,16 @@
-//! Differences of exponentials and 1, of which a rectified softmax is made.
+//! Differences of exponentials and 1, for the rectified softmax.
 
 use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
 
-/// Where the difference of two exponentials would leave too few digits.
+/// Bound below which the difference of two exponentials would lose too many digits.
 const NEAR: f32 = 0.5;
 
-/// Factors of `(e^x - 1) / x = 1 + x / 2 (1 + x / 3 (1 + x / 4 ..))`, from the inside out: up to [`NEAR`] what is left out is less than 1e-8.
+/// Factors of `(e^x - 1) / x = 1 + x / 2 (1 + x / 3 (1 + x / 4 ..))`, from the inside out: up to [`NEAR`] the omitted terms are less than 1e-8.
 const FACTORS: [f32; 7] = [1.0 / 8.0, 1.0 / 7.0, 1.0 / 6.0, 1.0 / 5.0, 1.0 / 4.0, 1.0 / 3.0, 1.0 / 2.0];
 
-/// `(e^x - 1) e^-shift` of scores `[.., .., Q, K]` and shifts `[.., .., Q, 1]`, of which `x - shift` has an exponential. It keeps its digits where scores are
-/// small.
+/// `(e^x - 1) e^-shift` of scores `[.., .., Q, K]` and shifts `[.., .., Q, 1]`, for `x - shift` with a finite exponential. It keeps its digits for small
+/// scores.
 pub(super) fn differences<B: Backend>(scores: FloatTensor<B>, shifts: FloatTensor<B>) -> FloatTensor<B> {
     let ones = B::float_exp(B::float_neg(shifts.clone()));
     let far = B::float_sub(B::float_exp(B::float_sub(scores.clone(), shifts)), ones.clone());
@@ -24,7 +24,7 @@ pub(super) fn differences<B: Backend>(scores: FloatTensor<B>, shifts: FloatTenso
     B::float_add(B::float_mul(far, is_far), B::float_mul(near, is_near))
 }
 
-/// The same of one number, for `one = e^-shift` and `exponential = e^(x - shift)`.
+/// The same for one number, for `one = e^-shift` and `exponential = e^(x - shift)`.
 #[inline(always)]
 pub(super) fn difference(x: f32, one: f32, exponential: f32) -> f32 {
     let mut series = x.mul_add(FACTORS[0], 1.0);

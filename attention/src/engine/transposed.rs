@@ -1,9 +1,9 @@
-//! Transposed matrices and parts of tensors, as Burn 0.22.1 computes them rightly.
+//! Transposes and slices of tensors that avoid errors of Burn 0.22.1.
 
 use burn::tensor::Tensor;
 
-/// The last two dimensions exchanged. A single row or column is given its new shape instead: with fusion, Burn 0.22.1 computes wrong outputs and gradients from
-/// a column that was swapped into a row. The backward pass of a row that was swapped into a column swaps one as well.
+/// Swaps the last two dimensions. A single row or column is reshaped instead: with fusion, Burn 0.22.1 computes wrong outputs and gradients from a column that
+/// was swapped into a row. The backward pass of a row that was swapped into a column also swaps one.
 pub(crate) fn transposed<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let mut shape = x.dims();
     if !shape[D - 2..].contains(&1) {
@@ -13,7 +13,7 @@ pub(crate) fn transposed<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     x.reshape(shape)
 }
 
-/// `count` elements along a dimension. If that is all of them, the tensor is returned as it is: with fusion, Burn 0.22.1 multiplies a part that is the whole
+/// `count` elements along a dimension. If these are all elements, the tensor is returned unchanged: with fusion, Burn 0.22.1 multiplies a slice of the whole
 /// tensor wrongly.
 pub(super) fn part(x: Tensor<4>, dim: usize, start: usize, count: usize) -> Tensor<4> {
     if x.dims()[dim] == count { x } else { x.narrow(dim, start, count) }
@@ -32,7 +32,7 @@ mod tests {
         Tensor::from_data(TensorData::new(numbers.collect(), Shape::from(shape)), device)
     }
 
-    /// Only a build with fusion tells a new shape from swapped dimensions.
+    /// Only a build with fusion distinguishes a new shape from swapped dimensions.
     #[test]
     fn operations_on_rows_and_columns_are_those_in_main_memory() {
         for shape in [[3, 2, 8, 1], [3, 2, 1, 8], [3, 2, 4, 8], [1, 1, 1, 1]] {

@@ -12,7 +12,7 @@ use crate::contract::mask::{Mask, Sizes};
 use crate::contract::probe::Probe;
 use crate::description::AnyAttention;
 
-/// What a layer remembers of the sequences that it decodes step by step, and where they stand. Of one layer, or of one place in which a shared layer is used.
+/// Decoding state of a layer: cached tokens and their positions. It belongs to one layer, or to one place of a shared layer.
 #[derive(Clone, Debug)]
 pub struct Cache<A: Attention = AnyAttention> {
     state: A::State,
@@ -23,12 +23,12 @@ pub struct Cache<A: Attention = AnyAttention> {
 }
 
 impl<A: Attention> Cache<A> {
-    /// Index of the next position: how many there have been.
+    /// Index of the next position, equal to the number of past positions.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Most positions of a sequence. There is no bound on steps of cross-attention.
+    /// Maximum number of positions per sequence. Cross-attention steps are unlimited.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -40,7 +40,7 @@ impl<A: Attention> Cache<A> {
 }
 
 impl<A: Attention> AttentionLayer<A> {
-    /// A cache for `batch` sequences of at most `capacity` positions. A position sees itself and what precedes it.
+    /// Creates a cache for `batch` sequences of at most `capacity` positions. A position sees itself and earlier positions.
     ///
     /// # Example
     /// ```
@@ -62,7 +62,7 @@ impl<A: Attention> AttentionLayer<A> {
         self.cache_with(batch, capacity, &Mask::none())
     }
 
-    /// As [`cache`](Self::cache), of which `mask` hides more: [`Mask::left_padding`] for prompts of different lengths, or a mask of `capacity` keys.
+    /// As [`cache`](Self::cache), with more hidden by `mask`: [`Mask::left_padding`] for prompts of different lengths, or a mask of `capacity` keys.
     ///
     /// # Panics
     /// As [`cache`](Self::cache), and if the mask does not fit.
@@ -86,7 +86,7 @@ impl<A: Attention> AttentionLayer<A> {
         self.cache_from(&start)
     }
 
-    /// A cache for sequences that attend to the memory `[B, K, C]`. The mask says which of its keys are seen.
+    /// Creates a cache for sequences that attend to the memory `[B, K, C]`. The mask hides some of its keys.
     ///
     /// # Panics
     /// If the layer attends to its own sequence, or shapes or the mask do not fit.
@@ -102,11 +102,11 @@ impl<A: Attention> AttentionLayer<A> {
         Cache { state, layer: self.identity.clone(), batch: start.batch(), position: 0, capacity: start.capacity() }
     }
 
-    /// Attends from the next one or more positions `[B, N, C]`, without dropout, and remembers them: `[B, N, C]`, what [`forward`](Self::forward) gives for them.
-    /// Gradients do not reach earlier steps.
+    /// Attends from the next one or more positions `[B, N, C]`, without dropout, and caches them. Returns `[B, N, C]`, equal to the result of
+    /// [`forward`](Self::forward). Gradients do not reach earlier steps.
     ///
     /// # Panics
-    /// If the cache is that of another layer or full, or the shape does not fit.
+    /// If the cache belongs to another layer or is full, or the shape does not fit.
     pub fn step(&self, x: Tensor<3>, cache: &mut Cache<A>) -> Tensor<3> {
         self.check_owner(cache);
         let [batch, added, _] = self.checked(&x);
@@ -118,10 +118,10 @@ impl<A: Attention> AttentionLayer<A> {
         context
     }
 
-    /// Keeps the given batch rows of a cache, in the given order, repeated or not: reorders beams, or shrinks a batch.
+    /// Keeps the given batch rows of a cache, in the given order, with or without repetition: reorders beams, or shrinks a batch.
     ///
     /// # Panics
-    /// If the cache is that of another layer, or has no such row.
+    /// If the cache belongs to another layer, or a row is out of range.
     pub fn select(&self, cache: &mut Cache<A>, rows: &[usize]) {
         self.check_owner(cache);
         assert!(rows.iter().all(|&row| row < cache.batch), "rows {rows:?} of a cache of {}", cache.batch);

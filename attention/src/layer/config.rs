@@ -37,7 +37,7 @@ use crate::description::AnyMechanism;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct AttentionConfig {
-    /// Which mechanism.
+    /// The mechanism.
     #[setters(skip)]
     pub mechanism: Choice,
     /// Width of the model, a multiple of the number of heads.
@@ -46,7 +46,7 @@ pub struct AttentionConfig {
     /// Number of heads.
     #[setters(skip)]
     pub n_heads: usize,
-    /// Whether no query sees what comes after it, whatever the mask (default: no).
+    /// Whether no query sees later positions, for any mask (default: no).
     #[serde(default)]
     pub causal: bool,
     /// Whether the layer attends to another sequence (default: no).
@@ -55,7 +55,7 @@ pub struct AttentionConfig {
     /// Dropout probability of the attention weights, in `[0, 1)` (default: 0).
     #[serde(default)]
     pub dropout: f64,
-    /// Longest sequence of mechanisms with parameters for each position, and what others derive their defaults from (default: 512).
+    /// Maximum sequence length of mechanisms with parameters per position; other mechanisms derive defaults from it (default: 512).
     #[serde(default = "longest")]
     pub max_length: usize,
     /// Index of the layer, from 0, for mechanisms that depend on it (default: 0).
@@ -66,16 +66,16 @@ pub struct AttentionConfig {
     #[serde(default = "one")]
     #[setters(skip)]
     pub layers: usize,
-    /// Seed of initial weights and dropout: the same numbers on every backend (default: drawn from the device's generator, which [`Device::seed`] seeds).
+    /// Seed of initial weights and dropout: equal numbers on every backend (default: drawn from the device's generator, which [`Device::seed`] seeds).
     #[serde(default)]
     #[setters(strip_option)]
     pub seed: Option<u64>,
-    /// Number of heads of keys and values, a divisor of the number of heads, which share them in groups: 1 is multi-query attention, more are grouped-query
-    /// attention (default: as many).
+    /// Number of key and value heads, a divisor of the number of heads: 1 is multi-query attention, more are grouped-query attention (default: equal to the
+    /// number of heads).
     #[serde(default)]
     #[setters(strip_option)]
     pub n_kv_heads: Option<usize>,
-    /// Width of a head, so that `d_model` need not be a multiple of the number of heads (default: `d_model / n_heads`).
+    /// Head width; `d_model` then need not be a multiple of the number of heads (default: `d_model / n_heads`).
     #[serde(default)]
     #[setters(strip_option)]
     pub head_width: Option<usize>,
@@ -85,7 +85,7 @@ pub struct AttentionConfig {
     /// Whether the output projection has a bias (default: no).
     #[serde(default)]
     pub output_bias: bool,
-    /// How it is computed where there is a choice (default: what is fastest).
+    /// Engine (default: the fastest).
     #[serde(default)]
     pub engine: Engine,
 }
@@ -100,18 +100,18 @@ fn one() -> usize {
     1
 }
 
-/// Which mechanism: its name, or the configuration of one.
+/// A mechanism by name or by configuration.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Choice {
-    /// As [`AnyMechanism`] reads it, with default options: `"local-1d"`, `"synthesizer-random+dot-product"`.
+    /// A name that [`AnyMechanism`] parses, with default options: `"local-1d"`, `"synthesizer-random+dot-product"`.
     Named(String),
-    /// With its options.
+    /// A configuration.
     Configured(AnyMechanism),
 }
 
-/// A text is a name and a table is a configuration, so that errors are those of the configuration. Untagged, serde would only say that neither fits.
+/// A string is a name and a table is a configuration, so that errors are those of the configuration. Untagged, serde would only report that neither fits.
 impl<'de> Deserialize<'de> for Choice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct NameOrTable;
@@ -153,8 +153,8 @@ impl<C: Into<AnyMechanism>> From<C> for Choice {
 }
 
 impl AttentionConfig {
-    /// Of self-attention that sees the whole sequence, by a mechanism: its name, an [`AnyMechanism`], or a configuration such as
-    /// [`LinformerConfig`](crate::mechanisms::linformer::LinformerConfig). A name that no mechanism has is an error of [`init`](Self::init).
+    /// Bidirectional self-attention by a mechanism: its name, an [`AnyMechanism`], or a configuration such as
+    /// [`LinformerConfig`](crate::mechanisms::linformer::LinformerConfig). An unknown name is an error of [`init`](Self::init).
     pub fn new(mechanism: impl Into<Choice>, d_model: usize, n_heads: usize) -> Self {
         Self {
             mechanism: mechanism.into(),
@@ -175,16 +175,16 @@ impl AttentionConfig {
         }
     }
 
-    /// Sets which of how many layers it is. Layers of one seed have different weights.
+    /// Sets the layer index and the number of layers. Layers with the same seed have different weights.
     pub fn with_layer(mut self, layer: usize, layers: usize) -> Self {
         (self.layer, self.layers) = (layer, layers);
         self
     }
 
-    /// Where the layer stands.
+    /// Place of the layer.
     ///
     /// # Errors
-    /// If it is to be causal and to attend to another sequence, its layer is not one of the layers, or its greatest length is 0.
+    /// If the layer is both causal and cross-attention, its index is out of range, or the maximal length is 0.
     pub fn spec(&self) -> Result<LayerSpec, ConfigError> {
         let &Self { d_model, n_heads: heads, n_kv_heads, head_width, causal, cross, dropout, max_length, layer, layers, .. } = self;
         let role = match (cross, causal) {
@@ -214,7 +214,7 @@ impl AttentionConfig {
     /// Initialises the layer.
     ///
     /// # Errors
-    /// An unknown mechanism, an impossible option, or a place that the mechanism is not defined for, with the remedy.
+    /// An unknown mechanism, an invalid option, or a place that the mechanism does not support, with the remedy.
     pub fn init(&self, device: &Device) -> Result<AttentionLayer, ConfigError> {
         let mechanism = match &self.mechanism {
             Choice::Named(name) => name.parse::<AnyMechanism>()?,

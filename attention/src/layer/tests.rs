@@ -15,7 +15,7 @@ use crate::tensors::read::read;
 const BATCH: usize = 2;
 const HEADS: usize = 2;
 const WIDTH: usize = 8;
-/// Long enough for fused execution.
+/// Minimum length for fused execution.
 const LENGTH: usize = 20;
 const ENGINES: [Engine; 3] = [Engine::Auto, Engine::Fused, Engine::Reference];
 
@@ -23,7 +23,7 @@ fn device() -> Device {
     Device::flex()
 }
 
-/// The devices beside flex.
+/// Devices other than flex.
 #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and its line with it")]
 fn other_devices() -> Vec<Device> {
     vec![
@@ -69,7 +69,7 @@ fn booleans<const D: usize>(shape: [usize; D], is: impl Fn([usize; D]) -> bool) 
     Tensor::from_data(TensorData::new((0..count).map(|index| is(at(index))).collect(), shape), &device())
 }
 
-/// Context, and gradients of the input and of all parameters of a loss.
+/// Context, and gradients of a loss with respect to the input and all parameters.
 fn outcome(layer: &AttentionLayer, mask: &Mask) -> (Tensor<3>, Vec<Tensor<1>>) {
     struct Gradients<'a>(&'a burn::tensor::Gradients, Vec<Tensor<1>>);
     impl burn::module::ModuleVisitor for Gradients<'_> {
@@ -87,10 +87,10 @@ fn outcome(layer: &AttentionLayer, mask: &Mask) -> (Tensor<3>, Vec<Tensor<1>>) {
     (y.inner(), found.1)
 }
 
-/// Masks given by tensors, and the same from the host.
+/// Masks from tensors, and equal masks from the host.
 fn pairs_of_masks() -> Vec<(&'static str, Mask, Mask)> {
     let is_pad = |[b, j]: [usize; 2]| j >= LENGTH - 7 * b || j == 4;
-    // The last query of the first row sees nothing, and query 3 nothing of what is not in its future.
+    // The last query of the first row sees nothing, and query 3 sees only future keys.
     let sees = |[b, h, i, j]: [usize; 4]| !(i + 2 * j + b + h).is_multiple_of(3) && (i < LENGTH - 1 || b > 0) && (i != 3 || j > 3);
     let host = |visible: Tensor<4, Bool>| Mask::from(Visibility::explicit(visible));
     let keys = booleans([BATCH, LENGTH], is_pad);
@@ -140,7 +140,7 @@ fn masks_of_tensors_hide_what_the_same_masks_from_the_host_hide() {
     assert!(checked > 500, "{checked} masks were compared");
 }
 
-/// Devices without kernels for what a tensor hides: fused execution is composed of tensor operations there, and patterns run in blocks.
+/// For devices without kernels for tensor masks, fused execution uses tensor operations, and patterns run in blocks.
 #[test]
 fn masks_go_to_the_device_of_the_layer() {
     for other in other_devices() {
@@ -274,7 +274,7 @@ fn mechanisms_without_logits_refuse_numbers() {
 
 #[test]
 fn steps_give_what_the_whole_sequence_gives() {
-    // Where LSH attention hashes, later elements shift the borders of chunks.
+    // If LSH attention hashes, later tokens shift the borders of chunks.
     let all_pairs = |mechanism: AnyMechanism| match mechanism.get::<LshConfig>() {
         Some(lsh) => lsh.clone().with_full_attention_below(LENGTH).into(),
         None => mechanism,
@@ -333,7 +333,7 @@ fn selected_rows_go_on_as_they_began() {
     assert!(far(found, wanted) < 1e-5);
 }
 
-/// Message of the panic of `run`.
+/// Panic message of `run`.
 fn refusal<T>(run: impl FnOnce() -> T) -> String {
     let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { panic!("nothing was refused") };
     let message = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|message| (*message).to_owned()));

@@ -1,19 +1,19 @@
-//! Adaptive attention span (Sukhbaatar et al. 2019, section 2.2): each head learns how far back it looks.
+//! Adaptive attention span (Sukhbaatar et al. 2019, section 2.2): each head learns its attention span.
 //!
-//! `weights_h[i, j] = m_z(x) e^s / sum_j m_z(x) e^s` over the logits `s` of another mechanism, where `m_z(x) = clamp((R + z - x) / R, 0, 1)` falls from 1 to 0
-//! on a ramp of width `R` behind the span `z = S z'`, and keys farther away than `S` are not seen at all. `z'` in `[0, 1]` is a parameter of each head (kept
-//! there by [`constraints`](crate::registry::constraints) after every optimiser step), is predicted for each query as `σ(v · x_i + b)`, or is fixed. The loss `span`,
-//! `λ S mean(z')` for each layer, shortens it.
+//! `weights_h[i, j] = m_z(x) e^s / sum_j m_z(x) e^s` over the logits `s` of another mechanism. The soft mask `m_z(x) = clamp((R + z - x) / R, 0, 1)` falls from
+//! 1 to 0 on a ramp of width `R` behind the span `z = S z'`; keys farther away than `S` are hidden. `z'` in `[0, 1]` is a parameter of each head, a prediction
+//! `σ(v · x_i + b)` for each query, or fixed. [`constraints`](crate::registry::constraints) clamp the parameter after every optimiser step. The auxiliary loss
+//! `span`, `λ S mean(z')` per layer, shortens the span.
 //!
-//! Of carried memory and of the decoding state only what the layer's longest span reaches takes part.
+//! Carried memory and the decoding state contribute only positions within the layer's longest span.
 //!
-//! Where a ramp begins or ends exactly at a key, as all of whole width do at first (`z = 0`), `m_z` has no derivative by `z`. The slope is `1 / R` there, at
-//! both ends. A key at the very end has no weight, and its score counts in the gradient of the span alone, up to 1e8 times the sum of all others. Where what
-//! the span leaves is hidden altogether, the gradient is 0.
+//! `m_z` is not differentiable in `z` where a ramp begins or ends exactly at a key; at first (`z = 0`) this holds for every ramp of whole width. There the
+//! gradient uses the slope `1 / R`, at both ends. A key at the very end has weight 0; its score enters only the gradient of the span, with at most 1e8 times
+//! the sum of all others. If every key within the span is hidden, the gradient is 0.
 //!
-//! Adam divides gradients by their size and so blunts `λ`; the paper trains with Adagrad, and without weight decay on `z'`.
+//! Adam normalises gradients by their magnitude, which weakens `λ`; the paper trains with Adagrad, and without weight decay on `z'`.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/adaptive-span.svg")]
 
@@ -25,11 +25,11 @@ use crate::engine::{Ramp, SoftSpan, transposed};
 use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::{LogitsRef, shared_in_order};
 
-/// Where a span comes from.
+/// Source of the span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpanKind {
-    /// A parameter of each head.
+    /// A trained parameter of each head.
     #[default]
     Learned,
     /// Predicted from each query.
@@ -38,7 +38,7 @@ pub enum SpanKind {
     Fixed,
 }
 
-/// From where on distances count in the ramp.
+/// Origin of the distance `x` in the ramp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpanOrigin {
@@ -49,7 +49,7 @@ pub enum SpanOrigin {
     Paper,
 }
 
-/// Name of the span that is not trained.
+/// Name of the variant with an untrained span.
 const FIXED: &str = "adaptive-span-fixed";
 
 /// Configuration of [`AdaptiveSpan`].
@@ -62,20 +62,20 @@ pub struct AdaptiveSpanConfig {
     pub max_span: Option<usize>,
     /// Width `R` of the ramp, greater than 0 (default: 32, or a quarter of the longest span if that is less, but at least 2).
     pub ramp: Option<f64>,
-    /// Span at first as a fraction `z'` of the longest, in `[0, 1]`, strictly between for dynamic spans (default 0; for dynamic spans `σ(-4)`, about 0.018).
+    /// Initial span as a fraction `z'` of the longest span, in `[0, 1]`, strictly between for dynamic spans (default: 0; dynamic spans: `σ(-4)`, about 0.018).
     pub initial: Option<f64>,
     /// Strength `λ` of the penalty, at least 0 (default 2e-6).
     pub penalty: f64,
-    /// Where spans come from (default: learned).
+    /// Source of the spans (default: learned).
     pub kind: SpanKind,
-    /// From where on distances count (default: as in the released code).
+    /// Origin of the distance in the ramp (default: as in the released code).
     pub origin: SpanOrigin,
-    /// Whether a query sees its own position (default). The paper's does not.
+    /// Whether a query sees its own position (default: yes; in the paper it does not).
     pub own_position: bool,
-    /// The attention whose logits are used: one that has logits, or a mixture (default: `learned-relative` up to `S`, the paper's base model).
+    /// Attention that supplies the logits: a mechanism with logits, or a mixture (default: `learned-relative` up to `S`, the paper's base model).
     pub logits: Option<AnyMechanism>,
-    /// Whether all layers of a stack have the same table of relative positions, as in the released code (default: each has its own). Logits that are named have
-    /// an option of their own.
+    /// Whether all layers of a stack share one table of relative positions, as in the released code (default: no). Explicitly named logits have their own
+    /// option.
     pub shared_table: bool,
 }
 
@@ -95,22 +95,22 @@ impl Default for AdaptiveSpanConfig {
     }
 }
 
-/// Logits of another mechanism with a soft span.
+/// Logits of another mechanism with a soft span mask.
 ///
 /// Should be created with [`AdaptiveSpanConfig`].
 #[derive(Module, Debug)]
 pub struct AdaptiveSpan {
-    /// The logits; there is one.
+    /// The logits, exactly one entry.
     pub logits: Vec<AnyLogits>,
     /// Learned spans `z'`, `[H]`, in `[0, 1]`.
     pub span: Option<Param<Tensor<1>>>,
-    /// Prediction of dynamic spans, `[C, H]` with bias.
+    /// Predictor of dynamic spans, `[C, H]` with bias.
     pub gate: Option<Linear>,
     fixed: f64,
     heads: usize,
     max_span: usize,
     ramp: f64,
-    /// `x` is the distance less this.
+    /// Offset subtracted from the distance to obtain `x`.
     origin: f64,
     penalty: f64,
     own_position: bool,
@@ -123,12 +123,12 @@ impl AdaptiveSpanConfig {
         self.logits.clone().unwrap_or_else(base)
     }
 
-    /// The longest span in a model of this maximal length.
+    /// Longest span in a model with this maximal length.
     pub fn longest_at(&self, max_length: usize) -> usize {
         self.max_span.unwrap_or(max_length)
     }
 
-    /// Width of the ramp in a model of this maximal length.
+    /// Width of the ramp in a model with this maximal length.
     pub fn ramp_at(&self, max_length: usize) -> f64 {
         self.ramp.unwrap_or_else(|| quarter(self.longest_at(max_length), 32).max(2) as f64)
     }
@@ -139,7 +139,7 @@ impl Mechanism for AdaptiveSpanConfig {
     const NAME: &'static str = "adaptive-span";
     const CARD: Card = Card {
         variant: "AdaptiveSpan",
-        description: "Limits how far back each head looks, by a learned, dynamic or fixed span over any logits.",
+        description: "Masks distant keys by a learned, dynamic or fixed attention span per head, over any logits.",
         source: "Sukhbaatar et al. 2019, section 2.2",
         links: &["https://arxiv.org/abs/1905.07799", "https://github.com/facebookresearch/adaptive-span"],
         kind: Kind::SoftSpan,
@@ -150,18 +150,18 @@ impl Mechanism for AdaptiveSpanConfig {
             ("R", "width of the ramp, option `ramp`, by default at most `S / 4`"),
         ],
         differences: &[
-            "The released attention never sees the query's own position; here it is seen unless `own_position` is false (then the first query sees nothing and has weights of exactly 0).",
-            "The first queries of the released code see the zeros of an empty cache; here what does not exist is never seen.",
-            "The released code cuts memory to multiples of 64 positions; here it is cut to the position.",
+            "The released code hides the query's own position; here it is visible unless `own_position` is false. The first query then sees no key, and its weights are exactly 0.",
+            "The first queries of the released code attend to the zeros of an empty cache; here missing positions are hidden.",
+            "The released code cuts memory to multiples of 64 positions; here memory has the exact length.",
             "The dynamic span is not in the released code.",
-            "At both ends of a ramp the slope is `1 / R`, as that of the released `clamp` is with PyTorch up to 2.13; from 2.14 on `clamp` passes no gradient there, and the released code trains differently.",
-            "The released code adds 1e-8 to the sum of the weights; here the same bound, 1e8, is put on the score of a key at the very end of a ramp.",
+            "The gradient at both ends of a ramp uses the slope `1 / R`, like `clamp` in PyTorch up to 2.13. From PyTorch 2.14 on, `clamp` passes no gradient there, so the released code trains differently.",
+            "The released code adds 1e-8 to the sum of the weights; here the same bound, 1e8, limits the score of a key at the very end of a ramp.",
         ],
         sizes: &["initial", "max_span"],
         tensors: &[
             ("span", "learned spans as fractions of the longest [heads]"),
-            ("gate.weight", "prediction of spans [d_in, heads]"),
-            ("gate.bias", "bias of the prediction of spans [heads]"),
+            ("gate.weight", "predictor of spans [d_in, heads]"),
+            ("gate.bias", "bias of the predictor of spans [heads]"),
         ],
         fractions: &[("Struct:AdaptiveSpan", "span")],
         // Spans have a penalty of their own.
@@ -179,9 +179,9 @@ impl Mechanism for AdaptiveSpanConfig {
 
     fn description(&self) -> &'static str {
         match self.kind {
-            SpanKind::Learned => "Limits how far back each head looks by a learned span, over any logits.",
-            SpanKind::Dynamic => "Limits how far back each head looks by a span that each query predicts, over any logits.",
-            SpanKind::Fixed => "Limits how far back all heads look by a span that is given and not learned, over any logits.",
+            SpanKind::Learned => "Masks distant keys by a learned attention span per head, over any logits.",
+            SpanKind::Dynamic => "Masks distant keys by an attention span per head that each query predicts, over any logits.",
+            SpanKind::Fixed => "Masks distant keys by a fixed attention span, not learned, over any logits.",
         }
     }
 
@@ -199,7 +199,7 @@ impl Mechanism for AdaptiveSpanConfig {
     }
 
     /// # Errors
-    /// If a number is out of its range, no key would be seen, or the logits are wrong or not to be had.
+    /// If a number is out of range, no key would be visible, or the logits are invalid or missing.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.at_least_one_if_given("max_span", self.max_span)?;
@@ -280,7 +280,7 @@ impl Mechanism for AdaptiveSpanConfig {
             ((ramp + longest as f64 * fraction - x) / ramp).clamp(0.0, 1.0)
         };
         let weights = move |query: &Query| {
-            // A key with the factor 0 is no part of the softmax, lest its exponential make all others vanish.
+            // A key with factor 0 is excluded from the softmax, so that its exponential cannot underflow all others.
             let factors: Vec<f64> = (0..query.keys()).map(|key| mask(query, key)).collect();
             let scores = query.scores().into_iter().zip(&factors).map(|(score, &factor)| score.filter(|_| factor > 0.0));
             let weights = softmax(&scores.collect::<Vec<_>>());
@@ -361,7 +361,7 @@ impl Logits for AdaptiveSpan {
             (None, Some(_)) => 1.0,
             (None, None) => self.fixed as f32,
         };
-        // The greatest whole distance below the end of the ramp; where there are gradients, at the end too, which has a slope.
+        // The largest whole distance below the end of the ramp; with gradients, the end itself too, which has a slope.
         let end = longest * self.max_span as f32 + (self.ramp + self.origin) as f32;
         let has_gradient = self.span.as_ref().is_some_and(|span| span.val().device().is_autodiff());
         let reach = if has_gradient { end.floor() } else { end.ceil() - 1.0 };

@@ -1,15 +1,15 @@
 //! Attention Free Transformer (Zhai et al. 2021, section 3).
 //!
-//! `y_i = σ(q_i) ⊙ sum_j exp(k_j + w_ij) ⊙ v_j / sum_j exp(k_j + w_ij)`: no query meets a key. Each channel weighs the visible positions by its own key and by a
-//! learned bias `w_ij` of the two positions, which all channels share; the query only gates the mean. `full` has biases of all pairs of positions, as a product
-//! of thin factors `w = u v^T` or as a table; `local` has those of positions less than a window apart, and 0 beyond, where keys count nonetheless; `simple` has
-//! none. A head is a group of channels that a visibility may treat alike, and nothing more.
+//! `y_i = σ(q_i) ⊙ sum_j exp(k_j + w_ij) ⊙ v_j / sum_j exp(k_j + w_ij)`, without products of queries and keys. Each channel weighs the visible positions by its
+//! own key and by a learned position bias `w_ij`, which all channels share. The query only gates the mean. `full` has biases for all pairs of positions, as a
+//! product of thin factors `w = u v^T` or as a table. `local` has biases for positions less than a window apart, and 0 beyond, where keys still count. `simple`
+//! has no biases. A head is only a group of channels with the same visibility.
 //!
-//! Greatest scores are subtracted before exponentials are taken, so that keys may be of any size. Where queries see all, or what precedes them, the weights of
-//! channels are never formed: time is `n^2 d` with biases, `n d` without. Any other visibility, such as a window, takes a number for each pair and channel.
-//! Decoding remembers keys and values; without biases it remembers one mean and its weight, whatever the length.
+//! The largest scores are subtracted before the exponential, so keys of any magnitude are safe. For full and causal visibility the weights of the channels are
+//! never materialised: time is `n^2 d` with biases, `n d` without. Any other visibility, such as a window, materialises a number per pair and channel. Decoding
+//! caches keys and values; without biases it stores only one mean and its weight, for any length.
 //!
-//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//! Sensitivity of each output (rows) of an untrained layer to each of 32 random input tokens (columns).
 //!
 #![doc = include_str!("../../pictures/aft.svg")]
 
@@ -27,12 +27,12 @@ use crate::mechanisms::prelude::*;
 use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::softmax_attention::logits::{rows_at, starts};
 
-/// Attention without products of queries and keys.
+/// Attention without query-key products.
 ///
 /// Should be created with [`AftConfig`].
 #[derive(Module, Debug)]
 pub struct Aft {
-    /// Projection to the gates before the sigmoid, `[C, C]`.
+    /// Projection to the gate logits, `[C, C]`.
     pub query: Linear,
     /// Key projection `[C, C]`.
     pub key: Linear,
@@ -44,9 +44,9 @@ pub struct Aft {
     pub query_position: Option<Param<Tensor<2>>>,
     /// `v`, `[L, k]`.
     pub key_position: Option<Param<Tensor<2>>>,
-    /// Biases of all pairs of positions, `[L, L]`.
+    /// Biases for all pairs of positions, `[L, L]`.
     pub position_table: Option<Param<Tensor<2>>>,
-    /// Distance from which on there are no biases.
+    /// Smallest distance without a bias.
     window: Option<usize>,
     max_length: Option<usize>,
     heads: usize,
@@ -56,7 +56,7 @@ pub struct Aft {
 }
 
 impl Aft {
-    /// Biases of the pairs of a span, `[B|1, Q, K]`, if there are any.
+    /// Biases for the pairs of a span, `[B|1, Q, K]`, if the form has any.
     fn biases(&self, span: Span, positions: &Positions) -> Option<Tensor<3>> {
         let rows = |table: &Param<Tensor<2>>, start, length| rows_at(table.val().unsqueeze::<4>(), start, length, positions);
         let of_queries = |table| rows(table, span.query_start, span.queries);
@@ -77,14 +77,14 @@ impl Aft {
         [linear(x.clone(), &self.key), linear(x, &self.value)].map(in_32_bits)
     }
 
-    /// The gated means `[B, Q, C]` through the output projection.
+    /// Gated means `[B, Q, C]` after the output projection.
     fn output(&self, means: Tensor<3>, query: Tensor<3>, random: Option<RandomKey>) -> AttentionOutput {
         let gated = sigmoid(linear(query.clone(), &self.query)) * means.cast(query.dtype());
         let key = random.map(|key| key.named("output"));
         AttentionOutput::new(linear(dropout(gated, self.dropout, key.as_ref()), &self.output))
     }
 
-    /// Means of any pairs: keys and values `[B, H, K, D]`.
+    /// Means for arbitrary pairs: keys and values `[B, H, K, D]`.
     fn pair_by_pair(&self, [keys, values]: [Tensor<4>; 2], visibility: &Visibility, span: Span, positions: &Positions) -> Tensor<3> {
         let mask = visibility.mask(span, self.heads, keys.dtype(), &keys.device());
         merge_heads(over_pairs(keys, values, self.biases(span, positions), mask, span.queries))
@@ -99,7 +99,7 @@ fn near(span: Span, window: usize, device: &Device) -> Tensor<3> {
     Tensor::from_data(TensorData::new(flags, [1, span.queries, span.keys]), device)
 }
 
-/// Keys `[B, K, C]` of which only the real ones, `[B|1, K]`, are seen.
+/// Keys `[B, K, C]` with padding hidden by the flags `[B|1, K]` of real positions.
 fn of_real(keys: Tensor<3>, real: &[bool]) -> Tensor<3> {
     if real.iter().all(|&real| real) {
         return keys;
@@ -110,12 +110,12 @@ fn of_real(keys: Tensor<3>, real: &[bool]) -> Tensor<3> {
     keys + scores
 }
 
-/// What decoding remembers.
+/// Decoding state.
 #[derive(Clone, Debug)]
 pub enum AftState {
     /// Keys and values of all positions, whose biases depend on the query.
     Positions(Box<KeyValueState>),
-    /// Without biases, the mean so far and the score of a single key of its weight, `[B, 1, 2, C]`.
+    /// Without biases: the running mean, and the score of a single key with the same weight, `[B, 1, 2, C]`.
     Mean(Box<RecurrentState>),
 }
 
@@ -123,12 +123,12 @@ impl Attention for Aft {
     type State = AftState;
 
     fn abilities(&self) -> Abilities {
-        // No weights are shown: each channel has its own.
+        // A probe observes no weights: each channel has its own.
         Abilities { max_length: self.max_length, ..Abilities::new(Causality::Masked) }
     }
 
     /// # Panics
-    /// If there is a memory that does not end with the queries.
+    /// If the memory does not end with the queries.
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let visibility = visibility.within(&self.limit);
@@ -189,7 +189,7 @@ impl Attention for Aft {
                 let [mut keys, mut values] = [of_real(keys, &real), values];
                 let steps = keys.dims()[1];
                 if let Some(before) = state.tail().take() {
-                    // What came before counts as one key more.
+                    // The past counts as one more key.
                     let [mean, score] = [0, 1].map(|part| before.clone().narrow(2, part, 1).squeeze_dim::<3>(1));
                     (keys, values) = (Tensor::cat(vec![score, keys], 1), Tensor::cat(vec![mean, values], 1));
                 }
@@ -218,7 +218,7 @@ impl Attention for Aft {
     }
 
     fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
-        // Of numerator and denominator; without biases each position adds to them once.
+        // Numerator and denominator; without biases each position adds to them once.
         let each = if self.max_length.is_some() { pairs.dense() } else { (pairs.queries.len() * pairs.heads) as f64 };
         2.0 * each * pairs.d_head()
     }

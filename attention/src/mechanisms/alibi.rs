@@ -1,13 +1,13 @@
 //! Attention with linear biases, ALiBi (Press, Smith and Lewis 2022, section 3).
 //!
-//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(D) - m_h |i - j|`: dot-product attention that loses `m_h` for each position between query and key, and
-//! knows no other positions. The slopes are not trained: `m_h = 2^(-8 h / H)` for `h = 1..H` where `H` is a power of two. For other numbers of heads they are
-//! those of the next lower power `P`, followed by the 1st, 3rd, 5th, ... of `2 P` heads.
+//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(D) - m_h |i - j|`: dot-product attention with a linear distance penalty and no other positional
+//! information. The slopes are not trained: `m_h = 2^(-8 h / H)` for `h = 1..H` if `H` is a power of two. Otherwise the slopes are those of the next lower
+//! power `P`, followed by the 1st, 3rd, 5th, ... slope for `2 P` heads.
 //!
-//! The biases are a product of factors of width 1, one number for each distance, so that no matrix of all pairs exists. In an encoder, which the paper does
-//! not treat, distances count in both directions alike. In a cache that moves keys (`alibi@streaming-llm`) they are those inside it.
+//! The biases are a product of factors of width 1, one number per distance, so no matrix of all pairs is materialised. In an encoder, which the paper does not
+//! treat, the penalty is symmetric. In a cache that moves keys (`alibi@streaming-llm`) distances are those inside the cache.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/alibi.svg")]
 
@@ -21,18 +21,18 @@ use crate::softmax_attention::sink_columns::SinkColumns;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct AlibiConfig {
-    /// Slopes `m` of the heads, each at least 0 (default: the paper's).
+    /// Slopes `m` of the heads, each at least 0 (default: the paper's slopes).
     pub slopes: Option<Vec<f64>>,
 }
 
-/// Logits with linear biases.
+/// Logits with linear distance biases.
 ///
 /// Should be created with [`AlibiConfig`].
 #[derive(Module, Debug)]
 pub struct Alibi {
     /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, G D]`, split into the heads of keys.
+    /// Key projection `[C, G D]`, split into key heads.
     pub key: Linear,
     #[module(skip)]
     slopes: Vec<f64>,
@@ -41,7 +41,7 @@ pub struct Alibi {
     kv_heads: usize,
 }
 
-/// The paper's slopes of `heads` heads.
+/// The paper's slopes for `heads` heads.
 pub fn slopes(heads: usize) -> Vec<f64> {
     let geometric = |count: usize| (1..=count).map(move |head| (-8.0 * head as f64 / count as f64).exp2());
     let power = 1 << heads.max(1).ilog2();
@@ -62,7 +62,7 @@ impl Mechanism for AlibiConfig {
     };
 
     /// # Errors
-    /// If there is not one slope for each head, or one is negative or not finite.
+    /// If the number of slopes differs from the number of heads, or a slope is negative or not finite.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let Some(slopes) = &self.slopes else { return Ok(()) };
         let check = spec.check(Self::NAME);
@@ -84,7 +84,7 @@ impl Mechanism for AlibiConfig {
         }
     }
 
-    /// Press et al. 2022, section 3: slopes `2^(-8 h / H)`, and for other than powers of two every second one of twice as many heads after them.
+    /// Press et al. 2022, section 3: slopes `2^(-8 h / H)`; for other head counts, followed by every second slope for twice as many heads.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().logit(|query, key| {
             let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
@@ -114,7 +114,7 @@ impl Logits for Alibi {
         let scale = (keys.dims()[3] as f64).powf(-0.5);
         let queries = split_heads(linear_at(query, &self.query, positions) * scale, heads);
         let columns = self.cache.and_then(|cache| SinkColumns::new(cache, span, positions));
-        // Where queries have moved, greater distances than those of the window are those of sinks, which are given by themselves, and of hidden keys.
+        // If queries moved, distances beyond the window belong to sinks, which are scored separately, and to hidden keys.
         let farthest = columns.as_ref().map_or(u64::MAX, |columns| columns.cache().window as u64 - 1);
         let bias = |head: usize, distance: u64| (-self.slopes[head] * distance as f64) as f32;
         let in_sequence = |head, distance: u64| if distance > farthest { 0.0 } else { bias(head, distance) };

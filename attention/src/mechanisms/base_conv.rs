@@ -1,11 +1,11 @@
 //! BaseConv, a gated convolution (Arora et al. 2023, arXiv 2312.04927, section 4), with short kernels.
 //!
-//! `y_t = (W u_t + b) ⊙ sum_(j < k) c_j ⊙ u_(t - k + 1 + j)`: each channel weighs its latest `k` elements by weights of its own, the same at all positions and for
-//! all inputs, and the element gates the sum. The paper studies it in the place of other gated convolutions, such as Hyena. It compares no elements, so that it
-//! looks nothing up by content. As the first layer it tells other mechanisms which elements are neighbours, as in the models of Arora et al. 2024 (Based). What
-//! lies before the sequence, and padding, is 0. A head is a group of channels that a visibility may treat alike, and nothing more.
+//! `y_t = (W u_t + b) ⊙ sum_(j < k) c_j ⊙ u_(t - k + 1 + j)`: a causal depthwise convolution over the latest `k` tokens, gated by a linear map of the current
+//! token. The kernel does not depend on position or input. The paper studies this layer in place of other gated convolutions, such as Hyena. The layer compares
+//! no tokens, so it cannot look up content. As a first layer it supplies other mechanisms with local context, as in the models of Arora et al. 2024 (Based).
+//! Positions before the sequence and padding count as 0. A head is only a group of channels with the same visibility.
 //!
-//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//! Sensitivity of each output (rows) of an untrained layer to each of 32 random input tokens (columns).
 //!
 #![doc = include_str!("../../pictures/base-conv.svg")]
 
@@ -39,7 +39,7 @@ impl Default for BaseConvConfig {
 pub struct BaseConv {
     /// `W`, `[C, C]`, and `b`.
     pub gate: Linear,
-    /// Weights of each channel, earliest element first, `[taps, C]`.
+    /// Kernel of each channel, earliest token first, `[taps, C]`.
     pub weight: Param<Tensor<2>>,
     heads: usize,
     dropout: f64,
@@ -52,7 +52,7 @@ impl Mechanism for BaseConvConfig {
     const NAME: &'static str = "base-conv";
     const CARD: Card = Card {
         variant: "BaseConv",
-        description: "Convolves the latest elements with a trained kernel per channel and gates the result, in decoders.",
+        description: "Gated causal convolution with a trained short kernel per channel, in decoders.",
         source: "Arora et al. 2023 (2312.04927), section 4",
         links: &["https://arxiv.org/abs/2312.04927", "https://github.com/HazyResearch/zoology"],
         kind: Kind::Whole,
@@ -60,27 +60,27 @@ impl Mechanism for BaseConvConfig {
         state: "w d",
         letters: &[("w", "taps of short convolutions, option `taps`")],
         differences: &[
-            "The convolution has no bias, so that an element that sees nothing gives 0.",
-            "Kernels are short in all layers; the paper's models have some as long as the sequence, which cannot be decoded with a small state.",
-            "The released code adds the element to the product, beside the residual connection around the layer; here only the residual connection adds it.",
-            "Dropout drops numbers of the outputs; the released code has none there.",
+            "The convolution has no bias, so that a token without visible inputs returns 0.",
+            "Kernels are short in all layers; some kernels of the paper's models are as long as the sequence, which rules out decoding with a small state.",
+            "The released code adds the input to the product, in addition to the residual connection around the layer; here only the residual connection adds it.",
+            "Dropout acts on the outputs; the released code applies none there.",
         ],
-        tensors: &[("weight", "weights of each channel, earliest element first [taps, C]")],
+        tensors: &[("weight", "kernel of each channel, earliest token first [taps, C]")],
         sees_ahead: false,
         has_engines: false,
         ..Card::DEFAULT
     };
 
     /// # Errors
-    /// If there is no tap.
+    /// If `taps` is 0.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         spec.check(Self::NAME).at_least_one("taps", self.taps)
     }
 
-    /// Initialises the layer. Weights of the convolution are uniform on `±taps^-1/2`, as PyTorch has them.
+    /// Initialises the layer. The kernel is uniform on `±taps^-1/2`, as in PyTorch.
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> BaseConv {
         let width = spec.d_model;
-        // Half the sum of fans is three times the number of taps: a bound of sqrt(6 / (6 taps)).
+        // Half the sum of fans is three times the taps: a bound of sqrt(6 / (6 taps)).
         let uniform = Init::XavierUniform { fan_in: 3 * self.taps, fan_out: 3 * self.taps };
         BaseConv {
             gate: init::linear(width, width, true, &key.named("gate"), device),
@@ -117,7 +117,7 @@ impl Mechanism for BaseConvConfig {
 }
 
 impl BaseConv {
-    /// The weighted sums `[B, N, C]` of elements `[B, N, C]` behind those that `tail` holds, `[B, 1, taps - 1, C]`; leaves the tail of what follows.
+    /// Convolution `[B, N, C]` of inputs `[B, N, C]` that follow the inputs in `tail`, `[B, 1, taps - 1, C]`; stores the new tail.
     fn convolved(&self, x: Tensor<3>, tail: &mut Option<Tensor<4>>) -> Tensor<3> {
         let ([batch, length, width], taps) = (x.dims(), self.weight.dims()[0]);
         let weight = self.weight.val();
@@ -132,10 +132,10 @@ impl BaseConv {
         (1..taps).fold(x.clone().narrow(1, 0, length) * tap(0), |sum, index| sum + x.clone().narrow(1, index, length) * tap(index))
     }
 
-    /// The weighted sums `[B, Q, C]` of elements `[B, K, C]` where a mask hides any pairs.
+    /// Convolution `[B, Q, C]` of inputs `[B, K, C]` under an arbitrary mask of pairs.
     fn pair_by_pair(&self, x: Tensor<3>, mask: Option<DenseMask>, span: Span) -> Tensor<3> {
         let ([batch, keys, width], taps, device) = (x.dims(), self.weight.dims()[0], x.device());
-        // Behind the weights is a 0 for pairs that are too far apart.
+        // The 0 behind the weights is for pairs that are too far apart.
         let weight = Tensor::cat(vec![self.weight.val(), Tensor::zeros([1, width], (&device, x.dtype()))], 0);
         let which = |i: usize| (0..keys).map(move |j| i.checked_sub(j).filter(|&lag| lag < taps).map_or(taps, |lag| taps - 1 - lag) as i32);
         let which: Vec<i32> = (span.query_start..span.query_start + span.queries).flat_map(which).collect();
@@ -157,7 +157,7 @@ impl BaseConv {
         transposed(sums.squeeze_dim::<3>(3))
     }
 
-    /// Sums `[B, Q, C]`, gated by the elements of the queries.
+    /// Sums `[B, Q, C]`, gated by the query inputs.
     fn gated(&self, sums: Tensor<3>, query: Tensor<3>, random: Option<RandomKey>) -> AttentionOutput {
         let key = random.map(|key| key.named("output"));
         AttentionOutput::new(dropout(linear(query, &self.gate) * sums, self.dropout, key.as_ref()))
@@ -168,12 +168,12 @@ impl Attention for BaseConv {
     type State = RecurrentState;
 
     fn abilities(&self) -> Abilities {
-        // No weights are shown: each channel has its own.
+        // A probe observes no weights: each channel has its own.
         Abilities::new(Causality::ByConstruction)
     }
 
     /// # Panics
-    /// If there is a memory that does not end with the queries.
+    /// If the memory does not end with the queries.
     fn forward(&self, input: AttentionInput, _: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, .. } = input;
         let visibility = visibility.within(&self.limit);
@@ -210,7 +210,7 @@ impl Attention for BaseConv {
     }
 
     /// # Panics
-    /// If a position sees something else than the real ones up to itself.
+    /// If a position does not see exactly the real positions up to itself.
     fn step(&self, query: Tensor<3>, state: &mut RecurrentState, _: &mut Probe) -> AttentionOutput {
         let real = state.real_of_step(query.clone(), self.heads);
         let x = match factors(&real, &query) {
@@ -230,7 +230,7 @@ impl Attention for BaseConv {
     }
 
     fn multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
-        // Of each tap, and of the gate.
+        // Per tap, and for the gate.
         let taps = self.weight.dims()[0] as f64;
         (pairs.queries.len() * pairs.heads) as f64 * pairs.d_head() * (taps + 1.0)
     }

@@ -1,13 +1,13 @@
-//! Attention whose weights are a kernel that slides along the sequence: what lightweight and dynamic convolutions share (Wu et al. 2019).
+//! Attention with a kernel that slides along the sequence: shared code of lightweight and dynamic convolutions (Wu et al. 2019).
 //!
-//! `x' = GLU(x W_I)`, `o_i = concat_h( sum_j softmax(kernel_h)[j] · x'_{i - before + j, h} ) W_O`: the channels are split into heads, contiguous groups
-//! that share a kernel of `t` taps. The taps are centred in encoders (`before = floor(t / 2)`) and end at the query in decoders (`before = t - 1`); both
-//! can be told to see less by a visibility. What lies outside of the sequence or is hidden has weight 0, so that rows at borders sum to less than 1 unless
-//! they are renormalised. The kernel is not flipped.
+//! `x' = GLU(x W_I)`, `o_i = concat_h( sum_j softmax(kernel_h)[j] · x'_{i - before + j, h} ) W_O`: the heads are contiguous groups of channels, each with one
+//! kernel of `t` taps. The taps are centred in encoders (`before = floor(t / 2)`) and end at the query in decoders (`before = t - 1`); a visibility can hide
+//! further keys. Positions outside the sequence and hidden positions have weight 0, so rows at borders sum to less than 1 unless renormalised. The kernel is
+//! not flipped.
 //!
-//! Two executions of the same sum: `unfolded` adds the keys under the taps (`n t d`), by one operator on CPUs and elsewhere one shifted copy of the sequence for
-//! each tap; `expanded` multiplies by the band matrix of `n x n` weights (`n^2 d`). The decoding state holds the `before` last projected inputs, whatever the
-//! length.
+//! Two executions compute the same sum. `unfolded` adds the keys under the taps (`n t d`), by one operator on CPUs and elsewhere by one shifted copy of the
+//! sequence per tap. `expanded` multiplies by the band matrix of `n x n` weights (`n^2 d`). The decoding state stores the last `before` projected inputs, for
+//! any length.
 
 use burn::module::ModuleDisplay;
 use burn::tensor::activation::softmax;
@@ -21,7 +21,7 @@ use crate::mechanisms::prelude::*;
 use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::tensors::main_memory;
 
-/// What lightweight and dynamic convolutions differ in from the released code.
+/// Difference of lightweight and dynamic convolutions from the released code.
 pub(super) const EVEN_KERNELS: &str =
     "A kernel of even size is centred as in the paper's formula; in fairseq it lies one tap farther to the right.";
 
@@ -31,18 +31,18 @@ pub(super) const EVEN_KERNELS: &str =
 pub enum KernelSizes {
     /// The same in all layers.
     All(usize),
-    /// One for each layer; the last one holds for all layers above.
+    /// One number per layer; the last number also applies to all higher layers.
     Each(Vec<usize>),
 }
 
 impl KernelSizes {
-    /// Of a model of this maximal length: 3, 7, 15, and 31 in the fourth layer and above, as in encoder and decoder of the paper, all odd, and those
-    /// above 3 at most a quarter of the maximal length.
+    /// Sizes for a model with this maximal length: 3, 7, 15, and 31 from the fourth layer on, as in the paper's encoder and decoder. All are odd, and those
+    /// above 3 are at most a quarter of the maximal length.
     pub fn of_length(max_length: usize) -> Self {
         Self::Each([3, 7, 15, 31].map(|of_paper| ((quarter(max_length, of_paper) - 1) | 1).max(3)).to_vec())
     }
 
-    /// The size in a layer, if there is one.
+    /// The size in a layer, if defined.
     pub fn at(&self, layer: usize) -> Option<usize> {
         match self {
             Self::All(size) => Some(*size),
@@ -67,7 +67,7 @@ impl KernelSizes {
     }
 }
 
-/// Parameters of the projections around a convolution, which have biases.
+/// Parameters of the projections around a convolution, including biases.
 pub(crate) fn projections(glu: bool) -> ParameterFormula {
     let inputs = if glu { 2 } else { 1 };
     ParameterFormula::trained(&[(inputs + 1, "d^2"), (inputs + 1, "d")])
@@ -80,30 +80,30 @@ pub enum ConvolutionExecution {
     /// Sum over the taps.
     #[default]
     Unfolded,
-    /// Product with the band matrix of all weights: faster where the sequence is not much longer than the kernel.
+    /// Product with the band matrix of all weights: faster for sequences not much longer than the kernel.
     Expanded,
 }
 
-/// Where the taps of a [`ConvolutionAttention`] have their weights from.
+/// Source of the tap weights of a [`ConvolutionAttention`].
 pub trait Kernel: Module + ModuleDisplay + 'static {
     /// Logits of the taps, `[B | 1, H, Q | 1, k]`, for projected queries `[B, Q, C]`.
     fn logits(&self, query: &Tensor<3>) -> Tensor<4>;
 }
 
-/// Options that do not depend on where the weights come from.
+/// Options that do not depend on the source of the weights.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelOptions {
     /// Number of taps `k`, at least 1.
     pub taps: usize,
     /// Whether the input projection is a gated linear unit.
     pub glu: bool,
-    /// Whether the softmax of a row is one over the visible taps.
+    /// Whether the softmax of a row covers only the visible taps.
     pub renormalise: bool,
     /// How the sum is computed.
     pub execution: ConvolutionExecution,
 }
 
-/// What the convolution has of an element, `[C]`, in the formula.
+/// Convolved input `[C]` of a token, in the formula.
 pub(super) fn convolved(glu: bool, query: &Query, index: usize) -> Vec<f64> {
     let projected = query.mapped("input", query.attended(index));
     if !glu {
@@ -113,8 +113,8 @@ pub(super) fn convolved(glu: bool, query: &Query, index: usize) -> Vec<f64> {
     values.iter().zip(gates).map(|(value, gate)| value * formula::sigmoid(*gate)).collect()
 }
 
-/// Wu et al. 2019: `o_i = sum_j softmax(kernel)_j x'_{i + j - ceil((k + 1) / 2)}`, `j` from 1 to `k`; causal: the last `k` positions up to `i`. `taps` gives the
-/// logits of the head's kernel.
+/// Wu et al. 2019: `o_i = sum_j softmax(kernel)_j x'_{i + j - ceil((k + 1) / 2)}`, `j` from 1 to `k`; causal: the last `k` positions up to `i`. `taps` returns
+/// the kernel logits of the head.
 pub(super) fn formula<'a>(glu: bool, renormalise: bool, taps: impl Fn(&Query) -> Vec<f64> + 'a) -> Formula<'a> {
     let weights = move |query: &Query| {
         let logits = taps(query);
@@ -136,12 +136,12 @@ pub(super) fn formula<'a>(glu: bool, renormalise: bool, taps: impl Fn(&Query) ->
     Formula::default().weights(weights).value(value)
 }
 
-/// Attention by a sliding kernel.
+/// Attention with a sliding kernel.
 #[derive(Module, Debug)]
 pub struct ConvolutionAttention<K: Kernel> {
     /// The logits of the taps.
     pub kernel: K,
-    /// Input projection `[C, 2 C]`, the second half of whose outputs are gates; `[C, C]` without gates.
+    /// Input projection `[C, 2 C]`, whose second half of outputs are gates; `[C, C]` without gates.
     pub input: Linear,
     /// Output projection `[C, C]`.
     pub output: Linear,
@@ -155,7 +155,7 @@ pub struct ConvolutionAttention<K: Kernel> {
 }
 
 impl<K: Kernel> ConvolutionAttention<K> {
-    /// Puts the projections, which have biases, around `kernel`.
+    /// Adds the projections, with biases, around `kernel`.
     pub fn new(kernel: K, options: KernelOptions, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
         let d_model = spec.d_model;
         let projected = if options.glu { 2 * d_model } else { d_model };
@@ -176,7 +176,7 @@ impl<K: Kernel> ConvolutionAttention<K> {
         if self.options.glu { glu(x) } else { x }
     }
 
-    /// `query` is projected; `values` are the projected inputs from the first one in reach on.
+    /// `query` is projected; `values` are the projected inputs from the first position in reach on.
     fn attend(&self, query: &Tensor<3>, values: Tensor<4>, input: Call, probe: &mut Probe) -> AttentionOutput {
         let span = input.span;
         let logits = self.kernel.logits(query);
@@ -196,7 +196,7 @@ impl<K: Kernel> ConvolutionAttention<K> {
                 probe.with_keys_before(span.key_start, |probe| reference::attend(program, probe))
             }
             ConvolutionExecution::Unfolded => {
-                // The matrix of weights is computed for a probe only, and does not change how the output is computed.
+                // Only a probe reads the weight matrix; the output is computed without it.
                 if probe.is_listening() {
                     let shown = program(values.clone(), logits.clone(), None);
                     probe.with_keys_before(span.key_start, |probe| reference::attend(shown, probe));
@@ -209,7 +209,7 @@ impl<K: Kernel> ConvolutionAttention<K> {
         AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 
-    /// Whether what is hidden changes the weights of other taps. The weight of a single tap is 1 or hidden.
+    /// Whether hidden keys change the weights of other taps. A single tap has weight 1 or is hidden.
     fn renormalises(&self) -> bool {
         self.options.renormalise && self.options.taps > 1
     }
@@ -225,12 +225,12 @@ impl<K: Kernel> ConvolutionAttention<K> {
         }
     }
 
-    /// The weights `[B | 1, H, Q, K]` of keys from the logits of taps, of which the mask has not hidden any yet.
+    /// Weights `[B | 1, H, Q, K]` of keys from the tap logits, before masking.
     fn band_weights(&self, logits: Tensor<4>, span: Span, mask: Option<&DenseMask>) -> Tensor<4> {
         if !self.renormalises() {
             return self.band(self.weights(logits), span, 0.0);
         }
-        // What is hidden is so before the softmax: of weights that are divided by their sum afterwards, large logits of hidden taps leave nothing.
+        // Hidden keys are masked before the softmax: with a later division, large logits of hidden taps would underflow the weights.
         let dtype = logits.dtype();
         let logits = self.band(logits, span, hidden_logit(dtype));
         let logits = match mask {
@@ -241,12 +241,12 @@ impl<K: Kernel> ConvolutionAttention<K> {
         softmax(logits, 3) * seen
     }
 
-    /// The numbers `[B | 1, H, Q, K]` of keys from those of taps; `beyond` is that of keys beyond the kernel.
+    /// Spreads numbers of taps to keys, `[B | 1, H, Q, K]`; keys beyond the kernel get `beyond`.
     fn band(&self, kernel: Tensor<4>, span: Span, beyond: f32) -> Tensor<4> {
         let [rows, heads, queries, taps] = kernel.dims();
         let (device, dtype) = (kernel.device(), kernel.dtype());
         let indices = (span.query_start..span.query_start + span.queries).flat_map(|i| {
-            // One tap more is that of all keys beyond the kernel.
+            // One extra tap stands for all keys beyond the kernel.
             let tap = move |j: usize| (j + self.before).checked_sub(i).filter(|&tap| tap < taps).unwrap_or(taps) as i32;
             (span.key_start..span.key_start + span.keys).map(tap)
         });
@@ -255,7 +255,7 @@ impl<K: Kernel> ConvolutionAttention<K> {
         kernel.expand([rows, heads, span.queries, taps + 1]).gather(3, indices.expand([rows, heads, span.queries, span.keys]))
     }
 
-    /// The weights `[B | 1, H, Q | 1, k]` that the output is summed with, from the logits of taps.
+    /// Final tap weights `[B | 1, H, Q | 1, k]` of the sum, from the tap logits.
     fn seen_weights(&self, logits: Tensor<4>, batch: usize, input: &Call) -> Tensor<4> {
         let Call { span, visibility, random } = input;
         let (taps, dtype) = (self.options.taps, logits.dtype());
@@ -276,8 +276,8 @@ impl<K: Kernel> ConvolutionAttention<K> {
         }
     }
 
-    /// 1 where a tap falls on a visible key of the span, otherwise 0, `[rows, H | 1, Q, k]`. In main memory there is none where nothing else than the borders of
-    /// the sequence hides keys from taps, and no sum over the visible ones is asked for.
+    /// 1 where a tap falls on a visible key of the span, otherwise 0, `[rows, H | 1, Q, k]`. In main memory, `None` if only the borders of the sequence hide
+    /// keys and no renormalisation is requested.
     fn seen_taps(&self, span: Span, visibility: &Visibility, device: &Device) -> Option<Tensor<4>> {
         let (rows, taps) = (visibility.rows(), self.options.taps);
         let queries = span.query_start..span.query_start + span.queries;
@@ -287,7 +287,7 @@ impl<K: Kernel> ConvolutionAttention<K> {
             visibility.shown(row, i..i + 1, reached)
         };
         let is_shown = |row: usize| queries.clone().all(|i| shown(row, i) == Shown::Everything);
-        // Elsewhere weights are always multiplied here, which makes them a tensor of its own: with fusion, Burn 0.22.1 multiplies some views wrongly.
+        // Elsewhere weights are always multiplied here, which copies them to a new tensor: with fusion, Burn 0.22.1 multiplies some views wrongly.
         if main_memory::has_kernels(device) && !self.options.renormalise && (0..rows).all(is_shown) {
             return None;
         }
@@ -309,7 +309,7 @@ impl<K: Kernel> ConvolutionAttention<K> {
     }
 }
 
-/// One attention of this kind: who sees what, and its randomness.
+/// One attention call: visibility and randomness.
 struct Call {
     span: Span,
     visibility: Visibility,
@@ -324,7 +324,7 @@ impl<K: Kernel> Attention for ConvolutionAttention<K> {
     }
 
     /// # Panics
-    /// If there is a memory that does not end with the queries.
+    /// If the memory does not end with the queries.
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, .. } = input;
         let visibility = visibility.within(&self.limit);

@@ -1,10 +1,10 @@
 //! cosFormer (Qin et al. 2022, section 3).
 //!
-//! `w_ij` is proportional to `relu(q_i) . relu(k_j) cos(pi (i - j) / 2M)`: products of features as in linear attention, reduced with the
-//! distance so that near keys weigh more. Because `cos(a - b) = cos a cos b + sin a sin b`, the weight is a product of features of twice the width,
-//! `[relu(x) cos(pi i / 2M), relu(x) sin(pi i / 2M)]`, and time stays linear in the length. `M` is the greatest length, up to which no weight is negative.
+//! `w_ij` is proportional to `relu(q_i) . relu(k_j) cos(pi (i - j) / 2M)`: linear attention whose weights decrease with distance. Because
+//! `cos(a - b) = cos a cos b + sin a sin b`, the weight is a product of features of twice the width, `[relu(x) cos(pi i / 2M), relu(x) sin(pi i / 2M)]`, and
+//! time stays linear in the length. `M` is the maximal length, up to which no weight is negative.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/cosformer.svg")]
 
@@ -23,7 +23,7 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct CosformerConfig {
-    /// Whether weights are reduced with the distance (default: yes).
+    /// Whether weights decrease with distance (default: yes).
     pub reweighting: bool,
 }
 
@@ -33,7 +33,7 @@ impl Default for CosformerConfig {
     }
 }
 
-/// Features that know their position.
+/// Position-dependent features.
 ///
 /// Should be created with [`CosformerConfig`].
 #[derive(Module, Debug)]
@@ -82,9 +82,10 @@ impl Mechanism for CosformerConfig {
         time: "n d D",
         state: "2 d D + 2 d",
         differences: &[
-            "In the authors' code M is the length of the sequences at hand, so that padding and steps change all weights; here it is the greatest length.",
-            "The authors' code divides by sums of at least 1e-6; here a row whose weights sum to 0 is 0, and no other is changed.",
-            "Dropout drops numbers of the heads' outputs, since weights are not formed.",
+            "In the authors' code M is the length of the current sequences, so padding and decoding steps change all weights; here M is the maximal length.",
+            "The authors' code divides by sums of at least 1e-6; here a row whose weights sum to 0 is 0, and all other rows are unchanged.",
+            "Projections have no biases; the authors' code has biases.",
+            "Dropout acts on the head outputs, since weights are not materialised.",
         ],
         ..Card::DEFAULT
     };

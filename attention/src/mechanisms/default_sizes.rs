@@ -1,15 +1,15 @@
-//! Sizes of windows, blocks, chunks, strides and ranks where an option gives none.
+//! Default sizes of windows, blocks, chunks, strides and ranks.
 //!
-//! They follow the maximal length of the model ([`LayerSpec::max_length`](crate::contract::layer_spec::LayerSpec::max_length)) and never the length of a batch,
-//! so that a forward pass and steps agree, and a stored configuration gives the same model again. The sizes of the papers are for long sequences: in a model
-//! for 64 positions a window of 256 hides nothing. So a paper's size is taken from four times its length on, and shorter models have at least four windows,
-//! chunks or blocks. [`AnyMechanism::resolved`](crate::description::AnyMechanism::resolved) gives the numbers.
+//! Defaults depend on the maximal length of the model ([`LayerSpec::max_length`](crate::contract::layer_spec::LayerSpec::max_length)), never on the length of a
+//! batch. So a forward pass and decoding steps agree, and a stored configuration reproduces the model. The papers' sizes are for long sequences: in a model for
+//! 64 positions a window of 256 hides nothing. So a paper's size applies from four times its length on; shorter models have at least four windows, chunks or
+//! blocks. [`AnyMechanism::resolved`](crate::description::AnyMechanism::resolved) returns the numbers.
 
-/// Windows, blocks or chunks that a model is to have at least.
+/// Minimum number of windows, blocks or chunks per sequence.
 const PARTS: usize = 4;
 
-/// A window, a chunk or a rank: that of the paper, or a quarter of the maximal length if that is less. At least 2, since a window of 1 holds the query alone, but
-/// not longer than the maximal length, and at least 1.
+/// Default window, chunk or rank: the paper's size, or a quarter of the maximal length if that is less. The result is at least 2, since a window of 1 shows the
+/// query alone, but no more than the maximal length, and at least 1.
 ///
 /// ```
 /// use heedful_attention::mechanisms::default_sizes::quarter;
@@ -20,7 +20,7 @@ pub fn quarter(max_length: usize, of_paper: usize) -> usize {
     of_paper.min(max_length / PARTS).max(max_length.clamp(1, 2))
 }
 
-/// A stride or a block: that of the paper from four times its length on, and the whole square root of the maximal length below; at least 2.
+/// Default stride or block: the paper's size from four times its length on, otherwise the integer square root of the maximal length; at least 2.
 ///
 /// ```
 /// use heedful_attention::mechanisms::default_sizes::near_square_root;
@@ -31,8 +31,8 @@ pub fn near_square_root(max_length: usize, of_paper: usize) -> usize {
     near_root(max_length, 2, of_paper)
 }
 
-/// As [`near_square_root`], of patterns with so many factors, whose strides are powers of the first: the paper's stride where the last power leaves four columns,
-/// and below the whole root of that order. At least 2, since a stride of 1 hides nothing.
+/// As [`near_square_root`], for patterns with `factors` factors, whose strides are powers of the first. The paper's stride applies if the last power leaves
+/// four columns; otherwise the integer root of that order. At least 2, since a stride of 1 hides nothing.
 pub fn near_root(max_length: usize, factors: usize, of_paper: usize) -> usize {
     let power = |stride: usize, factors: usize| stride.saturating_pow(factors.try_into().unwrap_or(u32::MAX));
     if power(of_paper, factors.saturating_sub(1)) <= max_length / PARTS {

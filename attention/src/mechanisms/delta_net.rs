@@ -1,9 +1,9 @@
-//! DeltaNet (Yang et al. 2024b, section 2 and 3; Schlag et al. 2021, section 4).
+//! DeltaNet (Yang et al. 2024b, sections 2 and 3; Schlag et al. 2021, section 4).
 //!
-//! `S_t = S_(t-1) + b_t k_t (v_t - S_(t-1)^T k_t)^T`: linear attention whose state holds one value for each key and replaces it where the key comes again, in the
-//! place of a sum of all values. Queries, keys and values pass through short convolutions and a SiLU; queries and keys have length 1.
+//! `S_t = S_(t-1) + b_t k_t (v_t - S_(t-1)^T k_t)^T`: linear attention with delta-rule updates. Plain linear attention accumulates all values; DeltaNet
+//! replaces the value stored under a repeated key. Queries, keys and values pass through short convolutions and a SiLU; queries and keys have length 1.
 //!
-//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//! Sensitivity of each output (rows) of an untrained layer to each of 32 random input tokens (columns).
 //!
 #![doc = include_str!("../../pictures/delta-net.svg")]
 
@@ -22,16 +22,16 @@ use crate::mechanisms::{delta_rule, gated_recurrence};
 pub struct DeltaNetConfig {
     /// Taps of the short convolutions, at least 1 (default: 4).
     pub taps: usize,
-    /// Whether strengths lie between 0 and 2 instead of 0 and 1, which lets the state change its sign along a key (Grazzi et al. 2025; default: no).
+    /// Whether write strengths lie in [0, 2] instead of [0, 1], so that the state can change its sign along a key (Grazzi et al. 2025; default: no).
     pub negative_eigenvalues: bool,
-    /// How heads are normalised (default: root mean square with a gain, as in the released code).
+    /// Normalisation of the head outputs (default: root mean square with a gain, as in the released code).
     pub norm: HeadNorm,
-    /// What the norm of heads adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code).
-    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    /// Epsilon that the head norm adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code).
+    // Skipped at its default, so that configurations of earlier runs do not change.
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_epsilon: Option<f64>,
-    /// Whether there is a gate before the output projection (default: no).
+    /// Whether a gate precedes the output projection (default: no).
     pub gate: bool,
 }
 
@@ -68,7 +68,7 @@ impl Mechanism for DeltaNetConfig {
     };
 
     /// # Errors
-    /// If there are no taps, or ε is not greater than 0 or has no effect.
+    /// If `taps` is 0, or ε is not greater than 0 or has no effect.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.at_least_one("taps", self.taps)?;

@@ -1,8 +1,8 @@
-//! What the mechanisms share that write by the delta rule (Schlag et al. 2021; Yang et al. 2024b; Yang et al. 2025).
+//! Shared code of delta-rule mechanisms (Schlag et al. 2021; Yang et al. 2024b; Yang et al. 2025).
 //!
-//! `S_t = S' + b_t k_t (v_t - S'^T k_t)^T`, `S' = a_t S_(t-1)`, `o_t = S_t^T q_t / sqrt(K)`: what the state holds for a key is replaced by the new value, to the
-//! part `b_t = sigmoid(x_t w)`. Queries, keys and values pass through short convolutions and a SiLU, and queries and keys have length 1: with longer keys the
-//! state would grow without bound.
+//! `S_t = S' + b_t k_t (v_t - S'^T k_t)^T`, `S' = a_t S_(t-1)`, `o_t = S_t^T q_t / sqrt(K)`: the update moves the value stored under a key towards the new
+//! value, by the fraction `b_t = sigmoid(x_t w)`. Queries, keys and values pass through short convolutions and a SiLU. Queries and keys have length 1: longer
+//! keys would let the state grow without bound.
 
 use burn::tensor::activation::sigmoid;
 
@@ -15,32 +15,32 @@ use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention};
 use crate::mechanisms::selective_decay::SelectiveDecay;
 
-/// What the released code adds to the square of a length.
+/// Epsilon that the released code adds to squared lengths.
 const LENGTH_EPSILON: f64 = 1e-6;
 
-/// Options and sizes of a state that the delta rule writes.
+/// Options and sizes of a delta-rule state.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaOptions {
     /// Sizes and options of heads.
     pub heads: HeadOptions,
-    /// Greatest part of what a key held that is replaced, 1 or 2: beyond 1 the state can change its sign along a key.
+    /// Largest write strength, 1 or 2: strengths beyond 1 let the state change its sign along a key.
     pub greatest: f64,
     /// Whether the state decays.
     pub decay: bool,
 }
 
-/// A state that is overwritten by the delta rule.
+/// State updates by the delta rule.
 #[derive(Module, Debug)]
 pub struct DeltaRule {
     /// Map to write strengths, `[C, H]`.
     pub strength: Linear,
-    /// What is kept of the state; all of it if absent.
+    /// Decay of the state; the state does not decay if absent.
     pub decay: Option<SelectiveDecay>,
     greatest: f64,
 }
 
 impl DeltaOptions {
-    /// Puts projections without biases, convolutions, normalisation and gate around the rule.
+    /// Adds projections without biases, convolutions, normalisation and gate around the rule.
     pub(super) fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedRecurrence<DeltaRule>> {
         let rule = DeltaRule {
             strength: init::linear(spec.d_model, spec.heads, false, &key.named("strength"), device),
@@ -51,7 +51,7 @@ impl DeltaOptions {
     }
 }
 
-/// `[B, H, N, K]` with length `length` over the last dimension; 0 stays 0.
+/// `[B, H, N, K]` scaled to length `length` over the last dimension; 0 stays 0.
 fn of_length(length: f64, x: Tensor<4>) -> Tensor<4> {
     let scale = Scale { averages: false, epsilon: LENGTH_EPSILON, factor: length };
     RowNorm { x: in_32_bits(x), scale, gain: None, gate: None }.execute()
@@ -74,8 +74,8 @@ impl Rule for DeltaRule {
     }
 }
 
-/// What the weights of the strengths mean.
-pub(super) const STRENGTH: (&str, &str) = ("strength.weight", "map to the strengths of writing [d_in, heads]");
+/// Description of the write-strength weights.
+pub(super) const STRENGTH: (&str, &str) = ("strength.weight", "map to the write strengths [d_in, heads]");
 
 /// Yang et al. 2024b, equations 1 to 3, and Yang et al. 2025, equation 10, pair by pair.
 pub(super) fn formula<'a>(options: impl Fn(&LayerSpec) -> DeltaOptions + Copy + 'a) -> Formula<'a> {

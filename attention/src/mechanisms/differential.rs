@@ -1,16 +1,16 @@
 //! Differential attention of the Differential Transformer (Ye et al. 2025, section 2.1).
 //!
-//! `o_h = (1 - λ_init) RMSNorm((softmax(logits1_h) - λ softmax(logits2_h)) V_h)`: each head has two softmaxes over scores of half its width, and subtracts one
-//! from the other, so that what both give weight to cancels. `λ = exp(λ_q1 · λ_k1) - exp(λ_q2 · λ_k2) + λ_init` is one number for a layer, with four trained
-//! vectors, and `λ_init = 0.8 - 0.6 exp(-0.3 (l - 1))` in layer `l = 1, 2, ...`. The norm is over the channels of a head, with one gain for all heads.
+//! `o_h = (1 - λ_init) RMSNorm((softmax(logits1_h) - λ softmax(logits2_h)) V_h)`: each head subtracts one softmax from another, each over scores of half the
+//! head's width, so that common attention noise cancels. `λ = exp(λ_q1 · λ_k1) - exp(λ_q2 · λ_k2) + λ_init` is one scalar per layer, with four trained vectors,
+//! and `λ_init = 0.8 - 0.6 exp(-0.3 (l - 1))` in layer `l = 1, 2, ...`. The norm covers the channels of a head, with one gain for all heads.
 //!
-//! Queries and keys of the two softmaxes are as wide together as those of one softmax, and so are their parameters. The paper gives a model half as many heads as
-//! its baseline, which makes queries and keys as wide as the baseline's and values twice as wide: set `heads` for that. A width that is odd is divided unevenly.
+//! Queries and keys of the two softmaxes together have the width and the parameters of one softmax. The paper halves the number of heads of its baseline, so
+//! queries and keys have the baseline's width and values twice that width: set `heads` accordingly. An odd width is divided unevenly.
 //!
-//! Scores are those of any mechanism, each softmax with parameters of its own: `alibi@differential`, `dot-product@local-1d@differential`, or `differential` for
-//! `dot-product@differential`. Dropout drops the weights of each softmax apart.
+//! Any mechanism can supply the scores, with separate parameters for each softmax: `alibi@differential`, `dot-product@local-1d@differential`, or `differential`
+//! for `dot-product@differential`. Dropout acts on each softmax separately.
 //!
-//! Magnitudes of the weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Magnitudes of the attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/differential.svg")]
 
@@ -21,7 +21,7 @@ use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::LogitsRef;
 use crate::softmax_attention::{HeadCall, Heads, LatestVisibility, seen_pairs};
 
-/// What the norm adds to the mean square.
+/// Epsilon that the norm adds to the mean square.
 const EPSILON: f64 = 1e-5;
 
 /// Configuration of [`Differential`].
@@ -30,12 +30,12 @@ const EPSILON: f64 = 1e-5;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct DifferentialConfig {
-    /// `λ` at first but for chance, `λ_init`, at least 0 and less than 1 (default: `0.8 - 0.6 exp(-0.3 (l - 1))` in layer `l`, counted from 1).
+    /// Initial `λ` before random variation, `λ_init`, at least 0 and less than 1 (default: `0.8 - 0.6 exp(-0.3 (l - 1))` in layer `l`, counted from 1).
     pub lambda_init: Option<f64>,
-    /// Whether what a head gives is normalised, and multiplied with `1 - λ_init` (default: yes).
+    /// Whether head outputs are normalised and multiplied by `1 - λ_init` (default: yes).
     pub norm: bool,
-    /// What scores the keys for both softmaxes: an attention that has scores, a mixture of such, or a pattern over them, with heads of any width (default:
-    /// dot-product attention).
+    /// Mechanism that scores the keys for both softmaxes: an attention with scores, a mixture of such attentions, or a pattern over them, for heads of any
+    /// width (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
@@ -45,20 +45,20 @@ impl Default for DifferentialConfig {
     }
 }
 
-/// Heads that are the difference of two softmaxes.
+/// Heads that subtract one softmax from another.
 ///
 /// Should be created with [`DifferentialConfig`].
 #[derive(Module, Debug)]
 pub struct Differential {
-    /// Scores of the softmax that is kept.
+    /// Scores of the first softmax.
     pub first: AnyLogits,
-    /// Scores of the softmax that is subtracted.
+    /// Scores of the subtracted softmax.
     pub second: AnyLogits,
-    /// `[D1]`, where `D1` is the width of the heads of the first scores.
+    /// `[D1]`, where `D1` is the head width of the first scores.
     pub lambda_q1: Param<Tensor<1>>,
     /// `[D1]`.
     pub lambda_k1: Param<Tensor<1>>,
-    /// `[D2]`, where `D2` is the width of the heads of the second scores.
+    /// `[D2]`, where `D2` is the head width of the second scores.
     pub lambda_q2: Param<Tensor<1>>,
     /// `[D2]`.
     pub lambda_k2: Param<Tensor<1>>,
@@ -75,7 +75,7 @@ pub fn lambda_init(layer: usize) -> f64 {
     0.8 - 0.6 * (-0.3 * layer as f64).exp()
 }
 
-/// Where the scores of each softmax stand: with heads of half the width.
+/// Specifications for the scores of each softmax: heads of half the width.
 fn halves(spec: &LayerSpec) -> [LayerSpec; 2] {
     let width = spec.d_head();
     [width.div_ceil(2), width / 2].map(|half| spec.with_head_width(Some(half)))
@@ -93,15 +93,15 @@ impl Mechanism for DifferentialConfig {
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
         variant: "Differential",
-        description: "Subtracts one softmax from another, which cancels what both attend to, over any logits and pattern.",
+        description: "Subtracts one softmax from another to cancel common attention noise, over any logits and pattern.",
         source: "Ye et al. 2025, section 2.1",
         links: &["https://arxiv.org/abs/2410.05258", "https://github.com/microsoft/unilm/tree/master/Diff-Transformer"],
         kind: Kind::Heads,
         cross: true,
         differences: &[
-            "The released code has one projection for the queries of both softmaxes and one for their keys, pairs of heads side by side; here each softmax has its own.",
-            "Where heads share keys, one of its files lets both softmaxes of a head read the same keys; here, as in its other files, each reads keys of its own.",
-            "It rotates queries and keys; here that is the business of the scores.",
+            "The released code uses one query projection and one key projection for both softmaxes, with paired heads side by side; here each softmax has its own projections.",
+            "With shared key heads, one released file lets both softmaxes of a head read the same keys; here, as in the other files, each softmax reads its own keys.",
+            "The released code applies rotary positions; here positions are part of the scores.",
         ],
         tensors: &[
             ("lambda_q1", "vector of the first term of lambda [width of the first softmax]"),
@@ -126,10 +126,10 @@ impl Mechanism for DifferentialConfig {
         }
     }
 
-    /// The scores stand in halves of heads, and are valid there.
+    /// Validates the scores for heads of half the width.
     ///
     /// # Errors
-    /// If heads are one channel wide, or the scores are wrong, have none of their own or heads of one width alone.
+    /// If heads are one channel wide, or the scores are invalid, missing or restricted to one head width.
     fn validate_inner(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         self.logits.check_under(Self::NAME, Kind::Heads, spec)?;
@@ -200,13 +200,13 @@ impl Mechanism for DifferentialConfig {
 }
 
 impl Differential {
-    /// How much of the second softmax is subtracted, `[1]`.
+    /// Weight of the subtracted softmax, `[1]`.
     pub fn lambda(&self) -> Tensor<1> {
         let term = |q: &Param<Tensor<1>>, k: &Param<Tensor<1>>| (q.val() * k.val()).sum().exp();
         term(&self.lambda_q1, &self.lambda_k1) - term(&self.lambda_q2, &self.lambda_k2) + self.lambda_init
     }
 
-    /// Numbers that the first scores remember of a position.
+    /// Cached width per position of the first scores.
     fn first_width(&self) -> usize {
         if self.first.abilities().remembers_keys { self.first.key_width(self.widths[0]) } else { 0 }
     }

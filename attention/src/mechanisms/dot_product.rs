@@ -1,8 +1,8 @@
 //! Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1).
 //!
-//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(D)`: every query is compared with every key. With the option `qk_norm` both are normalised before.
+//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(D)`: every query is compared with every key. The option `qk_norm` normalises both first.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/dot-product.svg")]
 
@@ -16,13 +16,13 @@ use crate::mechanisms::prelude::*;
 #[non_exhaustive]
 pub struct DotProductConfig {
     /// Whether the projections of queries, keys, values and output have biases (default: no, as in the paper; `torch.nn.MultiheadAttention` has them).
-    // Options are left out where they have their defaults: layers of configuration put another mechanism's name into the table of the default.
+    // Options at their defaults are skipped: layered configurations insert another mechanism's name into the default's table.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub bias: bool,
-    /// How queries and keys are normalised before they are compared: `none` (default), `rms` or `layer`, with a gain of each channel that all heads share.
+    /// Normalisation of queries and keys before the product: `none` (default), `rms` or `layer`, with a gain per channel that all heads share.
     #[serde(skip_serializing_if = "QkNorm::is_none")]
     pub qk_norm: QkNorm,
-    /// What these norms add to the mean of squares, greater than 0 (default 1e-6).
+    /// Epsilon that these norms add to the mean of squares, greater than 0 (default: 1e-6).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qk_norm_epsilon: Option<f64>,
 }
@@ -34,7 +34,7 @@ pub struct DotProductConfig {
 pub struct DotProduct {
     /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, G D]`, split into the heads of keys.
+    /// Key projection `[C, G D]`, split into key heads.
     pub key: Linear,
     /// Norm of queries.
     pub query_norm: Option<HeadNorm>,
@@ -63,7 +63,7 @@ impl Mechanism for DotProductConfig {
     };
 
     /// # Errors
-    /// If the ε of a norm is impossible, or is given without a norm.
+    /// If the ε of a norm is out of range, or is given without a norm.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         self.qk_norm.validate(self.qk_norm_epsilon, &spec.check(Self::NAME))
     }

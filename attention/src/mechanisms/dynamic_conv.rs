@@ -1,13 +1,13 @@
 //! Dynamic convolution (Wu et al. 2019, section 4).
 //!
-//! A lightweight convolution whose kernel is predicted for each position from the projected input at that position alone: `softmax(x'_i W_Q)` over the `t`
-//! taps of each head, linear and by default without bias. No query meets a key. Most of the time is that of the prediction.
+//! A lightweight convolution with a predicted kernel: each position predicts its kernel from its own projected input, `softmax(x'_i W_Q)` over the `t` taps of
+//! each head. The predictor is linear, by default without bias. There are no query-key products. The prediction takes most of the time.
 //!
-//! As in fairseq, the kernel is predicted from what is convolved, after the gated linear unit.
+//! As in fairseq, the predictor reads the convolved input, after the gated linear unit.
 //!
-//! On CPUs the sum over the taps and the gated linear unit are one operator each, forward and backward, which hold their inputs alone.
+//! On CPUs the sum over the taps and the gated linear unit are one operator each, forward and backward; each operator saves only its inputs.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/dynamic-conv.svg")]
 
@@ -22,16 +22,16 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct DynamicConvConfig {
-    /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31,
-    /// those above 3 at most the greatest odd number within a quarter of the maximal length).
+    /// Number of taps, at least 1: one number, or a list with one number per layer, whose last number also applies to all higher layers. Default: 3, 7, 15, 31,
+    /// where taps above 3 are at most the largest odd number within a quarter of the maximal length.
     pub kernel: Option<KernelSizes>,
-    /// Whether the prediction of kernels has a bias: the kernel of a lightweight convolution, added to each (default: no).
+    /// Whether the kernel predictor has a bias, that is, a static lightweight kernel added to each prediction (default: no).
     pub kernel_bias: bool,
     /// Whether the input projection is a gated linear unit (default: yes).
     pub glu: bool,
-    /// Whether the weights of a row are divided by their sum over the visible taps, which makes the softmax one over these taps (default: no).
+    /// Whether the weights of a row are divided by their sum over the visible taps, so that the softmax covers only these taps (default: no).
     pub renormalise_padding: bool,
-    /// How it is computed (default: unfolded).
+    /// Execution (default: unfolded).
     pub execution: ConvolutionExecution,
 }
 
@@ -41,18 +41,18 @@ impl Default for DynamicConvConfig {
     }
 }
 
-/// A kernel for each head and position.
+/// A predicted kernel per head and position.
 ///
 /// Should be created with [`DynamicConvConfig`].
 #[derive(Module, Debug)]
 pub struct DynamicConv {
-    /// Prediction of the logits of taps, `[C, H k]`, head by head.
+    /// Predictor of the tap logits, `[C, H k]`, head by head.
     pub predictor: Linear,
     heads: usize,
 }
 
 impl DynamicConvConfig {
-    /// Taps of the layers in a model of this maximal length.
+    /// Kernel sizes of the layers in a model with this maximal length.
     pub fn kernel_at(&self, max_length: usize) -> KernelSizes {
         self.kernel.clone().unwrap_or_else(|| KernelSizes::of_length(max_length))
     }
@@ -63,7 +63,7 @@ impl Mechanism for DynamicConvConfig {
     const NAME: &'static str = "dynamic-conv";
     const CARD: Card = Card {
         variant: "DynamicConv",
-        description: "Weighs neighbours by a kernel that each position predicts.",
+        description: "Convolution whose kernel each position predicts.",
         source: "Wu et al. 2019, section 4",
         links: &[
             "https://arxiv.org/abs/1901.10430",
@@ -73,10 +73,14 @@ impl Mechanism for DynamicConvConfig {
         time: "n (H + 1) t d",
         state: "t d",
         letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
-        differences: &[EVEN_KERNELS],
+        differences: &[
+            EVEN_KERNELS,
+            "The input has no dropout of its own; fairseq drops 0.1 of it.",
+            "The predictor starts Xavier-uniform, as in fairseq's CUDA kernels; its implementation in tensor operations draws it uniformly on `±1 / sqrt(d)`.",
+        ],
         tensors: &[
-            ("kernel.predictor.weight", "prediction of the logits of taps [d_in, heads x taps], earliest position first"),
-            ("kernel.predictor.bias", "bias of the logits of taps [heads x taps]"),
+            ("kernel.predictor.weight", "predictor of the tap logits [d_in, heads x taps], earliest position first"),
+            ("kernel.predictor.bias", "bias of the tap logits [heads x taps]"),
         ],
         has_engines: false,
         ..Card::DEFAULT
@@ -91,7 +95,7 @@ impl Mechanism for DynamicConvConfig {
     }
 
     /// # Errors
-    /// If there is no kernel size, or one of 0.
+    /// If the list of kernel sizes is empty, or a size is 0.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         self.kernel_at(spec.max_length).validate(Self::NAME, spec)
     }

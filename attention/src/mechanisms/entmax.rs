@@ -1,21 +1,20 @@
 //! Entmax (Peters, Niculae and Martins 2019, section 3) and sparsemax (Martins and Astudillo 2016, section 2).
 //!
-//! `w[i, j] = max((alpha - 1) s[i, j] - t[i], 0)^(1 / (alpha - 1))`, with the threshold `t[i]` by which the weights of query `i` sum to 1. Keys whose scores are far
-//! below the best one have no weight at all. As `alpha` approaches 1, the weights approach those of a softmax. `entmax` has `alpha` 1.5: a key whose score is 2 or
-//! more below the best has no weight. `sparsemax` has `alpha` 2: a key whose score is 1 or more below the best has no weight. Scores `s` are those of any mechanism:
-//! `alibi@entmax`, or `entmax` for short. Decoding state and order of time are those of the scores, by default of dot-product attention. The fused engine computes
-//! the scores once more to find the thresholds, by Newton's method.
+//! `w[i, j] = max((alpha - 1) s[i, j] - t[i], 0)^(1 / (alpha - 1))`, where the threshold `t[i]` makes the weights of query `i` sum to 1. Keys with scores far
+//! below the best have weight exactly 0. As `alpha` approaches 1, entmax approaches softmax. `entmax` uses `alpha` 1.5: a key whose score is 2 or more below
+//! the best has weight 0. `sparsemax` uses `alpha` 2: a key whose score is 1 or more below the best has weight 0. Any mechanism can supply the scores `s`:
+//! `alibi@entmax`, or `entmax` for short. Decoding state and order of time equal those of the scores (default: dot-product attention). The fused engine
+//! recomputes the scores to find the thresholds by Newton's method.
 //!
-//! A key without a weight has no gradient. Parameters have the names that they have without the normaliser, so that weights which were trained with a softmax
-//! can be loaded.
+//! A key with weight 0 receives no gradient. Parameter names do not include the normaliser, so a layer can load weights trained with a softmax.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/entmax.svg")]
 
 use crate::mechanisms::prelude::*;
 
-/// The name of entmax with `alpha` 2.
+/// Name of entmax with `alpha` 2.
 const SPARSEMAX: &str = "sparsemax";
 
 /// Configuration of entmax attention.
@@ -24,9 +23,9 @@ const SPARSEMAX: &str = "sparsemax";
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct EntmaxConfig {
-    /// How sparse weights are: 2, 1.5, or in general `1 + 1 / p` for a whole number `p` from 1 to 8 (default 1.5; `sparsemax` has 2).
+    /// Sparsity of the weights: 2, 1.5, or in general `1 + 1 / p` for a whole number `p` from 1 to 8 (default: 1.5; `sparsemax`: 2).
     pub alpha: f64,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
@@ -37,7 +36,7 @@ impl Default for EntmaxConfig {
 }
 
 impl EntmaxConfig {
-    /// The power `1 / (alpha - 1)`, if it is one that is possible.
+    /// The power `1 / (alpha - 1)`, if it is supported.
     fn power(&self) -> Option<u32> {
         // Three decimals suffice for 1 + 1 / 3.
         (1..=8).find(|&power| (self.alpha - (1.0 + 1.0 / f64::from(power))).abs() <= 5e-4)
@@ -50,12 +49,12 @@ impl Mechanism for EntmaxConfig {
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
         variant: "Entmax",
-        description: "Replaces the softmax by entmax, which gives keys with low scores no weight, over any logits and pattern.",
+        description: "Replaces the softmax by entmax, whose weights are exactly 0 for keys with low scores, over any logits and pattern.",
         source: "Peters, Niculae and Martins 2019, section 3; Martins and Astudillo 2016, section 2",
         links: &["https://arxiv.org/abs/1905.05702", "https://arxiv.org/abs/1602.02068", "https://github.com/deep-spin/entmax"],
         differences: &[
-            "The power `1 / (alpha - 1)` is a whole number; the released code takes any alpha, and can train one for each head.",
-            "The released code sorts scores or halves an interval; thresholds are found by Newton's method here.",
+            "The power `1 / (alpha - 1)` is a whole number; the released code supports any alpha, also trained per head.",
+            "The released code finds thresholds by sorting or bisection; here Newton's method finds them.",
         ],
         ..Card::NORMALISER
     };
@@ -76,7 +75,7 @@ impl Mechanism for EntmaxConfig {
     }
 
     /// # Errors
-    /// If `alpha` is not among those that are possible.
+    /// If `alpha` is not supported.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if self.power().is_none() {
             let remedy = "give 2, 1.5, or 1 + 1 / p for a whole number p up to 8; 1 is a softmax, the mechanism without entmax";
@@ -90,7 +89,7 @@ impl Mechanism for EntmaxConfig {
         self.logits.init_scores(spec, key, device).normalised_by(Normaliser::Entmax { power })
     }
 
-    /// Peters et al. 2019, equation 10, with the threshold found by halving.
+    /// Peters et al. 2019, equation 10, with the threshold found by bisection.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(|query| {
             let power = self.power().expect("validated: alpha has a power");

@@ -1,9 +1,9 @@
-//! Attention by features: what the mechanisms share whose weights are products of features of queries and of keys (Katharopoulos et al. 2020).
+//! Attention by feature maps: shared code of mechanisms whose weights are products of query features and key features (Katharopoulos et al. 2020).
 //!
-//! `o_i = sum_j phi(q_i) . phi(k_j) v_j / sum_j phi(q_i) . phi(k_j)`: because the weights are products, the sums over keys can be formed before any query is
-//! known, `S = sum_j phi(k_j) v_j^T` and `z = sum_j phi(k_j)`. Without an order all queries read from one sum; causal attention is a
-//! [recurrence](crate::engine::recurrence) whose state is the sum up to a position. Other visibilities, such as windows or what differs between heads, have no
-//! such sums: there all pairs are computed.
+//! `o_i = sum_j phi(q_i) . phi(k_j) v_j / sum_j phi(q_i) . phi(k_j)`: because the weights are products, the sums over keys do not depend on the query,
+//! `S = sum_j phi(k_j) v_j^T` and `z = sum_j phi(k_j)`. In bidirectional attention all queries read one sum. Causal attention is a
+//! [recurrence](crate::engine::recurrence) whose state is the running sum. Other visibilities, such as windows or visibilities that differ between heads,
+//! require all pairs.
 
 mod range;
 
@@ -15,33 +15,33 @@ use crate::engine::dropout::dropout;
 use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits, weights_of_logits};
 use crate::mechanisms::prelude::*;
 
-/// What is mapped to features.
+/// Operand of a feature map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Queries: a factor that all features of a query share changes no normalised weight.
+    /// Queries: a factor common to all features of a query cancels in normalised weights.
     Queries,
-    /// Keys: a factor that all features of all keys share changes no normalised weight.
+    /// Keys: a factor common to all features of all keys cancels in normalised weights.
     Keys,
 }
 
-/// A map of queries or keys `[B, H, N, D]` at these positions to logarithms of features, `[B, H, N, R]`.
+/// Map from queries or keys `[B, H, N, D]` at these positions to log features, `[B, H, N, R]`.
 pub type OfLogarithms<'a> = Box<dyn Fn(Tensor<4>, Side, &Positions) -> Tensor<4> + 'a>;
 
-/// What queries and keys are mapped to.
+/// Feature map of queries and keys.
 pub trait Features: Module + ModuleDisplay + 'static {
     /// Width `R` of the features of a head of width `d_head`.
     fn width(&self, d_head: usize) -> usize;
 
-    /// Features `[B, H, N, R]` of queries or keys `[B, H, N, D]` at these positions. The weights that they make are not negative.
+    /// Features `[B, H, N, R]` of queries or keys `[B, H, N, D]` at these positions. Their products, the weights, are not negative.
     fn features(&self, x: Tensor<4>, side: Side, positions: &Positions) -> Tensor<4>;
 
-    /// The map to logarithms of the features, where these are never 0 and may leave the range of 32-bit floats. For queries it may leave out a number for each
-    /// query. Where there is such a map, normalised weights are right for inputs of any size.
+    /// Map to log features, for features that are never 0 and can exceed the range of 32-bit floats. For queries it may omit a constant per query. With this
+    /// map, normalised weights are correct for inputs of any magnitude.
     fn logarithms(&self) -> Option<OfLogarithms<'_>> {
         None
     }
 
-    /// Features of a training call of its own, where calls draw anew.
+    /// Newly drawn features for a training call, if calls draw anew.
     fn redrawn(&self, _: &RandomKey) -> Option<Self> {
         None
     }
@@ -51,21 +51,21 @@ pub trait Features: Module + ModuleDisplay + 'static {
         false
     }
 
-    /// Longest sequence that there are features for, if they end.
+    /// Longest supported sequence, if limited.
     fn max_length(&self) -> Option<usize> {
         None
     }
 
-    /// Multiplications for the features of one element of a head.
+    /// Multiplications for the features of one token and head.
     fn multiplications(&self, _d_head: usize) -> usize {
         0
     }
 }
 
-/// Attention whose weights are products of features.
+/// Attention with products of features as weights.
 #[derive(Module, Debug)]
 pub struct FeatureAttention<F: Features> {
-    /// The map of queries and keys to features.
+    /// Feature map of queries and keys.
     pub features: F,
     /// Query projection `[C, C]`.
     pub query: Linear,
@@ -83,7 +83,7 @@ pub struct FeatureAttention<F: Features> {
     limit: Visibility,
 }
 
-/// Queries and keys before they are mapped to features, with their positions, `[B, H, N, D]`, and values.
+/// Queries and keys before the feature map, with their positions, `[B, H, N, D]`, and values.
 struct Asked<'a, F: Features> {
     features: &'a F,
     normalised: bool,
@@ -105,21 +105,20 @@ impl<F: Features> Asked<'_, F> {
         recurrence.in_32_bits()
     }
 
-    /// Whether features may leave the range of 32-bit floats. What is not normalised has the size that it has, and nothing is read of maps whose features stay
-    /// within it.
+    /// Whether features can exceed the range of 32-bit floats. Unnormalised attention is exempt, as are maps whose features stay in range.
     fn may_leave_range(&self) -> bool {
         let is_empty = [&self.queries.0, &self.values].into_iter().any(|x| x.dims().contains(&0));
         self.normalised && !is_empty && self.features.logarithms().is_some()
     }
 
-    /// Logarithms of the features, of a map that has them.
+    /// Log features, for a map that supports them.
     fn logarithms(&self) -> Logarithms {
         let map = self.features.logarithms().expect("features that may leave the range have logarithms");
         let of = |(x, positions): &(Tensor<4>, Positions), side| in_32_bits(map(x.clone(), side, positions));
         Logarithms { queries: of(&self.queries, Side::Queries), keys: of(&self.keys, Side::Keys) }
     }
 
-    /// The same of some batch rows.
+    /// The same for some batch rows.
     fn of_rows(&self, rows: &[usize]) -> Self {
         let of = |(x, positions): &(Tensor<4>, Positions)| {
             let left_padding = positions.left_padding.as_ref().map(|counts| match counts.len() {
@@ -131,7 +130,7 @@ impl<F: Features> Asked<'_, F> {
         Self { queries: of(&self.queries), keys: of(&self.keys), values: selected(&self.values, rows), ..*self }
     }
 
-    /// What `plain` gives in the batch rows that are within range, and `scaled` in the others, whatever their number.
+    /// Results of `plain` for batch rows within range and of `scaled` for the others, for any number of rows.
     fn by_rows(
         &self,
         within: &[bool],
@@ -151,7 +150,7 @@ impl<F: Features> Asked<'_, F> {
         selected(&joined, &order)
     }
 
-    /// Contexts of real positions `[B|1, K]` that see the real ones up to themselves.
+    /// Contexts of real positions `[B|1, K]` under causal visibility.
     fn causal(&self, real: &[bool]) -> Tensor<4> {
         let before = self.values.dims()[2] - self.queries.0.dims()[2];
         let contexts = |recurrence: Recurrence, real: &[bool]| {
@@ -199,7 +198,7 @@ impl<F: Features> Asked<'_, F> {
         )
     }
 
-    /// What the keys that are seen, `[B|1, K]`, write, and the scales that it lacks, if there are any.
+    /// State written by the visible keys, `[B|1, K]`, and its missing scales, if any.
     fn written(&self, seen: &[bool]) -> (Tensor<4>, Option<Tensor<4>>) {
         let plain = self.plain();
         let is_plain = !self.may_leave_range() || range::keys_are_within(&plain.keys, range::greatest_seen(&plain.keys, seen));
@@ -212,7 +211,7 @@ impl<F: Features> Asked<'_, F> {
         (of_seen(recurrence, seen).written(), scales)
     }
 
-    /// Contexts by the weights of all pairs, which the probe is shown.
+    /// Contexts from the weights of all pairs, which the probe observes.
     fn by_pairs(&self, mask: Option<DenseMask>, probe: &mut Probe) -> Tensor<4> {
         let plain = self.plain();
         if !self.may_leave_range() {
@@ -230,14 +229,14 @@ impl<F: Features> Asked<'_, F> {
         weights.matmul(self.values.clone())
     }
 
-    /// Contexts of the next positions, which are real or not, `[B|1, N]`, from a state and to it.
+    /// Contexts of the next positions, with flags `[B|1, N]` of real positions; reads and updates a state.
     fn step(&self, state: &mut RecurrentState, real: &[bool]) -> Tensor<4> {
         let plain = self.plain();
         let scales = state.scales().take();
         let is_plain = match (&scales, state.is_empty()) {
             _ if !self.may_leave_range() => true,
             (Some(_), _) => false,
-            // A row without a key so far would begin where the others are.
+            // A row without a previous key would start at the others' scale.
             (None, true) => {
                 range::all_have_one(real, plain.keys.dims()[2])
                     && range::are_within(&plain.queries, &plain.keys, range::first_real(&plain.keys, real)).iter().all(|&within| within)
@@ -248,7 +247,7 @@ impl<F: Features> Asked<'_, F> {
             return state.recur(plain.of_real(real));
         }
         let logarithms = self.logarithms();
-        // A state of plain features lacks nothing.
+        // A state of plain features has no missing scales.
         let scales = scales.or_else(|| (!state.is_empty()).then(|| logarithms.keys.clone().narrow(2, 0, 1).zeros_like()));
         let (recurrence, scales) = logarithms.causal(plain.values, real, scales);
         *state.scales() = Some(scales);
@@ -256,14 +255,14 @@ impl<F: Features> Asked<'_, F> {
     }
 }
 
-/// The recurrence of plain features in some batch rows, or in all: with the bits that the features have among all rows.
+/// Recurrence of plain features in some batch rows, or in all. Rows are selected after the feature map, so their bits do not change.
 fn of_rows(plain: &Recurrence, rows: Option<&[usize]>) -> Recurrence {
     let Some(rows) = rows else { return plain.clone() };
     let of = |x: &Tensor<4>| selected(x, rows);
     Recurrence { queries: of(&plain.queries), keys: of(&plain.keys), values: of(&plain.values), ..plain.clone() }
 }
 
-/// The flags `[B|1, K]` of some batch rows, or of all.
+/// Flags `[B|1, K]` of some batch rows, or of all.
 fn flags_of(flags: &[bool], length: usize, rows: Option<&[usize]>) -> Vec<bool> {
     match rows {
         Some(rows) if flags.len() > length => rows.iter().flat_map(|row| &flags[row * length..(row + 1) * length]).copied().collect(),
@@ -271,7 +270,7 @@ fn flags_of(flags: &[bool], length: usize, rows: Option<&[usize]>) -> Vec<bool> 
     }
 }
 
-/// The mask of some batch rows, or of all.
+/// Mask of some batch rows, or of all.
 fn mask_of(mask: &DenseMask, rows: Option<&[usize]>) -> DenseMask {
     let of = |x: &Tensor<4>| match rows {
         Some(rows) if x.dims()[0] > 1 => selected(x, rows),
@@ -280,18 +279,18 @@ fn mask_of(mask: &DenseMask, rows: Option<&[usize]>) -> DenseMask {
     DenseMask { bias: of(&mask.bias), has_key: mask.has_key.as_ref().map(of) }
 }
 
-/// How the sums over keys are formed.
+/// Execution of the sums over keys.
 enum FeatureExecution {
     /// All queries of a row see the same keys, `[B, K]`.
     Sum(Vec<bool>),
     /// Each real position, `[B, N]`, sees the real ones up to itself.
     Recurrence(Vec<bool>),
-    /// Pair by pair.
+    /// Explicit pairs.
     Pairs,
 }
 
 impl<F: Features> FeatureAttention<F> {
-    /// Puts the projections, which have no biases, around `features`.
+    /// Adds the projections, without biases, around `features`.
     pub fn new(features: F, normalised: bool, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
         let linear = |name| init::linear(spec.d_model, spec.d_model, false, &key.named(name), device);
         Self {
@@ -318,7 +317,7 @@ impl<F: Features> FeatureAttention<F> {
         }
     }
 
-    /// Of queries at these positions and of what they attend to, whose first element stands at `first`.
+    /// Queries at these positions, and keys and values whose first token stands at `first`.
     fn asked<'a>(&self, features: &'a F, (query, positions): (Tensor<3>, &Positions), (memory, first): (Tensor<3>, usize)) -> Asked<'a, F> {
         let map = |x, map: &Linear| self.heads_of(x, map);
         Asked {
@@ -326,12 +325,12 @@ impl<F: Features> FeatureAttention<F> {
             normalised: self.normalised,
             queries: (map(query, &self.query), positions.clone()),
             keys: (map(memory.clone(), &self.key), at(first)),
-            // The sum of the keys would stop growing in 16 bits.
+            // In 16 bits the running sum over keys would saturate.
             values: in_32_bits(map(memory, &self.value)),
         }
     }
 
-    /// Features of queries that read what was written before, which lacks these scales.
+    /// Features of queries that read an earlier state with these missing scales.
     fn queries_of(&self, (x, positions): (Tensor<4>, Positions), scales: Option<Tensor<4>>) -> Tensor<4> {
         let plain = in_32_bits(self.features.features(x.clone(), Side::Queries, &positions));
         let map = self.features.logarithms().filter(|_| self.normalised && (scales.is_some() || !range::queries_are_within(&plain)));
@@ -364,8 +363,7 @@ fn at(start: usize) -> Positions {
     Positions::from_start(start)
 }
 
-/// The recurrence with the queries behind the first `before` as they are, and 0 in the place of queries before: what was carried over from earlier segments
-/// asks nothing.
+/// Recurrence with the queries before index `before` set to 0: memory from earlier segments supplies no queries.
 fn led_by(recurrence: Recurrence, before: usize) -> Recurrence {
     if before == 0 {
         return recurrence;
@@ -375,7 +373,7 @@ fn led_by(recurrence: Recurrence, before: usize) -> Recurrence {
     Recurrence { queries: Tensor::cat(vec![none, recurrence.queries], 2), ..recurrence }
 }
 
-/// 0 in the place of the keys that are not seen, `[B|1, K]`: the features of an element that is 0 need not be 0.
+/// Sets keys outside `seen`, `[B|1, K]`, to 0: the features of a zero input need not be 0.
 fn of_seen(recurrence: Recurrence, seen: &[bool]) -> Recurrence {
     if seen.iter().all(|&seen| seen) {
         return recurrence;
@@ -400,7 +398,7 @@ impl<F: Features> Attention for FeatureAttention<F> {
     }
 
     /// # Panics
-    /// If a sequence is longer than the features reach.
+    /// If a sequence exceeds the length that the features support.
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let visibility = visibility.within(&self.limit);
@@ -409,7 +407,7 @@ impl<F: Features> Attention for FeatureAttention<F> {
         self.check_length(memory.as_ref().unwrap_or(&query).dims()[1]);
         let drawn = random.and_then(|key| self.features.redrawn(&key.named("features")));
         let features = drawn.as_ref().unwrap_or(&self.features);
-        // Within one sequence both sides count padding, which changes no distance.
+        // Within one sequence queries and keys count padding alike, so distances do not change.
         let asking = if self.cross { positions.clone() } else { at(positions.start) };
         let asked = self.asked(features, (query.clone(), &asking), (memory.unwrap_or(query), 0));
         let keys = asked.values.dims()[2];
@@ -420,7 +418,7 @@ impl<F: Features> Attention for FeatureAttention<F> {
         };
         let execution = self.execution(&visibility, span, engine);
         if probe.is_listening() && !matches!(execution, FeatureExecution::Pairs) {
-            // The matrix of weights is computed for a probe only, and does not change how the output is computed.
+            // Only a probe reads the weight matrix; the output is computed without it.
             by_pairs(probe);
         }
         probe.executed(if matches!(execution, FeatureExecution::Pairs) { Executed::Reference } else { Executed::Sums });
@@ -445,7 +443,7 @@ impl<F: Features> Attention for FeatureAttention<F> {
     }
 
     /// # Panics
-    /// If a position sees something else than the real ones up to itself: the state is their sum. If the features end before it.
+    /// If a position does not see exactly the real positions up to itself, since the state is their sum; or if the features do not reach the position.
     fn step(&self, query: Tensor<3>, state: &mut RecurrentState, probe: &mut Probe) -> AttentionOutput {
         probe.executed(Executed::Sums);
         let start = state.position();

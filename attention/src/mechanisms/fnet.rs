@@ -1,14 +1,15 @@
-//! Fourier transforms in the place of attention (Lee-Thorp et al. 2021, section 3).
+//! Fourier token mixing (Lee-Thorp et al. 2021, section 3).
 //!
-//! `Y = Re(F_n X F_d)`, with elements `F_n[i, j] = exp(-2πi ij / n)` of the discrete Fourier transform: the real part of a transform over channels and one over
-//! positions. Every output depends on every element, by weights that nobody learns: there is no parameter at all, no value and no output projection. In real
-//! numbers it is `C_n X C_d - S_n X S_d`, with the cosines and sines of the same angles, which is how it is computed: `n^2 d + n d^2` multiplications, twice each.
-//! The fast transform of Burn 0.22.1 takes lengths that are powers of two, and sequences have any; the paper too multiplies matrices up to 4,096 positions on TPUs.
+//! `Y = Re(F_n X F_d)`, with elements `F_n[i, j] = exp(-2πi ij / n)` of the discrete Fourier transform: the real part of a transform over channels and a
+//! transform over positions. Every output depends on every input by fixed weights. The layer has no parameters, not even value and output projections. The real
+//! form is `C_n X C_d - S_n X S_d`, with the cosines and sines of the same angles; the layer computes it by matrix products with `n^2 d + n d^2`
+//! multiplications, twice each. The fast transform of Burn 0.22.1 supports only lengths that are powers of two. The paper also multiplies matrices on TPUs, up
+//! to 4,096 positions.
 //!
-//! The paper has no mask, and padding takes part in its transforms. Here the transform of a sequence is over the elements that are seen, `n` is their number, and
-//! hidden ones are 0: padding changes nothing. All queries must see the same elements; there is no causal form, and no decoding. Heads mean nothing.
+//! The paper uses no mask, so padding enters its transforms. Here the transform covers only the `n` visible tokens, and hidden tokens count as 0: padding
+//! changes nothing. All queries must see the same tokens. A causal form and decoding are impossible. The number of heads has no effect.
 //!
-//! How far a change of each position (columns) moves each output (rows) of an untrained layer, one sequence of 32.
+//! Sensitivity of each output (rows) of an untrained layer to each input position (columns), for one sequence of 32 tokens.
 //!
 #![doc = include_str!("../../pictures/fnet.svg")]
 
@@ -23,7 +24,7 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct FnetConfig {
-    /// Whether outputs are divided by `sqrt(n d)`, so that they are as large as elements (default: no, as in the paper).
+    /// Whether outputs are divided by `sqrt(n d)`, so that they have the magnitude of the inputs (default: no, as in the paper).
     pub orthonormal: bool,
 }
 
@@ -41,12 +42,11 @@ pub struct Fnet {
     dropout: f64,
 }
 
-/// The cosines or sines of `2π i j / n`, of outputs at the places `of` in the transform and of all elements `j`, row by row: `n` elements are seen, and those that are
-/// not have 0.
+/// Cosines or sines of `2π i j / n`, row by row, for outputs at the transform indices `places` and all inputs `j`. `n` inputs are visible; hidden inputs get 0.
 fn transform(seen: &[bool], places: &[usize], orthonormal: bool, of: fn(f64) -> f64) -> Vec<f32> {
     let count = seen.iter().filter(|&&seen| seen).count();
     let scale = if orthonormal { (count as f64).powf(-0.5) } else { 1.0 };
-    // Angles repeat after `n`.
+    // Angles repeat with period `n`.
     let numbers: Vec<f32> = (0..count).map(|step| (scale * of(TAU * step as f64 / count as f64)) as f32).collect();
     let mut table = Vec::with_capacity(places.len() * seen.len());
     for place in places {
@@ -59,7 +59,7 @@ fn transform(seen: &[bool], places: &[usize], orthonormal: bool, of: fn(f64) -> 
     table
 }
 
-/// How many of the elements before each are seen: its place in the transform.
+/// Number of visible tokens before each token: its index in the transform.
 fn places(seen: &[bool]) -> Vec<usize> {
     seen.iter()
         .scan(0, |before, &seen| {
@@ -83,9 +83,9 @@ impl Mechanism for FnetConfig {
         time: "n^2 d + n d^2",
         state: "0",
         differences: &[
-            "In the paper and its code padding takes part in the transforms and lengthens them; here a sequence is transformed without its padding.",
-            "Transforms are products of matrices; the authors' code does the same for short sequences on TPUs, and takes fast transforms for others.",
-            "Dropout drops numbers of the outputs; the authors' code has none there.",
+            "In the paper and its code padding enters and lengthens the transforms; here the transform excludes padding.",
+            "Transforms are matrix products; the authors' code uses them for short sequences on TPUs and fast transforms otherwise.",
+            "Dropout acts on the outputs; the authors' code applies none there.",
         ],
         has_engines: false,
         ..Card::DEFAULT
@@ -101,7 +101,7 @@ impl Mechanism for FnetConfig {
         Fnet { cosines: table(f64::cos), sines: table(f64::sin), orthonormal: self.orthonormal, heads: spec.heads, dropout: spec.dropout }
     }
 
-    /// Lee-Thorp et al. 2021, equations 1 to 3: the real part of a sum of complex numbers.
+    /// Lee-Thorp et al. 2021, equations 1 to 3: the real part of a complex sum.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(|query: &Query| {
             let seen: Vec<usize> = (0..query.keys()).filter(|&key| query.sees(key)).collect();
@@ -128,7 +128,7 @@ impl Mechanism for FnetConfig {
 }
 
 impl Fnet {
-    /// Cosines and sines over the positions, `[R, Q, K]`, of what each of `R` rows sees of all elements, `[R, K]`, and the last `queries` of these.
+    /// Cosines and sines over the positions, `[R, Q, K]`, for the visibility `[R, K]` of each of `R` rows and the last `queries` positions.
     fn over_positions(&self, seen: &[bool], queries: usize, x: &Tensor<3>) -> [Tensor<3>; 2] {
         let length = x.dims()[1];
         let rows: Vec<_> = seen.chunks(length).map(|seen| (seen, places(seen).split_off(length - queries))).collect();
@@ -140,16 +140,16 @@ impl Fnet {
 }
 
 impl Attention for Fnet {
-    /// There are no steps.
+    /// Decoding steps are not supported.
     type State = ();
 
     fn abilities(&self) -> Abilities {
-        // No weights are shown: they are complex.
+        // A probe observes no weights: they are complex.
         Abilities { steps: false, ..Abilities::new(Causality::Impossible) }
     }
 
     /// # Panics
-    /// If queries do not all see the same elements, or there is a memory that does not end with the queries.
+    /// If queries do not all see the same tokens, or the memory does not end with the queries.
     fn forward(&self, input: AttentionInput, _: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, .. } = input;
         let queries = query.dims()[1];
@@ -176,13 +176,13 @@ impl Attention for Fnet {
     }
 
     /// # Panics
-    /// Always: there are no steps.
+    /// Always: decoding steps are not supported.
     fn state(&self, _start: &DecodingStart) {
         panic!("fnet takes no steps: an output depends on all elements of its sequence");
     }
 
     /// # Panics
-    /// Always: there are no steps.
+    /// Always: decoding steps are not supported.
     fn step(&self, _query: Tensor<3>, _state: &mut (), _probe: &mut Probe) -> AttentionOutput {
         panic!("fnet takes no steps: an output depends on all elements of its sequence");
     }

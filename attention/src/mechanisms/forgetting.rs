@@ -1,16 +1,16 @@
 //! Forgetting attention of the Forgetting Transformer, FoX (Lin et al. 2025, section 3).
 //!
-//! `logits_h[i, j] = (x_i W_Q^h) · (x_j W_K^h) / sqrt(D) + sum_{l = j+1..i} ln f_h[l]` with forget gates `f_h[l] = σ(x_l · w_h + b_h)`: dot-product attention in
-//! which each position after a key, up to the query's own, lowers the key's score by the logarithm of its gate. The model needs no other positions.
+//! `logits_h[i, j] = (x_i W_Q^h) · (x_j W_K^h) / sqrt(D) + sum_{l = j+1..i} ln f_h[l]` with forget gates `f_h[l] = σ(x_l · w_h + b_h)`: dot-product attention
+//! with an additive log-decay bias. Each position after a key, up to the query, lowers the key's score by its log gate. The model needs no other positions.
 //!
-//! Gates that do not depend on the input are learned biases of the heads, or fixed ones. With fixed gates it is ALiBi, whose slopes are `-ln f`.
+//! Input-independent gates are learned or fixed biases of the heads. With fixed gates the mechanism equals ALiBi with slopes `-ln f`.
 //!
-//! With running sums `c_i = sum_{l <= i} ln f[l]` the lowering is `c_i - c_j`: two more columns of the thin factors of queries and keys, so that no matrix of
-//! all pairs exists. Decoding remembers the logarithm of the gate beside each key and sums anew, over whatever part of the past it still has.
+//! With running sums `c_i = sum_{l <= i} ln f[l]` the bias is `c_i - c_j`: two more columns of the thin factors of queries and keys, so no matrix of all pairs
+//! is materialised. Decoding caches the log gate with each key and recomputes the sums over the cached past.
 //!
-//! The future is hidden in an encoder too: gates say what is forgotten since a key, and nothing about keys that are still to come.
+//! An encoder also hides the future: gates accumulate forgetting since a key and are undefined for later keys.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/forgetting.svg")]
 
@@ -21,11 +21,11 @@ use crate::engine::heads::repeat_heads;
 use crate::engine::transposed;
 use crate::mechanisms::prelude::*;
 
-/// What forget gates depend on.
+/// Input of the forget gates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ForgetGate {
-    /// The element at their position (the paper's data-dependent gate).
+    /// The token at their position (the paper's data-dependent gate).
     #[default]
     Full,
     /// A learned bias of their head (data-independent).
@@ -40,10 +40,10 @@ pub enum ForgetGate {
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct ForgettingConfig {
-    /// What the gates depend on (default: the element, `full`).
+    /// Input of the gates (default: the token, `full`).
     pub gate: ForgetGate,
-    /// Decay times `T_min` and `T_max` in positions, for gates `bias-only` and `fixed`: the gates of the heads begin at `exp(-1/T)`, with `T` in geometric
-    /// steps from the one time to the other (default: all gates begin at 1/2). Fixed gates need them.
+    /// Decay times `T_min` and `T_max` in positions, for gates `bias-only` and `fixed`. Initial gates of the heads are `exp(-1/T)`, with `T` geometrically
+    /// spaced between the two times (default: all gates start at 1/2). Fixed gates require them.
     pub decay_times: Option<[f64; 2]>,
 }
 
@@ -54,11 +54,11 @@ pub struct ForgettingConfig {
 pub struct Forgetting {
     /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, G D]`, split into the heads of keys.
+    /// Key projection `[C, G D]`, split into key heads.
     pub key: Linear,
-    /// Prediction of gates before the sigmoid, `[C, H]` with bias, where they depend on the element.
+    /// Predictor of the gate logits, `[C, H]` with bias, for token-dependent gates.
     pub forget: Option<Linear>,
-    /// Gates before the sigmoid, `[H]`, where each head learns one.
+    /// Gate logits `[H]`, for one learned gate per head.
     pub forget_bias: Option<Param<Tensor<1>>>,
     #[module(skip)]
     fixed: Vec<f32>,
@@ -69,7 +69,7 @@ pub struct Forgetting {
 }
 
 impl ForgettingConfig {
-    /// Gates of the heads before the sigmoid at first, where they do not depend on the element: `ln σ(b) = -1/T`.
+    /// Initial gate logits of the heads, for input-independent gates: `ln σ(b) = -1/T`.
     fn biases(&self, heads: usize) -> Vec<f32> {
         let Some([shortest, longest]) = self.decay_times else { return vec![0.0; heads] };
         let step = (longest / shortest).ln() / heads.saturating_sub(1).max(1) as f64;
@@ -83,25 +83,25 @@ impl Mechanism for ForgettingConfig {
     const QUERY_KEY: bool = true;
     const CARD: Card = Card {
         variant: "Forgetting",
-        description: "Adds the summed log forget gates between key and query to scores (Forgetting Transformer).",
+        description: "Adds the summed log forget gates between key and query to the scores (Forgetting Transformer).",
         source: "Lin et al. 2025, section 3",
         links: &["https://arxiv.org/abs/2503.02130", "https://github.com/zhixuan-lin/forgetting-transformer"],
         state: "2 n d + n H",
         differences: &[
-            "The released code refuses heads that share keys; here they share keys and have gates of their own.",
-            "Norms of queries and keys, shifts of keys and values, and the normalised and gated output of the Pro block are no part of it; `output-gate` has the gate.",
-            "Adaptive computation pruning is not in it.",
+            "The released code does not support shared key heads; here heads can share keys, with separate gates.",
+            "The Pro block's QK norm, key and value shifts and normalised, gated output are not included; `output-gate` supplies the gate.",
+            "Adaptive computation pruning is not implemented.",
         ],
         tensors: &[
-            ("forget.weight", "prediction of forget gates [d_in, heads]"),
-            ("forget.bias", "bias of the prediction of forget gates [heads]"),
+            ("forget.weight", "predictor of forget gates [d_in, heads]"),
+            ("forget.bias", "bias of the predictor of forget gates [heads]"),
             ("forget_bias", "forget gates before their sigmoid [heads]"),
         ],
         ..Card::DEFAULT
     };
 
     /// # Errors
-    /// If fixed gates have no decay times, times are not positive or in the wrong order, or gates that depend on the element have any.
+    /// If fixed gates lack decay times, times are not positive or in the wrong order, or token-dependent gates are given decay times.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         match self.decay_times {
@@ -141,7 +141,7 @@ impl Mechanism for ForgettingConfig {
         (option == "decay_times" && self.gate == ForgetGate::Full).then_some("decay_times are for gate = \"bias-only\" or \"fixed\"")
     }
 
-    /// Lin et al. 2025, section 3: the sum of the logarithms of the gates after the key.
+    /// Lin et al. 2025, section 3: sum of the log gates after the key.
     fn formula(&self) -> Option<Formula<'_>> {
         let logit = |query: &Query, key: usize| {
             let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
@@ -171,7 +171,7 @@ impl Mechanism for ForgettingConfig {
 }
 
 impl Forgetting {
-    /// Logarithms of the gates of all heads, `[B, K, H]`. What is padding before a row forgets nothing: sums begin with the row.
+    /// Log gates of all heads, `[B, K, H]`. Padding before a row forgets nothing: sums begin with the row.
     fn log_gates(&self, memory: Tensor<3>, positions: &Positions) -> Tensor<3> {
         let [batch, length, _] = memory.dims();
         let (device, dtype) = (memory.device(), memory.dtype());
@@ -190,25 +190,25 @@ impl Forgetting {
         gates * Tensor::<3>::from_data(is_real, (&device, dtype))
     }
 
-    /// Heads of queries for each head of keys.
+    /// Query heads per key head.
     fn group(&self) -> usize {
         self.heads / self.kv_heads
     }
 
-    /// The gates of each head `[B, H, K, 1]`, of those of groups `[B, G, K, H / G]`.
+    /// Gates of each head `[B, H, K, 1]`, from gates by group `[B, G, K, H / G]`.
     fn own(&self, gates: Tensor<4>) -> Tensor<4> {
         let [batch, _, length, group] = gates.dims();
         if group == 1 { gates } else { gates.swap_dims(2, 3).reshape([batch, self.heads, length, 1]) }
     }
 }
 
-/// Numbers of 32 bits as columns that sum to them: one, or of 16 bits as many as it takes.
+/// Splits 32-bit numbers into columns that sum to them: one column, or several in 16 bits.
 fn columns(numbers: Tensor<4>, dtype: DType) -> Vec<Tensor<4>> {
     if dtype == DType::F32 {
         return vec![numbers];
     }
     let (mut rest, mut columns) = (numbers, Vec::new());
-    // Three times 8 bits hold the 24 of a number of 32.
+    // Three 8-bit parts hold the 24-bit mantissa of a 32-bit number.
     for _ in 0..3 {
         let column = rest.clone().cast(FloatDType::from(dtype));
         rest = rest - column.clone().cast(FloatDType::F32);
@@ -222,7 +222,7 @@ impl Logits for Forgetting {
         LogitAbilities { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
-    /// Keys, and beside them the logarithms of the gates of the heads that share them.
+    /// Keys, followed by the log gates of the heads that share them.
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
         let gates = split_heads(self.log_gates(memory.clone(), positions), self.kv_heads);
         Some(Tensor::cat(vec![split_heads(linear_at(memory, &self.key, positions), self.kv_heads), gates], 3))
@@ -238,11 +238,11 @@ impl Logits for Forgetting {
         let queries = split_heads(linear_at(query, &self.query, positions) * (width as f64).powf(-0.5), self.heads);
         let gates = self.own(keys.clone().narrow(3, width, self.group()));
         let sums = gates.cast(FloatDType::F32).cumsum(2);
-        // Only differences count. Those from the first query are small near it, and depend on nothing that it does not see.
+        // Only differences count. Sums relative to the first query are small near it and depend only on visible keys.
         let first = span.query_start - span.key_start;
         let sums = sums.clone() - sums.narrow(2, first, 1);
         if span.queries == 1 && dtype == DType::F32 {
-            // All keys would be copied to put two numbers beside each. In 16 bits one number would have too few digits.
+            // Appending two numbers would copy all keys, and in 16 bits one number would have too few digits.
             let content = LogitTerms::content(queries, repeat_heads(keys.narrow(3, 0, width), self.heads));
             return content.plus(LogitTerms::bias(transposed(sums.neg())));
         }
@@ -253,7 +253,7 @@ impl Logits for Forgetting {
         let joined = |parts: [Vec<Tensor<4>>; 3]| Tensor::cat(parts.concat(), 3);
         LogitTerms::content(
             joined([vec![queries], of_queries, beside_queries]),
-            // Gates of its own are part of the factors of each head.
+            // With separate gates, the gates are part of the factors of each head.
             joined([vec![repeat_heads(keys.narrow(3, 0, width), self.heads)], beside_keys, of_keys]),
         )
     }
@@ -293,7 +293,7 @@ mod tests {
         let logits = attention.logits_mut::<Forgetting>().unwrap();
         logits.query.weight = Param::from_tensor(Tensor::zeros([4, 4], &device));
         let gate = |x: f32| 1.0 / (1.0 + (-x).exp());
-        // The gate of the first head is that of the first channel, the gate of the second is 1/2.
+        // The gate of the first head is that of the first channel; the gate of the second is 1/2.
         logits.forget.as_mut().unwrap().weight = Param::from_data([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]], &device);
         let x = [0.5f32, -1.0, 2.0, 0.25, -0.75];
         let mut shown = Vec::new();

@@ -1,11 +1,11 @@
 //! Gated DeltaNet (Yang et al. 2025, section 3).
 //!
-//! `S_t = S' + b_t k_t (v_t - S'^T k_t)^T`, `S' = a_t S_(t-1)`: the delta rule replaces what a key held, and a decay `a_t` of each head, which the element decides,
-//! forgets the rest. The decay is that of Mamba-2, `a_t = exp(-exp(a_log) softplus(x_t W + b))`. Keys are three quarters as wide as a head, and values twice as
-//! wide as keys; heads are normalised and gated. Several heads of values can share the queries and keys of one head, as in Qwen3-Next (Qwen Team 2025), whose
-//! epsilon is another too: `key_heads`, `norm_epsilon`.
+//! `S_t = S' + b_t k_t (v_t - S'^T k_t)^T`, `S' = a_t S_(t-1)`: the delta rule replaces the value stored under a key, and an input-dependent decay `a_t` per
+//! head forgets the rest. The decay is that of Mamba-2, `a_t = exp(-exp(a_log) softplus(x_t W + b))`. By default keys are three quarters as wide as a head, and
+//! values twice as wide as keys. Head outputs are normalised and gated. Several value heads can share the queries and keys of one head, as in Qwen3-Next (Qwen
+//! Team 2025), which also uses a different epsilon: `key_heads`, `norm_epsilon`.
 //!
-//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//! Sensitivity of each output (rows) of an untrained layer to each of 32 random input tokens (columns).
 //!
 #![doc = include_str!("../../pictures/gated-delta-net.svg")]
 
@@ -22,27 +22,27 @@ use crate::mechanisms::{delta_rule, gated_recurrence};
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct GatedDeltaNetConfig {
-    /// Width of a head's queries and keys in widths of the head, rounded up (default: 0.75).
+    /// Width of a head's queries and keys as a multiple of the head width, rounded up (default: 0.75).
     pub key_expansion: f64,
-    /// Width of a head's values in widths of its keys, at least 1 (default: 2).
+    /// Width of a head's values as a multiple of the key width, at least 1 (default: 2).
     pub value_expansion: usize,
-    /// Heads of queries and keys, a divisor of the heads, each for as many neighbouring heads of values (default: all heads; Qwen3-Next has 16 for 32).
-    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    /// Heads of queries and keys, a divisor of the number of heads; neighbouring value heads share one (default: all heads; Qwen3-Next: 16 for 32).
+    // Skipped at its default, so that configurations of earlier runs do not change.
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_heads: Option<usize>,
     /// Taps of the short convolutions, at least 1 (default: 4).
     pub taps: usize,
-    /// Whether strengths lie between 0 and 2 instead of 0 and 1, which lets the state change its sign along a key (Grazzi et al. 2025; default: no).
+    /// Whether write strengths lie in [0, 2] instead of [0, 1], so that the state can change its sign along a key (Grazzi et al. 2025; default: no).
     pub negative_eigenvalues: bool,
-    /// How heads are normalised (default: root mean square with a gain).
+    /// Normalisation of the head outputs (default: root mean square with a gain).
     pub norm: HeadNorm,
-    /// What the norm of heads adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code; Qwen3-Next has 1e-6).
-    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    /// Epsilon that the head norm adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code; Qwen3-Next has 1e-6).
+    // Skipped at its default, so that configurations of earlier runs do not change.
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_epsilon: Option<f64>,
-    /// Whether there is a gate before the output projection (default: yes).
+    /// Whether a gate precedes the output projection (default: yes).
     pub gate: bool,
 }
 
@@ -84,7 +84,7 @@ impl Mechanism for GatedDeltaNetConfig {
         time: "n K v",
         state: "K v + 2 w K + w H v",
         letters: &[gated_recurrence::KEYS, gated_recurrence::VALUES, gated_recurrence::TAPS],
-        differences: &[gated_recurrence::DROPOUT],
+        differences: &["Strengths have no bias, as in flash-linear-attention; the authors' code has one.", gated_recurrence::DROPOUT],
         tensors: &[
             gated_recurrence::CONVOLUTION,
             delta_rule::STRENGTH,
@@ -100,7 +100,7 @@ impl Mechanism for GatedDeltaNetConfig {
     };
 
     /// # Errors
-    /// If keys or values have no channels, there are no taps, heads of keys do not divide the heads, or ε is not greater than 0 or has no effect.
+    /// If keys or values have no channels, `taps` is 0, key heads do not divide the heads, or ε is not greater than 0 or has no effect.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.positive("key_expansion", self.key_expansion)?;

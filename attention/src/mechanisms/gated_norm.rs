@@ -1,7 +1,7 @@
-//! What stands between a recurrence and the output projection: a normalisation of each head, and a gate.
+//! Normalisation of each head and a gate, between a recurrence and the output projection.
 //!
-//! What is read from a state is as large as what was written to it, which grows with the number of elements; a normalisation over the channels of each head
-//! makes it as large everywhere. The gate is `swish(x W_G)`, multiplied with it channel by channel (Sun et al. 2023, equation 8; Yang et al. 2024, section 4.4).
+//! A read from the state grows with the number of written tokens; a normalisation over the channels of each head removes this growth. The gate is
+//! `swish(x W_G)`, multiplied channel by channel (Sun et al. 2023, equation 8; Yang et al. 2024, section 4.4).
 
 use burn::tensor::activation::silu;
 
@@ -10,7 +10,7 @@ use crate::engine::recurrence::in_32_bits;
 use crate::engine::row_norm::{RowNorm, Scale};
 use crate::mechanisms::prelude::*;
 
-/// How what a head reads is normalised over its channels.
+/// Normalisation of a head's output over its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeadNorm {
@@ -20,13 +20,13 @@ pub enum HeadNorm {
     Rms,
     /// Root mean square 1, with a gain for each channel that the heads share.
     RmsWithGain,
-    /// Not at all.
+    /// No normalisation.
     None,
 }
 
 impl HeadNorm {
     /// # Errors
-    /// If ε is not greater than 0, or is given where nothing is normalised.
+    /// If ε is not greater than 0, or is given without a norm.
     pub(super) fn validate(self, epsilon: Option<f64>, check: &Check) -> Result<(), ConfigError> {
         let Some(epsilon) = epsilon else { return Ok(()) };
         if self == Self::None {
@@ -36,18 +36,18 @@ impl HeadNorm {
         if is_possible { Ok(()) } else { Err(check.refuse("norm_epsilon", epsilon, "give a number greater than 0")) }
     }
 
-    /// The gain of each channel of a head's values, which are `count` times as many as the letter `width` says, where there is one.
+    /// Gain of each channel of a head's values, `count` times the letter `width`, if the norm has one.
     pub(super) fn parameters(self, count: usize, width: &'static str) -> ParameterFormula {
         if self == Self::RmsWithGain { ParameterFormula::trained(&[(count, width)]) } else { ParameterFormula::none() }
     }
 
-    /// Why an option of the norm changes nothing.
+    /// Reason why an option of the norm has no effect.
     pub(super) fn without_effect(self, option: &str) -> Option<&'static str> {
         (option == "norm_epsilon" && self == Self::None).then_some("norm_epsilon is for heads that are normalised")
     }
 }
 
-/// A normalisation of each head, and a gate.
+/// Normalisation of each head, and a gate.
 #[derive(Module, Debug)]
 pub struct GatedNorm {
     /// Gain of each channel of a head, `[V]`.
@@ -60,13 +60,13 @@ pub struct GatedNorm {
 }
 
 impl GatedNorm {
-    /// Of heads whose values are `width` wide, with a projection to the gate where there is one. `epsilon` is added to variances and mean squares.
+    /// Creates the norm for heads with values `width` wide, and the gate if given. `epsilon` is added to variances and mean squares.
     pub fn new(norm: HeadNorm, width: usize, gate: Option<Linear>, epsilon: f64, key: &RandomKey, device: &Device) -> Self {
         let gamma = (norm == HeadNorm::RmsWithGain).then(|| Init::Constant(1.0).parameter([width], &key.named("gamma"), device));
         Self { gamma, gate, norm, epsilon }
     }
 
-    /// What was read, `[B, H, N, V]`, normalised and multiplied with the gate of elements `[B, N, C]`: `[B, N, H V]`.
+    /// Normalises the reads `[B, H, N, V]` and multiplies them by the gate of inputs `[B, N, C]`: `[B, N, H V]`.
     pub fn forward(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
         let heads = context.dims()[1];
         let context = in_32_bits(context);
@@ -85,7 +85,7 @@ impl GatedNorm {
     }
 }
 
-/// What a head gives the map `output` of what it reads, in the formula: normalised, and multiplied with the gate. `path` begins the names of the parameters.
+/// Input of the map `output` from one head, in the formula: the read, normalised and gated. `path` is the prefix of the parameter names.
 pub(super) fn formula(query: &Query, path: &str, norm: HeadNorm, is_gated: bool, epsilon: f64, read: Vec<f64>) -> Vec<f64> {
     let (width, mean_of) = (read.len(), |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64);
     let centre = if norm == HeadNorm::Group { mean_of(&read) } else { 0.0 };

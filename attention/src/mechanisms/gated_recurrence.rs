@@ -1,7 +1,7 @@
-//! What gated recurrences share: projections of heads, a normalisation of what they read and a gate, with a [rule](Rule) of the mechanism in between.
+//! Shared code of gated recurrences: head projections, a normalisation and a gate, around a [rule](Rule) of the mechanism.
 //!
-//! `o_t = norm(read_t) swish(x_t W_G)`: queries, keys and values are maps of the element, behind short convolutions and a SiLU where a mechanism has them. The rule
-//! says what is written to the state, kept of it and read from it.
+//! `o_t = norm(read_t) swish(x_t W_G)`: queries, keys and values are projections of the token, followed by short convolutions and a SiLU in some mechanisms.
+//! The rule determines how the state is written, decayed and read.
 
 use burn::module::{Content, Devices, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor};
 
@@ -12,108 +12,108 @@ use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, Recu
 use crate::mechanisms::short_convolution::ShortConvolution;
 use crate::mechanisms::{gated_norm, short_convolution};
 
-/// What released code adds to mean squares and variances, where a mechanism says nothing else.
+/// Epsilon that released code adds to mean squares and variances by default.
 pub(super) const EPSILON: f64 = 1e-5;
 
-/// What the weights of the convolutions mean.
+/// Description of the convolution weights.
 pub(super) const CONVOLUTION: (&str, &str) =
-    ("convolution.weight", "weights of the short convolutions of queries, keys and values, earliest element first [taps, channels]");
+    ("convolution.weight", "weights of the short convolutions of queries, keys and values, earliest token first [taps, channels]");
 
-/// What the gain of the normalisation means.
+/// Description of the normalisation gain.
 pub(super) const GAIN: (&str, &str) = ("norm.gamma", "gain of each channel of a head's values [d_value]");
 
-/// What the weights of the gate mean.
+/// Description of the gate weights.
 pub(super) const GATE: (&str, &str) = ("norm.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out");
 
-/// The letter of the width of keys.
+/// Letter of the key width.
 pub(super) const KEYS: (&str, &str) = ("K", "width of the keys of all heads");
 
-/// The letter of the width of values.
+/// Letter of the value width.
 pub(super) const VALUES: (&str, &str) = ("v", "width of the values of a head");
 
-/// The letter of the short convolutions.
+/// Letter of the convolution taps.
 pub(super) const TAPS: (&str, &str) = ("w", "taps of short convolutions, option `taps`");
 
-/// How dropout differs from released code.
-pub(super) const DROPOUT: &str = "Dropout drops numbers of the heads' outputs; the released code has none there.";
+/// Difference of dropout from released code.
+pub(super) const DROPOUT: &str = "Dropout acts on the head outputs; the released code applies none there.";
 
 /// Sizes and options of heads.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadOptions {
-    /// Heads of queries and keys, a divisor of the heads of values: neighbouring heads of values share one.
+    /// Heads of queries and keys, a divisor of the value heads: neighbouring value heads share one.
     pub key_heads: usize,
     /// Width of a head's queries and keys.
     pub key_width: usize,
     /// Width of a head's values.
     pub value_width: usize,
-    /// Taps of the short convolutions, at least 1, where there are convolutions.
+    /// Taps of the short convolutions, at least 1, if there are convolutions.
     pub taps: Option<usize>,
-    /// How heads are normalised.
+    /// Normalisation of the head outputs.
     pub norm: HeadNorm,
-    /// What the norm of heads adds to mean squares or variances.
+    /// Epsilon that the head norm adds to mean squares or variances.
     pub epsilon: f64,
-    /// Whether there is a gate before the output projection.
+    /// Whether a gate precedes the output projection.
     pub gate: bool,
 }
 
-/// How a state is written, kept and read.
+/// Rule by which a state is written, decayed and read.
 pub trait Rule: Module + ModuleDisplay + 'static {
-    /// Whether the channels of the keys decay apart.
+    /// Whether each key channel has its own decay.
     const CHANNELS_DECAY: bool = false;
 
-    /// Whether the delta rule writes.
+    /// Whether writes use the delta rule.
     const DELTA: bool = false;
 
-    /// The recurrence of heads, of which `[queries, keys, values]` are `[B, G, N, K]`, `[B, G, N, K]` and `[B, H, N, V]`, over elements `[B, N, C]`, whose first one
-    /// stands at `start`.
+    /// Recurrence of the heads `[queries, keys, values]`, shaped `[B, G, N, K]`, `[B, G, N, K]` and `[B, H, N, V]`, over inputs `[B, N, C]` from position
+    /// `start` on.
     fn recurrence(&self, heads: [Tensor<4>; 3], x: &Tensor<3>, start: usize) -> Recurrence;
 }
 
-/// Projections of heads.
+/// Projections to heads.
 #[derive(Module, Debug)]
 pub struct HeadMaps {
-    /// Query projection `[C, G K]`, of `G` heads of keys.
+    /// Query projection `[C, G K]` to `G` key heads.
     pub query: Linear,
     /// Key projection `[C, G K]`.
     pub key: Linear,
     /// Value projection `[C, H V]`.
     pub value: Linear,
-    /// Convolutions of queries, keys and values, side by side, where there are any.
+    /// Convolutions of queries, keys and values, side by side, if any.
     pub convolution: Option<ShortConvolution>,
     heads: usize,
     key_heads: usize,
 }
 
-/// A rule with projections before it, normalisation and gate behind it. In the paths of parameters those of the projections and of the rule stand side by side.
+/// A rule with projections before it, and normalisation and gate after it. Parameter paths of projections and rule are siblings.
 #[derive(Clone, Debug)]
 pub struct GatedRecurrence<R: Rule> {
-    /// Projections of heads.
+    /// Projections to heads.
     pub maps: HeadMaps,
-    /// How the state is written, kept and read.
+    /// Rule by which the state is written, decayed and read.
     pub rule: R,
     /// Normalisation of heads, and the gate.
     pub norm: GatedNorm,
 }
 
-/// A map without a bias, whose Xavier-uniform weights have the gain `1 / sqrt(shrink)`.
+/// A linear map without bias, Xavier-uniform with gain `1 / sqrt(shrink)`.
 pub(super) fn shrunk(inputs: usize, outputs: usize, shrink: usize, key: &RandomKey, device: &Device) -> Linear {
     let weight = Init::XavierUniform { fan_in: shrink * inputs, fan_out: shrink * outputs };
     Linear { weight: weight.parameter([inputs, outputs], &key.named("weight"), device), bias: None }
 }
 
 impl HeadOptions {
-    /// Heads whose keys and values have these widths, without convolutions. What the norm adds is [`EPSILON`] where no number is given.
+    /// Heads with these key and value widths, without convolutions. The norm adds [`EPSILON`] unless a number is given.
     pub(super) fn new(key_heads: usize, widths: [usize; 2], (norm, epsilon): (HeadNorm, Option<f64>), gate: bool) -> Self {
         let [key_width, value_width] = widths;
         Self { key_heads, key_width, value_width, taps: None, norm, epsilon: epsilon.unwrap_or(EPSILON), gate }
     }
 
-    /// Puts projections without biases, convolutions, normalisation and gate around a rule.
+    /// Adds projections without biases, convolutions, normalisation and gate around a rule.
     pub fn around<R: Rule>(&self, rule: R, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedRecurrence<R>> {
         self.around_with_gain(1, rule, spec, key, device)
     }
 
-    /// The same with projections to heads and gate whose first weights have the gain `1 / sqrt(shrink)`.
+    /// The same, with head and gate projections that start with gain `1 / sqrt(shrink)`.
     pub fn around_with_gain<R: Rule>(
         &self,
         shrink: usize,
@@ -138,14 +138,14 @@ impl HeadOptions {
         RecurrentAttention::new(GatedRecurrence { maps, rule, norm }, spec, key, device)
     }
 
-    /// Values of the letters `K`, `v` and, where there are convolutions, `w`.
+    /// Values of the letters `K`, `v` and, with convolutions, `w`.
     pub(super) fn letters(&self) -> Vec<(&'static str, usize)> {
         let keys = ("K", self.key_heads.max(1).saturating_mul(self.key_width));
         [keys, ("v", self.value_width)].into_iter().chain(self.taps.map(|taps| ("w", taps))).collect()
     }
 }
 
-/// Parameters of projections, output, normalisation and gate, and `others` before the gain: `K` is the width of the keys of all heads, `v` that of the values of a
+/// Parameters of projections, output, normalisation and gate, with `others` before the gain: `K` is the key width of all heads, `v` the value width of one
 /// head.
 pub(super) fn parameters(norm: HeadNorm, gate: bool, others: &[(usize, &'static str)]) -> ParameterFormula {
     let of_values = if gate { 3 } else { 2 };
@@ -153,7 +153,7 @@ pub(super) fn parameters(norm: HeadNorm, gate: bool, others: &[(usize, &'static 
     maps.plus(ParameterFormula::trained(others)).plus(norm.parameters(1, "v"))
 }
 
-/// What heads write, keep and read by a rule, pair by pair, normalised and gated. The rule is given the heads as they are projected, without decay and strengths.
+/// Output of heads under a rule, pair by pair, normalised and gated. The rule receives the projected heads, without decay and strengths.
 pub(super) fn formula<'a>(
     options: impl Fn(&LayerSpec) -> HeadOptions + 'a,
     rule: impl Fn(&Query, PlainRecurrence) -> PlainRecurrence + 'a,
@@ -205,7 +205,7 @@ impl<R: Rule> Mixer for GatedRecurrence<R> {
     }
 }
 
-// By hand, since a derived module would put the names of its fields before those of the parameters of projections and rule.
+// Implemented by hand, since a derived module would prefix parameter paths of projections and rule with field names.
 impl<R: Rule> Module for GatedRecurrence<R> {
     fn collect_devices(&self, devices: Devices) -> Devices {
         self.norm.collect_devices(self.rule.collect_devices(self.maps.collect_devices(devices)))

@@ -1,14 +1,14 @@
 //! Hard-coded Gaussian attention (You, Sun and Iyyer 2020).
 //!
-//! Head `h` gives key `j` the density `N(j; γ i + o_h, σ_h²)` for query `i`, whatever the content: no queries, no keys, nothing learned but the value
-//! and output projections (both without bias). There is **no softmax**, and by default no renormalisation: at borders, under the causal mask and
+//! Head `h` weights key `j` by the density `N(j; γ i + o_h, σ_h²)` for query `i`, independent of content. There are no query or key projections; only the value
+//! and output projections are trained (both without bias). There is **no softmax** and, by default, no renormalisation: at borders, under the causal mask and
 //! beside padding a row sums to less than 1, as in the authors' code.
 //!
-//! Three executions of the same mechanism: `dense` takes all `Q x K` weights (`n^2 d`; on backends in main memory, tiles so far from the centres that a
-//! 32-bit float holds none of their weights are skipped); `banded` sums the keys within `window` of the centre (`n w d`; a half-width of 6 is exact to
-//! float precision for σ = 1); `index` is the limit σ → 0, in which each query takes the one value at its centre (`n d`), scaled to weight 1.
+//! Three executions compute the same mechanism. `dense` uses all `Q x K` weights (`n^2 d`); backends in main memory skip tiles whose weights underflow 32-bit
+//! floats. `banded` sums the keys within `window` of the centre (`n w d`; a half-width of 6 is exact to float precision for σ = 1). `index` is the limit σ → 0,
+//! in which each query reads only the value at its centre (`n d`), with weight 1.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/gaussian.svg")]
 
@@ -33,18 +33,18 @@ pub enum Normalisation {
     /// The raw density (the paper).
     #[default]
     None,
-    /// Divided by the sum over the visible keys: another model at borders, in causal rows and beside padding.
+    /// Divided by the sum over the visible keys, which changes the model at borders, in causal rows and beside padding.
     Renormalise,
 }
 
-/// How the weighted sum is computed.
+/// Execution of the weighted sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GaussianExecution {
     /// Product with the matrix of all weights.
     #[default]
     Dense,
-    /// Sum over the keys near the centre.
+    /// Sum over keys near the centre.
     Banded,
     /// The value at the rounded centre, with weight 1: the limit σ → 0.
     Index,
@@ -52,9 +52,8 @@ pub enum GaussianExecution {
 
 /// Configuration of [`Gaussian`].
 ///
-/// `offsets` and `deviations` are read as in the authors' code, in this order: one number is for all heads; `heads x layers` numbers are a full table
-/// (layer by layer); as many as heads are per head; as many as layers are per layer; otherwise a list whose length divides the number of heads is
-/// repeated over the heads.
+/// `offsets` and `deviations` follow the authors' code, in this order: one number for all heads; a full table of `heads x layers` numbers, layer by layer; one
+/// number per head; one number per layer. Any other list whose length divides the number of heads is repeated over the heads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
 #[setters(prefix = "with_")]
@@ -69,7 +68,7 @@ pub struct GaussianConfig {
     pub length_ratio: f64,
     /// Whether rows are divided by their sum (default: no).
     pub normalisation: Normalisation,
-    /// How it is computed (default: dense).
+    /// Execution (default: dense).
     pub execution: GaussianExecution,
     /// Half-width of the band around the rounded centre, for the banded execution (default 6).
     pub window: usize,
@@ -111,11 +110,11 @@ impl GaussianConfig {
             Role::Encoder | Role::Cross => &[-1.0, 1.0],
             Role::Decoder => &[-1.0, 0.0],
         };
-        // The default is for each head, also where two numbers could be read as one for each of two layers.
+        // The default is per head, even where two numbers could be read as one per layer of two.
         self.offsets.clone().unwrap_or_else(|| default.iter().copied().cycle().take(spec.heads).collect())
     }
 
-    /// The logarithm of the density alone, as a member of a mixture or under a pattern. Normalisation and execution are then those of the softmax.
+    /// Log density only, for use in a mixture or under a pattern. Normalisation and execution are then those of the softmax.
     ///
     /// # Panics
     /// If the configuration is not valid.
@@ -142,7 +141,7 @@ impl Mechanism for GaussianConfig {
     const NAME: &'static str = "gaussian";
     const CARD: Card = Card {
         variant: "Gaussian",
-        description: "Weighs keys by a fixed Gaussian of their distance, independent of content.",
+        description: "Weights keys by a fixed Gaussian of their relative position, independent of content.",
         source: "You, Sun and Iyyer 2020",
         links: &["https://arxiv.org/abs/2005.00742", "https://github.com/fallcat/stupidNMT"],
         cross: true,
@@ -151,7 +150,7 @@ impl Mechanism for GaussianConfig {
     };
 
     /// # Errors
-    /// If a list cannot be spread over heads and layers, or a number is out of its range.
+    /// If a list cannot be spread over heads and layers, or a number is out of range.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         let list = "give one number, or as many as heads, layers or heads x layers, or a divisor of the number of heads";
@@ -171,7 +170,7 @@ impl Mechanism for GaussianConfig {
         Ok(())
     }
 
-    /// The exponents are logarithms of densities up to a number of their head.
+    /// The exponents are log densities up to a constant per head.
     fn has_whole_scores(&self) -> bool {
         false
     }
@@ -210,7 +209,7 @@ impl Mechanism for GaussianConfig {
     }
 }
 
-/// The numbers of one layer's heads, by the rules of [`GaussianConfig`]; `None` if the list fits none of them.
+/// Numbers for the heads of one layer, by the rules of [`GaussianConfig`]; `None` if the list fits no rule.
 fn spread(list: &[f64], spec: &LayerSpec) -> Option<Vec<f64>> {
     let LayerSpec { heads, layers, layer, .. } = *spec;
     match list.len() {
@@ -240,15 +239,15 @@ impl Gaussian {
             AttentionProgram { mask, ..program }
         };
         let is_dense = self.kernel.execution == GaussianExecution::Dense;
-        // Without kernels that skip what is far, fused execution computes all weights.
+        // Without kernels that skip distant tiles, fused execution computes all weights.
         let is_fused = fused::can_attend(&program, engine) && (is_dense || main_memory::has_kernels(&program.values.device()));
         if probe.is_listening() && (is_fused || !is_dense) {
-            // The matrix of weights is computed for a probe only, and does not change how the output is computed.
+            // Only a probe reads the weight matrix; the output is computed without it.
             reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
         }
         probe.executed(match (is_fused, is_dense) {
             (true, _) => Executed::Fused,
-            // Sums near the centre are what this option means by the reference engine.
+            // With the reference engine, this option means sums near the centre.
             (false, true) => Executed::Reference,
             (false, false) if engine == Engine::Reference => Executed::Reference,
             (false, false) => Executed::Blocked,

@@ -1,10 +1,10 @@
 //! Gated linear attention (Yang et al. 2024, section 4).
 //!
-//! `S_t = diag(alpha_t) S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t / sqrt(K)`: each channel of the keys forgets at its own rate, which the element decides,
-//! `alpha_t = sigmoid(x_t W_1 W_2 + b)^(1 / tau)`. The map to the rates has a low rank, and `tau = 16` keeps rates near 1. Heads are normalised and gated by
-//! `swish(x W_G)` before the output projection. Keys are half as wide as values.
+//! `S_t = diag(alpha_t) S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t / sqrt(K)`: linear attention with an input-dependent decay per key channel,
+//! `alpha_t = sigmoid(x_t W_1 W_2 + b)^(1 / tau)`. The decay map is of low rank, and `tau = 16` keeps decays near 1. Head outputs are normalised and gated by
+//! `swish(x W_G)` before the output projection. By default keys are half as wide as values.
 //!
-//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//! Sensitivity of each output (rows) of an untrained layer to each of 32 random input tokens (columns).
 //!
 #![doc = include_str!("../../pictures/gla.svg")]
 
@@ -22,22 +22,22 @@ use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct GlaConfig {
-    /// Width of a head's queries and keys in widths of the head, rounded up (default: 0.5).
+    /// Width of a head's queries and keys as a multiple of the head width, rounded up (default: 0.5).
     pub key_expansion: f64,
-    /// Width of a head's values in widths of the head, rounded up (default: 1).
+    /// Width of a head's values as a multiple of the head width, rounded up (default: 1).
     pub value_expansion: f64,
-    /// Rank of the map from elements to rates, at least 1 (default: 16).
+    /// Rank of the decay map, at least 1 (default: 16).
     pub gate_rank: usize,
-    /// Root that is taken of the rates, `tau` (default: 16).
+    /// Exponent denominator `tau` of the decays (default: 16).
     pub gate_normaliser: f64,
-    /// How heads are normalised (default: root mean square with a gain, as in the released code).
+    /// Normalisation of the head outputs (default: root mean square with a gain, as in the released code).
     pub norm: HeadNorm,
-    /// What the norm of heads adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code).
-    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    /// Epsilon that the head norm adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code).
+    // Skipped at its default, so that configurations of earlier runs do not change.
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_epsilon: Option<f64>,
-    /// Whether there is a gate before the output projection (default: yes).
+    /// Whether a gate precedes the output projection (default: yes).
     pub gate: bool,
 }
 
@@ -55,14 +55,14 @@ impl Default for GlaConfig {
     }
 }
 
-/// A state whose channels forget at rates that elements decide.
+/// Recurrent state with input-dependent decay per key channel.
 ///
 /// Should be created with [`GlaConfig`].
 #[derive(Module, Debug)]
 pub struct GatedLinear {
-    /// First part of the map to rates, `[C, rank]`.
+    /// First factor of the decay map, `[C, rank]`.
     pub rate_in: Linear,
-    /// Second part of the map to rates, `[rank, H K]`, with a bias.
+    /// Second factor of the decay map, `[rank, H K]`, with a bias.
     pub rate_out: Linear,
     normaliser: f64,
 }
@@ -74,10 +74,11 @@ impl GlaConfig {
     }
 }
 
-/// How the map to rates differs from released code.
-pub(super) const RATE_BIAS: &str = "The bias of the map to rates begins with 0; that of the released code is uniform.";
+/// Difference of the decay map from released code.
+pub(super) const RATE_BIAS: &str =
+    "The bias of the decay map starts at 0, as in whole models of the released code; its bare layer draws the bias uniformly.";
 
-/// The recurrence of heads that fade at rates, given before their sigmoid, `[B, H, N, K]` or `[B, H, N, 1]`, of which the root `normaliser` is taken.
+/// Recurrence of heads with decays, given as logits `[B, H, N, K]` or `[B, H, N, 1]`; the exponent of the decays is `1 / normaliser`.
 pub(super) fn fading([queries, keys, values]: [Tensor<4>; 3], rates: Tensor<4>, normaliser: f64) -> Recurrence {
     let width = queries.dims()[3];
     Recurrence {
@@ -90,7 +91,7 @@ pub(super) fn fading([queries, keys, values]: [Tensor<4>; 3], rates: Tensor<4>, 
     }
 }
 
-/// The same in the formula, with the rates of a key's channels by its index and the number of channels.
+/// The same in the formula; `rates` returns the decay logits of a key's channels from its index and the number of channels.
 pub(super) fn plain_fading(
     query: &Query,
     heads: PlainRecurrence,
@@ -132,10 +133,14 @@ impl Mechanism for GlaConfig {
         time: "n K v",
         state: "K v",
         letters: &[gated_recurrence::KEYS, gated_recurrence::VALUES, ("u", "rank of the map to rates, option `gate_rank`")],
-        differences: &[RATE_BIAS, gated_recurrence::DROPOUT],
+        differences: &[
+            RATE_BIAS,
+            "Projections start Xavier-uniform with gain 1; the authors' code has gain `2^-2.5`, flash-linear-attention a normal distribution of deviation 0.02.",
+            gated_recurrence::DROPOUT,
+        ],
         tensors: &[
-            ("rate_in.weight", "first part of the map to the rates at which channels of keys fade [d_in, rank]"),
-            ("rate_out.weight", "second part of that map [rank, d_out]; heads lie side by side in d_out"),
+            ("rate_in.weight", "first factor of the map to the decays of key channels [d_in, rank]"),
+            ("rate_out.weight", "second factor of that map [rank, d_out]; heads lie side by side in d_out"),
             ("rate_out.bias", "bias of that map [d_out]"),
             gated_recurrence::GAIN,
             gated_recurrence::GATE,
@@ -145,7 +150,7 @@ impl Mechanism for GlaConfig {
     };
 
     /// # Errors
-    /// If a width or the rank is 0, or the root is not a positive number.
+    /// If a width or the rank is 0, or `gate_normaliser` is not a positive number.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.positive("key_expansion", self.key_expansion)?;
@@ -169,7 +174,7 @@ impl Mechanism for GlaConfig {
         heads.around(rule, spec, key, device)
     }
 
-    /// Yang et al. 2024, section 4.2 and 4.4, pair by pair.
+    /// Yang et al. 2024, sections 4.2 and 4.4, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
         let rates = |query: &Query, index| query.mapped("mixer.rate_out", &query.mapped("mixer.rate_in", query.attended(index)));
         let rule = move |query: &Query, heads| {

@@ -1,13 +1,13 @@
 //! gMLP: a spatial gating unit (Liu et al. 2021, section 2).
 //!
-//! `Z = gelu(x U + c)`, split into halves `Z1, Z2` of the same width; `y_i = (Z1_i ⊙ (sum_j W_ij norm(Z2_j) + b_i)) V + e`: one learned matrix over positions for
-//! all channels mixes one half, and the other half gates it. Weights depend on positions alone, have signs, and need not sum to 1: a random Synthesizer without a
-//! softmax and with a gate. At first `W` is near 0 and `b` is 1, so that a layer begins as a map of each position by itself.
+//! `Z = gelu(x U + c)`, split into halves `Z1, Z2` of the same width; `y_i = (Z1_i ⊙ (sum_j W_ij norm(Z2_j) + b_i)) V + e`. One learned matrix over positions,
+//! shared by all channels, mixes one half; the other half gates it. Weights depend only on positions, can be negative and need not sum to 1: a gated random
+//! Synthesizer without softmax. At first `W` is near 0 and `b` is 1, so that a layer starts as a position-wise map.
 //!
-//! What is hidden from a query has weight 0, nothing is renormalised: causal layers have a lower triangle of weights, as in the paper's appendix. A query that sees
-//! nothing has 0 in the place of the gated half. Positions are as many as the maximal length.
+//! Hidden positions have weight 0, without renormalisation: causal layers use the lower triangle of the weights, as in the paper's appendix. If a query sees no
+//! position, the mixed half is 0. The maximal length limits the positions.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/gmlp.svg")]
 
@@ -20,7 +20,7 @@ use crate::mechanisms::qk_norm::{HeadNorm, QkNorm, normalised};
 use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::softmax_attention::logits::{rows_at, starts};
 
-/// What is added to variances.
+/// Epsilon added to variances.
 const EPSILON: f64 = 1e-6;
 
 /// Configuration of [`Gmlp`].
@@ -29,9 +29,9 @@ const EPSILON: f64 = 1e-6;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct GmlpConfig {
-    /// Width of each half in widths of the model, at least 1 (default: 1; the paper, whose blocks have no other feed-forward layer, has 3).
+    /// Width of each half as a multiple of the model width, at least 1 (default: 1; the paper, whose blocks have no other feed-forward layer, uses 3).
     pub expansion: usize,
-    /// Greatest initial weight of a pair of positions, times the maximal length; at least 0 (default: 0.001).
+    /// Bound of the initial position weights, times the maximal length; at least 0 (default: 0.001).
     pub init_scale: f64,
 }
 
@@ -46,9 +46,9 @@ impl Default for GmlpConfig {
 /// Should be created with [`GmlpConfig`].
 #[derive(Module, Debug)]
 pub struct Gmlp {
-    /// `U` `[C, 2 E]` with its bias: the half that gates, then the half that is mixed.
+    /// `U` `[C, 2 E]` with its bias: the gating half, then the mixed half.
     pub expansion: Linear,
-    /// Layer normalisation of the half that is mixed, `[E]`.
+    /// Layer normalisation of the mixed half, `[E]`.
     pub mixed_norm: Option<HeadNorm>,
     /// `W`, `[L, L]`.
     pub position_weight: Param<Tensor<2>>,
@@ -67,25 +67,26 @@ impl Mechanism for GmlpConfig {
     const NAME: &'static str = "gmlp";
     const CARD: Card = Card {
         variant: "Gmlp",
-        description: "Mixes positions by one trained matrix for all channels and inputs, and gates the sum by the query.",
+        description: "Mixes positions by one trained matrix, shared by all channels and inputs, and gates the sum by the query (gMLP).",
         source: "Liu et al. 2021, section 2",
         links: &["https://arxiv.org/abs/2105.08050"],
         kind: Kind::Whole,
         time: "n^2 d",
         state: "n d",
         differences: &[
-            "The paper's unit is a whole block of a model, with halves of 3 `d`; here it stands in the place of attention, the block keeps its feed-forward layer, and halves have `d`.",
-            "The norm before the unit and the sum behind it are the block's.",
-            "The small attention that the paper adds in some models (aMLP) is not in it.",
-            "Dropout drops weights of positions; the paper has none there.",
+            "The paper's unit is a whole block, with halves of width 3 `d`. Here it replaces attention only: the block keeps its feed-forward layer, and halves have width `d`.",
+            "The block supplies the norm before the unit and the residual sum after it.",
+            "The norm has ε = 1e-6; implementations by others have 1e-5. The authors published no code.",
+            "The small attention of the paper's aMLP models is not implemented.",
+            "Dropout acts on position weights; the paper applies none there.",
         ],
         tensors: &[
-            ("expansion.weight", "projection to both halves [d_in, d_out]: the half that gates, then the half that is mixed"),
+            ("expansion.weight", "projection to both halves [d_in, d_out]: the gating half, then the mixed half"),
             ("expansion.bias", "bias of the projection to both halves"),
-            ("mixed_norm.gamma", "gain of the norm of the half that is mixed"),
-            ("mixed_norm.beta", "shift of the norm of the half that is mixed"),
+            ("mixed_norm.gamma", "gain of the norm of the mixed half"),
+            ("mixed_norm.beta", "shift of the norm of the mixed half"),
             ("position_weight", "weights of pairs of positions [query position, key position]"),
-            ("position_bias", "what is added to the sum over positions [query position]"),
+            ("position_bias", "bias of the sum over positions [query position]"),
         ],
         without_decay: &[r"Gmlp\.position_bias$"],
         has_engines: false,
@@ -97,7 +98,7 @@ impl Mechanism for GmlpConfig {
     }
 
     /// # Errors
-    /// If the expansion is 0, or the scale negative or not finite.
+    /// If the expansion is 0, or the scale is negative or not finite.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.at_least_one("expansion", self.expansion)?;
@@ -158,7 +159,7 @@ impl Mechanism for GmlpConfig {
 }
 
 impl Gmlp {
-    /// The half that gates and the half that is mixed, `[B, H, N, E / H]`.
+    /// Gating half and mixed half, `[B, H, N, E / H]`.
     fn halves(&self, x: Tensor<3>) -> [Tensor<4>; 2] {
         let expanded = by_error_function(linear(x, &self.expansion));
         let width = expanded.dims()[2] / 2;
@@ -166,7 +167,7 @@ impl Gmlp {
         [gates, normalised(mixed, &self.mixed_norm)].map(|half| split_heads(half, self.heads))
     }
 
-    /// `gates` are those of the queries, `mixed` is of all positions from the first one of the span on.
+    /// `gates` belong to the queries; `mixed` covers all positions from the start of the span on.
     fn gate(&self, gates: Tensor<4>, mixed: Tensor<4>, call: Call, probe: &mut Probe) -> AttentionOutput {
         let Call { span, visibility, positions, random } = call;
         let dtype = mixed.dtype();
@@ -195,7 +196,7 @@ impl Gmlp {
     }
 }
 
-/// One call: who sees what, where it stands, and its randomness.
+/// One call: visibility, span and randomness.
 struct Call {
     span: Span,
     visibility: Visibility,
@@ -207,12 +208,12 @@ impl Attention for Gmlp {
     type State = KeyValueState;
 
     fn abilities(&self) -> Abilities {
-        // No weights are shown: they have signs.
+        // A probe observes no weights: they can be negative.
         Abilities { max_length: Some(self.position_weight.dims()[0]), ..Abilities::new(Causality::Masked) }
     }
 
     /// # Panics
-    /// If there is a memory that does not end with the queries.
+    /// If the memory does not end with the queries.
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, .. } = input;
         let visibility = visibility.within(&self.limit);

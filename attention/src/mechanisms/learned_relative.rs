@@ -1,10 +1,10 @@
 //! Learned relative positions: the base model of adaptive attention span (Sukhbaatar et al. 2019, section 2.1).
 //!
-//! `logits_h[i, j] = q_i · (k_j + p_|i-j|) / sqrt(D)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`, for keys at most `S` positions away; others are hidden. The
-//! vectors `p` are shared by the heads. The scores of distances are a product with each of them, moved into place. In encoders a key after the query has the
-//! vector of the same distance before it.
+//! `logits_h[i, j] = q_i · (k_j + p_|i-j|) / sqrt(D)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`, for keys at most `S` positions away; others are hidden. The heads
+//! share the vectors `p`. Distance scores are one product with all vectors, shifted into place. In encoders a key after the query uses the vector of the same
+//! distance before it.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/learned-relative.svg")]
 
@@ -17,9 +17,9 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LearnedRelativeConfig {
-    /// Greatest distance at which a key is seen, `S`, at least 1 (default: the maximal length).
+    /// Maximum distance of a visible key, `S`, at least 1 (default: the maximal length).
     pub max_distance: Option<usize>,
-    /// Whether all layers of a stack have the same vectors, as in the released code (default: each has its own).
+    /// Whether all layers of a stack share the vectors, as in the released code (default: no).
     pub shared_table: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct LearnedRelativeConfig {
 pub struct LearnedRelative {
     /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, G D]`, split into the heads of keys.
+    /// Key projection `[C, G D]`, split into key heads.
     pub key: Linear,
     /// Vectors of the distances `0..=S`, `[S + 1, D]`.
     pub distances: Param<Tensor<2>>,
@@ -52,8 +52,8 @@ impl Mechanism for LearnedRelativeConfig {
         state: "2 (S + 1) d",
         letters: &[("S", "longest distance that is seen")],
         differences: &[
-            "Each layer has a table of its own, unless `shared_table` gives all layers the same.",
-            "The query's own position is seen, as everywhere else; in the released code it attends to itself through the residual connection alone (option `own_position` of `adaptive-span` chooses).",
+            "Each layer has its own table, unless `shared_table` is true.",
+            "The query's own position is visible, as in all other mechanisms. The released code hides it; the option `own_position` of `adaptive-span` does the same.",
         ],
         tensors: &[("distances", "key vectors of the distances 0, 1, .. [distance, d_head]")],
         ..Card::DEFAULT
@@ -64,12 +64,12 @@ impl Mechanism for LearnedRelativeConfig {
     }
 
     /// # Errors
-    /// If the greatest distance is 0.
+    /// If the maximum distance is 0.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         spec.check(Self::NAME).at_least_one_if_given("max_distance", self.max_distance)
     }
 
-    /// Initialises the logits: projections as everywhere, the table normal with standard deviation 1 as in the released code.
+    /// Initialises the logits with the usual projections; the table is normal with standard deviation 1, as in the released code.
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> LearnedRelative {
         let linear = |name, width| init::linear(spec.d_model, width, spec.qkv_bias, &key.named(name), device);
         let max_distance = self.max_distance.unwrap_or(spec.max_length);
@@ -121,7 +121,7 @@ impl Logits for LearnedRelative {
         let keys = keys.expect("relative logits are given the keys that they asked for");
         let d_head = keys.dims()[3];
         let queries = split_heads(linear_at(query, &self.query, positions) * (d_head as f64).powf(-0.5), self.heads);
-        // What is farther away than the table reaches is hidden; it takes part with the last row.
+        // Keys beyond the table are hidden; they use the last row.
         let row = |distance: i64| distance.unsigned_abs().min(self.max_distance as u64) as i32;
         let by_distance = by_distance(&self.distances, span, row);
         let relative = Content { queries: queries.clone(), keys: by_distance.unsqueeze_dims(&[0, 1]) };

@@ -1,14 +1,14 @@
 //! Softmax with a learned sink (OpenAI 2025, gpt-oss).
 //!
-//! `w[i, j] = exp(s[i, j]) / (exp(a_h) + sum_k exp(s[i, k]))`: each head has a learned number `a_h`, the logit of one more key, whose value is 0. A query to which
-//! no key matters can give the sink most of the weight. The sink is seen by every query that sees a key; it is not scaled, and neither biases by distance nor a
-//! soft cap touch it. With `a_h = 0` it is `softmax-plus-one`. Scores `s` are those of any mechanism: `alibi@learned-sink`, or `learned-sink` for short. Time and
-//! decoding state are those of the scores, by default of dot-product attention.
+//! `w[i, j] = exp(s[i, j]) / (exp(a_h) + sum_k exp(s[i, k]))`: each head has a learned scalar `a_h`, the logit of an extra key with value 0. A query without a
+//! relevant key can assign most of the weight to this sink. Every query that sees a key sees the sink. The sink logit is not scaled, and neither distance
+//! biases nor a soft cap affect it. With `a_h = 0` the mechanism equals `softmax-plus-one`. Any mechanism can supply the scores `s`: `alibi@learned-sink`, or
+//! `learned-sink` for short. Time and decoding state equal those of the scores (default: dot-product attention).
 //!
-//! The context is that of a softmax without a sink times `1 / (1 + exp(a_h - L))`, with `L` the logarithm of the sum of the exponentials of its scores. Other
-//! parameters have the names that they have without a sink, so that weights which were trained with a softmax can be loaded.
+//! The context equals that of a softmax without a sink times `1 / (1 + exp(a_h - L))`, where `L` is the log-sum-exp of its scores. Names of the other
+//! parameters do not include the sink, so a layer can load weights trained with a softmax.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/learned-sink.svg")]
 
@@ -20,9 +20,9 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LearnedSinkConfig {
-    /// Standard deviation of the initial logits of the sinks, whose mean is 0; at least 0 (default 0.02, as the transformers library draws those of gpt-oss).
+    /// Standard deviation of the initial sink logits, whose mean is 0; at least 0 (default: 0.02, the initialisation of gpt-oss in the transformers library).
     pub init_std: f64,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
@@ -56,7 +56,7 @@ impl Mechanism for LearnedSinkConfig {
         self.logits.init_scores(spec, key, device).with_sink(Init::Normal(self.init_std as f32))
     }
 
-    /// The released code of gpt-oss: the logit of the sink joins the row before the softmax, and its weight leaves it afterwards.
+    /// The released code of gpt-oss: the sink logit joins the row before the softmax, and its weight is dropped afterwards.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(|query| {
             let (scores, sink) = (query.scores(), query.parameter("sink").at(&[query.head]));

@@ -1,11 +1,11 @@
 //! Lightweight convolution (Wu et al. 2019, section 3).
 //!
-//! A depth-wise convolution whose kernel is normalised by a softmax over its taps and shared by the channels of a head. The first of the
-//! projections is a gated linear unit. Each query weighs its neighbours by their distance alone. Dropout drops normalised weights (DropConnect).
+//! A depth-wise convolution whose kernel is normalised by a softmax over its taps and shared by the channels of a head. The input projection is a gated linear
+//! unit. Each query weights its neighbours only by their distance. Dropout acts on normalised weights (DropConnect).
 //!
-//! On CPUs the sum over the taps and the gated linear unit are one operator each, forward and backward, which hold their inputs alone.
+//! On CPUs the sum over the taps and the gated linear unit are one operator each, forward and backward; each operator saves only its inputs.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/lightweight-conv.svg")]
 
@@ -20,14 +20,14 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LightweightConvConfig {
-    /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31,
-    /// those above 3 at most the greatest odd number within a quarter of the maximal length).
+    /// Number of taps, at least 1: one number, or a list with one number per layer, whose last number also applies to all higher layers. Default: 3, 7, 15, 31,
+    /// where taps above 3 are at most the largest odd number within a quarter of the maximal length.
     pub kernel: Option<KernelSizes>,
     /// Whether the input projection is a gated linear unit (default: yes).
     pub glu: bool,
-    /// Whether the weights of a row are divided by their sum over the visible taps, which makes the softmax one over these taps (default: no).
+    /// Whether the weights of a row are divided by their sum over the visible taps, so that the softmax covers only these taps (default: no).
     pub renormalise_padding: bool,
-    /// How it is computed (default: unfolded).
+    /// Execution (default: unfolded).
     pub execution: ConvolutionExecution,
 }
 
@@ -37,7 +37,7 @@ impl Default for LightweightConvConfig {
     }
 }
 
-/// A kernel for each head.
+/// One kernel per head.
 ///
 /// Should be created with [`LightweightConvConfig`].
 #[derive(Module, Debug)]
@@ -47,7 +47,7 @@ pub struct LightweightConv {
 }
 
 impl LightweightConvConfig {
-    /// Taps of the layers in a model of this maximal length.
+    /// Kernel sizes of the layers in a model with this maximal length.
     pub fn kernel_at(&self, max_length: usize) -> KernelSizes {
         self.kernel.clone().unwrap_or_else(|| KernelSizes::of_length(max_length))
     }
@@ -58,7 +58,7 @@ impl Mechanism for LightweightConvConfig {
     const NAME: &'static str = "lightweight-conv";
     const CARD: Card = Card {
         variant: "LightweightConv",
-        description: "Weighs neighbours by a trained kernel that the channels of a head share.",
+        description: "Convolution with a trained softmax-normalised kernel per head.",
         source: "Wu et al. 2019, section 3",
         links: &[
             "https://arxiv.org/abs/1901.10430",
@@ -70,7 +70,8 @@ impl Mechanism for LightweightConvConfig {
         letters: &[("t", "taps of a kernel, option `kernel`, by default at most `L / 4`")],
         differences: &[
             EVEN_KERNELS,
-            "Dropout drops the weights of each query apart, as in fairseq's implementation in tensor operations; its CUDA kernels drop one weight for all positions.",
+            "The input has no dropout of its own; fairseq drops 0.1 of it.",
+            "Dropout acts on the weights of each query separately, as in fairseq's implementation in tensor operations; its CUDA kernels drop a weight for all positions.",
         ],
         tensors: &[("kernel.weight", "logits of the taps, earliest position first [heads, taps]")],
         has_engines: false,
@@ -86,7 +87,7 @@ impl Mechanism for LightweightConvConfig {
     }
 
     /// # Errors
-    /// If there is no kernel size, or one of 0.
+    /// If the list of kernel sizes is empty, or a size is 0.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         self.kernel_at(spec.max_length).validate(Self::NAME, spec)
     }

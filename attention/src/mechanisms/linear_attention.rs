@@ -1,10 +1,10 @@
 //! Linear attention (Katharopoulos et al. 2020, section 3.2).
 //!
-//! `w_ij = phi(q_i) . phi(k_j) / sum_l phi(q_i) . phi(k_l)` with `phi(x) = elu(x) + 1`: weights are products of positive features in the place of
-//! exponentials of products, and the scores are not scaled. Because the sums over keys can be formed first, time is linear in the length, and causal attention
-//! carries a state of fixed size (section 3.3).
+//! `w_ij = phi(q_i) . phi(k_j) / sum_l phi(q_i) . phi(k_l)` with `phi(x) = elu(x) + 1`: products of positive features replace exponentials of products, and the
+//! scores are not scaled. The sums over keys do not depend on the query, so time is linear in the length. Causal attention carries a state of fixed size
+//! (section 3.3).
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/linear-attention.svg")]
 
@@ -16,7 +16,7 @@ use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
 use crate::mechanisms::prelude::*;
 
-/// What channels of queries and keys are mapped to, each by itself.
+/// Channel-wise feature map of queries and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FeatureMap {
@@ -33,7 +33,7 @@ pub enum FeatureMap {
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct LinearAttentionConfig {
-    /// Map of queries and keys to features (default: `elu(x) + 1`).
+    /// Feature map of queries and keys (default: `elu(x) + 1`).
     pub feature_map: FeatureMap,
     /// Whether the weights of a row are divided by their sum (default: yes).
     pub normalise: bool,
@@ -45,7 +45,7 @@ impl Default for LinearAttentionConfig {
     }
 }
 
-/// Features of channels.
+/// Channel-wise features.
 ///
 /// Should be created with [`LinearAttentionConfig`].
 #[derive(Module, Debug)]
@@ -89,9 +89,9 @@ impl Mechanism for LinearAttentionConfig {
         time: "n d D",
         state: "d D + d",
         differences: &[
-            "The authors' code adds 1e-6 to the sums of weights; here a row whose weights sum to 0 is 0, and no other is changed.",
-            "In the authors' code projections have biases; here none has, as in the other attentions.",
-            "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
+            "The authors' code adds 1e-6 to the sums of weights; here a row whose weights sum to 0 is 0, and all other rows are unchanged.",
+            "In the authors' code projections have biases; here they have none, as in the other mechanisms.",
+            "Dropout acts on the head outputs, since weights are not materialised; the authors' code applies none there.",
         ],
         ..Card::DEFAULT
     };
@@ -102,7 +102,7 @@ impl Mechanism for LinearAttentionConfig {
 
     /// Katharopoulos et al. 2020, equations 5 and 7.
     fn formula(&self) -> Option<Formula<'_>> {
-        // Logarithms, since exponentials of large numbers are no numbers in double precision either.
+        // Logarithms, since exponentials of large numbers overflow double precision too.
         let logarithms = |x: Vec<f64>| x.into_iter().map(|x| if x > 0.0 { x.ln_1p() } else { x }).collect::<Vec<f64>>();
         if self.normalise && self.feature_map == FeatureMap::Elu {
             return Some(Formula::default().weights(move |query| {

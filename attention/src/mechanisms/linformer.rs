@@ -1,17 +1,17 @@
 //! Linformer: attention to low-rank projections of keys and values (Wang et al. 2020).
 //!
-//! `head_h = softmax(Q_h (E K_h)^T / sqrt(D)) (F V_h)`: `E` and `F` `[k, n]` mix the `n` positions of keys and values into `k` slots, and every query
-//! weighs the slots. The matrices are as wide as the greatest length `L`; a shorter sequence takes the first columns.
+//! `head_h = softmax(Q_h (E K_h)^T / sqrt(D)) (F V_h)`: `E` and `F` `[k, n]` project the `n` positions of keys and values to `k` slots, and every query attends
+//! to the slots. The matrices have as many columns as the maximal length `L`; a shorter sequence uses the first columns.
 //!
-//! Masked keys are set to 0 **before** they are mixed; in the map of `n x k` weights nothing could be hidden any more. For the same reason there
-//! is no causal form and no visibility that differs between queries or heads: both are refused. Step by step it runs as cross-attention only; its state
-//! holds the projected keys and values.
+//! Masked keys are set to 0 **before** the projection, since the `n x k` weight matrix allows no later mask. For the same reason, causal attention and
+//! visibilities that differ between queries or heads are refused. Decoding steps support only cross-attention; their state stores the projected keys and
+//! values.
 //!
-//! The paper's section 4 names general projections in place of the matrices. With the option `projection` slots are the means or the greatest numbers of windows of
-//! `L / k` successive positions, rounded up, or a convolution of these windows, whose stride is as long as its kernel. A window of which nothing is seen is no slot.
-//! The ranks of layers may differ, for example less for upper layers: `[linformer{rank=64},linformer{rank=32}]`.
+//! Section 4 of the paper also names general projections. With the option `projection`, slots are means or maxima of windows of `L / k` successive positions,
+//! rounded up. Alternatively they are a convolution over these windows, with a stride equal to its kernel. A window without visible positions is not a slot.
+//! Ranks can differ between layers, for example lower ranks in upper layers: `[linformer{rank=64},linformer{rank=32}]`.
 //!
-//! How far a change of each position (columns) moves each output (rows) of an untrained layer, one sequence of 32.
+//! Sensitivity of each output (rows) of an untrained layer to each input position (columns), for one sequence of 32 tokens.
 //!
 #![doc = include_str!("../../pictures/linformer.svg")]
 
@@ -26,18 +26,18 @@ use crate::mechanisms::prelude::*;
 use crate::mechanisms::sequence_projection::{ProjectionInit, ProjectionKind, SequenceProjection, window_of};
 use crate::softmax_attention::kv_cache::KeyValueState;
 
-/// Which projections of the sequence are one.
+/// Sharing of sequence projections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
-    /// `E` and `F` for each head of each layer.
+    /// `E` and `F` per head and layer.
     None,
-    /// `E` and `F` for each layer, as in the authors' code.
+    /// `E` and `F` per layer, as in the authors' code.
     #[default]
     Headwise,
-    /// `E = F` for each layer.
+    /// `E = F` per layer.
     KeyValue,
-    /// `E = F` for all layers of a stack that have it in the same role and of the same size.
+    /// `E = F` shared by all layers of a stack with the same role and size.
     Layerwise,
 }
 
@@ -47,15 +47,16 @@ pub enum Sharing {
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LinformerConfig {
-    /// Number of slots `k`, from 1 to the maximal length (default: 64, or a quarter of the maximal length if that is less). Of windows it is the greatest number.
+    /// Number of slots `k`, from 1 to the maximal length (default: 64, or a quarter of the maximal length if that is less). With windows it is the maximum
+    /// number.
     pub rank: Option<usize>,
-    /// How positions become slots: `linear` (default), `mean-pooling`, `max-pooling` or `convolution`.
+    /// Projection of positions to slots: `linear` (default), `mean-pooling`, `max-pooling` or `convolution`.
     pub projection: ProjectionKind,
-    /// Which projections are one (default: headwise). Pooling has none.
+    /// Sharing of projections (default: headwise). Pooling has no projections.
     pub sharing: Sharing,
-    /// Whether the projections are trained (default) or stay as they were drawn. Frozen ones are saved with the model.
+    /// Whether the projections are trained (default) or keep their initial values. Frozen projections are saved with the model.
     pub trainable: bool,
-    /// How linear projections are drawn (default: xavier).
+    /// Initialisation of linear projections (default: xavier).
     pub init: ProjectionInit,
 }
 
@@ -80,7 +81,7 @@ pub struct Linformer {
     pub output: Linear,
     /// `E`.
     pub key_slots: SequenceProjection,
-    /// `F`; absent where it is `E`, and where windows are pooled.
+    /// `F`; absent if it equals `E`, and for pooling.
     pub value_slots: Option<SequenceProjection>,
     heads: usize,
     dropout: f64,
@@ -110,8 +111,8 @@ impl Mechanism for LinformerConfig {
         state: "2 k d",
         letters: &[("k", "the option `rank`, by default at most `L / 4`")],
         differences: &[
-            "The authors' code gives `k` as a ratio of `L`; here it is a number.",
-            "In the authors' code all projections but `E` and `F` have biases; here none has, as in the other attentions.",
+            "The authors' code sets `k` as a ratio of `L`; here it is a number.",
+            "In the authors' code all projections except `E` and `F` have biases; here they have none, as in the other mechanisms.",
         ],
         sizes: &["rank"],
         tensors: &[
@@ -119,18 +120,18 @@ impl Mechanism for LinformerConfig {
                 "key_slots.matrix",
                 "E, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
             ),
-            ("key_slots.frozen_matrix", "E as it was drawn, over positions [matrices, slots, position]"),
+            ("key_slots.frozen_matrix", "E at its initial value, over positions [matrices, slots, position]"),
             (
                 "value_slots.matrix",
                 "F, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
             ),
-            ("value_slots.frozen_matrix", "F as it was drawn, over positions [matrices, slots, position]"),
+            ("value_slots.frozen_matrix", "F at its initial value, over positions [matrices, slots, position]"),
         ],
         ..Card::DEFAULT
     };
 
     /// # Errors
-    /// If the rank is 0 or more than the maximal length, or an option is given that is not for this kind of projection.
+    /// If the rank is 0 or more than the maximal length, or an option does not apply to this kind of projection.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let (rank, check) = (self.size(spec.max_length), spec.check(Self::NAME));
         if !(1..=spec.max_length).contains(&rank) {
@@ -211,7 +212,7 @@ impl Mechanism for LinformerConfig {
 }
 
 impl Linformer {
-    /// Which of the keys each of `batch` rows sees.
+    /// Keys visible to each of `batch` rows.
     fn seen(&self, visibility: &Visibility, span: Span, batch: usize) -> Vec<Vec<bool>> {
         let seen = visibility.common_keys(span, self.heads).unwrap_or_else(|| {
             panic!("linformer mixes keys before queries see them: every query must see the same keys, and causal attention is impossible ({visibility:?})")
@@ -220,7 +221,7 @@ impl Linformer {
         (0..batch).map(|row| rows[if rows.len() == 1 { 0 } else { row }].clone()).collect()
     }
 
-    /// Keys and values of windows of the memory, `[B, H, w, D]`. Where windows show nothing, keys have a channel more, which hides them: `[B, H, w, D + 1]`.
+    /// Keys and values of memory windows, `[B, H, w, D]`. If some windows show nothing, keys have one extra channel that hides them: `[B, H, w, D + 1]`.
     fn slots_of_windows(&self, memory: Tensor<3>, seen: &[Vec<bool>], positions: &Positions) -> [Tensor<4>; 2] {
         let [keys, values] = [&self.key, &self.value].map(|map| split_heads(linear(memory.clone(), map), self.heads));
         let (keys, counts) = self.key_slots.forward_windows(keys, seen, positions);
@@ -235,7 +236,7 @@ impl Linformer {
         [Tensor::cat(vec![keys, biases.expand([batch, heads, windows, 1])], 3), values]
     }
 
-    /// Keys and values of the memory in slots, `[B, H, k, D]`.
+    /// Keys and values of the memory, projected to slots, `[B, H, k, D]`.
     fn slots(&self, memory: Tensor<3>, seen: &[Vec<bool>], positions: &Positions) -> [Tensor<4>; 2] {
         if self.key_slots.kind().has_windows() {
             return self.slots_of_windows(memory, seen, positions);
@@ -248,7 +249,7 @@ impl Linformer {
             let values = self.value_slots.as_ref().unwrap_or(&self.key_slots).forward(values, seen, positions);
             return [self.key_slots.forward(keys, seen, positions), values].map(in_heads);
         }
-        // E (x W) = (E x) W, of which the second maps a few slots in place of all positions.
+        // E (x W) = (E x) W; the second form projects a few slots instead of all positions.
         let mixed = |slots: &SequenceProjection| slots.forward(memory.clone().unsqueeze_dim(1), seen, positions);
         let keys = mixed(&self.key_slots);
         let values = self.value_slots.as_ref().map_or_else(|| keys.clone(), mixed);
@@ -281,7 +282,7 @@ impl Linformer {
             values,
             dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
         };
-        // What the engine shows are weights of slots, not of keys.
+        // The engine reports weights of slots, not of keys.
         let of_slots = |observation| match observation {
             Observation::Weights(weights) => Observation::SlotWeights(weights),
             other => other,
@@ -290,7 +291,7 @@ impl Linformer {
         probe.executed(if is_fused { Executed::Fused } else { Executed::Reference });
         let context = if is_fused {
             if probe.is_listening() {
-                // The matrix of weights is computed for a probe only, and does not change how the output is computed.
+                // Only a probe reads the weight matrix; the output is computed without it.
                 let shown = AttentionProgram { dropout: None, ..program.clone() };
                 probe.changing(of_slots, |probe| reference::attend(shown, probe));
             }
@@ -320,14 +321,14 @@ impl Attention for Linformer {
         let [batch, queries, _] = query.dims();
         let span = Span { query_start: positions.start, queries, key_start: 0, keys: memory.dims()[1] };
         let seen = self.seen(&visibility, span, batch);
-        // Columns belong to keys, and those of another sequence are not padded as the queries are.
+        // Columns belong to keys, and another sequence does not share the queries' padding.
         let positions = if self.cross { Positions::default() } else { positions };
         let slots = self.slots(memory, &seen, &positions);
         self.attend(query, slots, (random, engine), probe)
     }
 
     /// # Panics
-    /// Without a memory: there are no steps of self-attention.
+    /// Without a memory: self-attention has no decoding steps.
     fn state(&self, start: &DecodingStart) -> KeyValueState {
         let memory = start.memory().expect("linformer takes steps as cross-attention only: give its state a memory");
         let seen = self.seen(start.visibility(), Span::whole(1, memory.dims()[1]), start.batch());

@@ -1,12 +1,12 @@
 //! Local attention in one dimension (Parmar et al. 2018, Image Transformer, section 3.3).
 //!
-//! The sequence is cut into blocks of `l_q` queries. All queries of block `b` share one memory block, the block itself and `l_m` positions before it; of
-//! these a query sees what has been generated: `{ j : b l_q - l_m <= j <= i }`. This is no sliding window: how far a query sees depends on its place in
-//! the block, between `l_m` and `l_q - 1 + l_m` positions back.
+//! The sequence is cut into blocks of `l_q` queries. All queries of block `b` share one memory block: the block itself and `l_m` positions before it. A query
+//! sees the generated positions within it: `{ j : b l_q - l_m <= j <= i }`. This differs from a sliding window: depending on its place in the block, a query
+//! sees between `l_m` and `l_q - 1 + l_m` positions back.
 //!
-//! In an encoder, which sees ahead, the memory block reaches `l_m` positions to either side, as in the unmasked form of the authors' code.
+//! In an encoder the memory block extends `l_m` positions to either side, as in the unmasked form of the authors' code.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/local-1d.svg")]
 
@@ -18,13 +18,13 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LocalOneDConfig {
-    /// Queries in a block, `l_q`, at least 1 (default: 256 from a maximal length of 1024 on, below the whole square root of the maximal length).
+    /// Queries per block, `l_q`, at least 1 (default: 256 from a maximal length of 1024 on, below that the integer square root of the maximal length).
     pub query_block: Option<usize>,
-    /// Positions before the block that its queries see too, `l_m` (default: as many as are in a block). With 0 they see their own block alone.
+    /// Visible positions before the block, `l_m` (default: the block size). With 0, queries see only their own block.
     pub memory_block: Option<usize>,
-    /// How it is computed (default: blocked).
+    /// Execution (default: blocked).
     pub execution: PatternExecution,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
@@ -38,7 +38,7 @@ pub struct LocalOneD {
 }
 
 impl LocalOneDConfig {
-    /// The pattern alone, in a model of this maximal length.
+    /// The pattern in a model with this maximal length.
     pub fn pattern(&self, max_length: usize) -> LocalOneD {
         let query_block = self.query_block.unwrap_or_else(|| near_square_root(max_length, 256));
         LocalOneD { query_block, memory_block: self.memory_block.unwrap_or(query_block) }
@@ -64,7 +64,7 @@ impl Mechanism for LocalOneDConfig {
             ("l_m", "positions before a block, option `memory_block`"),
         ],
         differences: &[
-            "The authors' masked form always has `l_m = l_q`, and takes a sequence of less than two blocks as one, which is the same set then.",
+            "The authors' masked form always uses `l_m = l_q`, and treats a sequence of less than two blocks as one block, which is the same set.",
         ],
         sizes: &["query_block", "memory_block"],
         ..Card::PATTERN
@@ -90,7 +90,7 @@ impl Mechanism for LocalOneDConfig {
         Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
     }
 
-    /// Parmar et al. 2018: the block, and `l_m` positions to either side of any of it.
+    /// Parmar et al. 2018: the block, and `l_m` positions to either side of any of its positions.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
             let (i, j) = (query.position(), query.position_of(key));

@@ -1,14 +1,14 @@
 //! Local attention in two dimensions (Parmar et al. 2018, Image Transformer, section 3.3).
 //!
-//! An image of rows of `width` elements (pixels times channels) is cut into blocks of `h_q x w_q` queries, and is **generated block by block**: blocks row
-//! by row, within a block row by row. All queries of a block share one memory block: the block itself, `h_m` rows above it and `w_m` columns to either side
-//! of it. Of these a query sees what has been generated: all above (top left and top right included), all to the left, of its own block what precedes it,
-//! and nothing to the right.
+//! An image with rows of `width` elements (pixels times channels) is cut into blocks of `h_q x w_q` queries and **generated block by block**: blocks in raster
+//! order, and raster order within a block. All queries of a block share one memory block: the block itself, `h_m` rows above it and `w_m` columns to either
+//! side. A query sees the generated part of the memory block: everything above (including top left and top right), everything to the left, and the preceding
+//! positions of its own block, but nothing to the right.
 //!
-//! Position `p` of the sequence is the `p`-th element in the order of generation, not in raster order: in raster order the top right would be the future.
-//! [`BlockRaster`] converts. In an encoder, which sees ahead, the memory block also has `h_m` rows below, as in the unmasked form of the authors' code.
+//! Position `p` of the sequence is the `p`-th element in generation order, not raster order; in raster order the top right would be the future. [`BlockRaster`]
+//! converts between the orders. In an encoder the memory block also has `h_m` rows below, as in the unmasked form of the authors' code.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/local-2d.svg")]
 
@@ -22,27 +22,26 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct LocalTwoDConfig {
-    /// Elements in a row of the image: pixels times channels (default: 96, that is 32 pixels of 3 channels, from a maximal length of 32 such rows on; below about
+    /// Elements per image row: pixels times channels (default: 96, that is 32 pixels of 3 channels, from a maximal length of 32 such rows on; below that about
     /// the square root of the maximal length, a multiple of `w_q`).
     pub width: Option<usize>,
-    /// Rows and columns of a block of queries, `[h_q, w_q]`; `w_q` divides the width (default: `[8, 32]` of the paper's image; of others about the square roots of
-    /// the number of rows that the maximal length has, and of the width, as divisors of them where there are any).
+    /// Rows and columns of a query block, `[h_q, w_q]`; `w_q` divides the width. Default: `[8, 32]` for the paper's image; otherwise about the square roots of
+    /// the row count at the maximal length and of the width, preferably divisors of them.
     pub query_block: Option<[usize; 2]>,
-    /// Rows above, and columns at each side of the block, that its queries see too, `[h_m, w_m]` (default: as many rows as in a block, and half as many columns,
-    /// rounded up).
+    /// Visible rows above and columns at each side of the block, `[h_m, w_m]` (default: the rows of a block, and half its columns, rounded up).
     pub memory: Option<[usize; 2]>,
-    /// How it is computed (default: blocked).
+    /// Execution (default: blocked).
     pub execution: PatternExecution,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
-/// Rows of the paper's images, and elements of a row.
+/// Rows of the paper's images, and elements per row.
 const IMAGE: [usize; 2] = [32, 96];
 /// Rows and columns of the paper's blocks.
 const BLOCK: [usize; 2] = [8, 32];
 
-/// The order in which an image is generated block by block.
+/// Generation order of an image, block by block.
 ///
 /// # Example
 /// ```
@@ -62,7 +61,7 @@ pub struct BlockRaster {
 }
 
 impl BlockRaster {
-    /// Row and column of the element that is generated at `position`.
+    /// Row and column of the element generated at `position`.
     pub fn cell(&self, position: usize) -> [usize; 2] {
         let [height, width] = self.block;
         let [block_row, block_column] = self.block_of(position);
@@ -70,14 +69,14 @@ impl BlockRaster {
         [block_row * height + within / width, block_column * width + within % width]
     }
 
-    /// When the element in a row and column is generated.
+    /// Position at which the element in a row and column is generated.
     pub fn position(&self, [row, column]: [usize; 2]) -> usize {
         let [height, width] = self.block;
         let block = row / height * (self.width / width) + column / width;
         block * height * width + row % height * width + column % width
     }
 
-    /// For each position in the order of generation, the index in raster order of an image with `rows` rows: what to pick from a raster sequence.
+    /// Raster index for each position in generation order, for an image with `rows` rows: indices to gather from a raster sequence.
     ///
     /// # Panics
     /// If `rows` is not a multiple of the block's rows.
@@ -87,7 +86,7 @@ impl BlockRaster {
         (0..rows * self.width).map(|position| raster(self.cell(position))).collect()
     }
 
-    /// For each index in raster order of an image with `rows` rows, the position in the order of generation: what to pick from a generated sequence.
+    /// Position in generation order for each raster index, for an image with `rows` rows: indices to gather from a generated sequence.
     ///
     /// # Panics
     /// If `rows` is not a multiple of the block's rows.
@@ -101,7 +100,7 @@ impl BlockRaster {
         assert!(rows.is_multiple_of(height), "an image of {rows} rows is not made of blocks of {height} rows: pad it");
     }
 
-    /// Row and column of the block that `position` belongs to, counted in blocks.
+    /// Row and column of the block of `position`, counted in blocks.
     fn block_of(&self, position: usize) -> [usize; 2] {
         let [height, width] = self.block;
         let (block, across) = (position / (height * width), self.width / width);
@@ -109,17 +108,17 @@ impl BlockRaster {
     }
 }
 
-/// The pattern of local attention in two dimensions, over positions in the order of generation.
+/// The pattern of local attention in two dimensions, over positions in generation order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalTwoD {
-    /// Order of generation.
+    /// Generation order.
     pub order: BlockRaster,
-    /// Rows above and below, and columns at each side of a block, that its queries see too.
+    /// Visible rows above and below, and columns at each side of a block.
     pub memory: [usize; 2],
 }
 
 impl LocalTwoDConfig {
-    /// The order of generation in a model of this maximal length.
+    /// Generation order in a model with this maximal length.
     pub fn order(&self, max_length: usize) -> BlockRaster {
         let has_image = max_length >= IMAGE[0] * IMAGE[1];
         let width = self.width.unwrap_or_else(|| {
@@ -142,7 +141,7 @@ impl LocalTwoDConfig {
         BlockRaster { width, block }
     }
 
-    /// Row and column of the element that is generated at a position, found by generating: for the formula, which has nothing else from [`BlockRaster`].
+    /// Row and column of the element generated at a position, found by enumeration: the formula shares no code with [`BlockRaster`].
     fn generated(BlockRaster { width: row_width, block }: BlockRaster, position: usize) -> [usize; 2] {
         let [height, width] = block;
         let blocks = (0..).flat_map(|row| (0..row_width / width).map(move |column| [row * height, column * width]));
@@ -151,7 +150,7 @@ impl LocalTwoDConfig {
         cells.into_iter().nth(position).expect("the rows of an image do not end here")
     }
 
-    /// The pattern alone, in a model of this maximal length.
+    /// The pattern in a model with this maximal length.
     pub fn pattern(&self, max_length: usize) -> LocalTwoD {
         let order = self.order(max_length);
         let [rows, columns] = order.block;
@@ -180,7 +179,7 @@ impl Mechanism for LocalTwoDConfig {
             ("w_m", "columns beside a block, rounded up to whole blocks in the state"),
             ("X", "elements in a row of the image, option `width`, by default 96 or near the square root of `L`"),
         ],
-        differences: &["The authors' code finds padding by elements that are all zero; here the sequence ends where it ends."],
+        differences: &["The authors' code detects padding by all-zero elements; here the mask defines padding."],
         sizes: &["query_block", "memory"],
         ..Card::PATTERN
     };
@@ -214,7 +213,7 @@ impl Mechanism for LocalTwoDConfig {
         Restricted::over(&self.logits, self.pattern(spec.max_length), self.execution, spec, key, device)
     }
 
-    /// Parmar et al. 2018: what is near one element of the block in both directions, since the block is a rectangle.
+    /// Parmar et al. 2018: keys near any element of the block in both directions, since the block is a rectangle.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
             let LocalTwoD { order, memory } = self.pattern(query.spec().max_length);

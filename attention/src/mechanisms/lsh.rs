@@ -1,25 +1,24 @@
 //! LSH attention of Reformer (Kitaev, Kaiser and Levskaya 2020, section 2).
 //!
-//! One projection serves as query and key (shared QK): `logits_h[i, j] = q_i · q_j / (‖q_j‖ sqrt(D))`. In each of `r` rounds position `i` falls into the
-//! bucket `argmax([x R; -x R])` of its query, all positions are sorted by (bucket, position) and cut into chunks of `m`, and a query sees the members
-//! of its bucket in its own chunk and in `before` chunks back (and `after` ahead). The rounds are combined by their log-partitions; a pair that meets in
-//! `N` rounds has `log N` subtracted from its logit, so that the result is the softmax over the union of the rounds. A query sees its own position only
-//! if it sees nothing else. Sorting takes `r n log n` for each head beside the time below. A decoding state holds keys, values and the bucket of each
-//! position in each round.
+//! One projection serves as query and key (shared QK): `logits_h[i, j] = q_i · q_j / (‖q_j‖ sqrt(D))`. In each of `r` rounds, position `i` is hashed to the
+//! bucket `argmax([x R; -x R])` of its query. All positions are sorted by (bucket, position) and cut into chunks of `m`. A query sees the members of its bucket
+//! in its own chunk and in `before` chunks back (and `after` ahead). The rounds are combined by their log-partitions. A pair that meets in `N` rounds has
+//! `log N` subtracted from its logit, so the result is the softmax over the union of the rounds. A query sees its own position only if it sees no other key.
+//! Sorting adds `r n log n` per head to the time below. The decoding state stores keys, values and the bucket of each position in each round.
 //!
-//! Buckets are chosen without gradient and do not depend on the backend beyond rounding. Masked positions (padding) are in no bucket: they take no place in
-//! a chunk, and as queries they go where they would stand.
+//! Bucket assignment has no gradient and, up to rounding, does not depend on the backend. Masked positions (padding) belong to no bucket and take no place in a
+//! chunk; as queries they use the place where they would stand.
 //!
-//! In main memory, by the reference engine, and with the option `across_rounds`, positions are sorted on the host. Otherwise everything stays on an accelerator:
-//! training reads nothing back. Sorting then takes `r n²` comparisons for each head. Where a segment attends to a memory, the positions of the memory are
-//! computed as queries too.
+//! In main memory, with the reference engine, and with the option `across_rounds`, positions are sorted on the host. Otherwise all data stays on the
+//! accelerator, and training reads nothing back. Sorting then takes `r n²` comparisons per head. If a segment attends to a memory, the memory positions are
+//! also computed as queries.
 //!
-//! **What the future can move.** No query sees a later key under a causal visibility, but a later element can shift the borders of chunks, and with them
-//! what a query loses of a bucket of more than `m` members. The output is free of the future, and steps equal the full pass, if there is one chunk, or
-//! if queries are restricted to their buckets, look back at least one chunk, and no bucket has more than `m` members. A step attends to all earlier
-//! members of its buckets (across buckets: to everything).
+//! **Influence of the future.** Under a causal visibility no query sees a later key. But a later token can shift chunk borders, which changes the members of a
+//! bucket larger than `m` that a query misses. The output is independent of the future, and decoding steps equal the full pass, in two cases. Either there is
+//! only one chunk, or queries are restricted to their buckets, look back at least one chunk, and no bucket has more than `m` members. A decoding step attends
+//! to all earlier members of its buckets (without the bucket mask: to all earlier positions).
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/lsh.svg")]
 
@@ -53,7 +52,7 @@ pub struct Lsh {
     pub value: Linear,
     /// Output projection `[C, C]`.
     pub output: Linear,
-    /// Random rotations `[rounds, H, D, b / 2]`, not trained; those of two factors stand side by side. Others, also of more rounds, can be put in.
+    /// Random rotations `[rounds, H, D, b / 2]`, not trained; rotations of two factors are concatenated. They can be replaced, also by more rounds.
     pub rotations: RunningState<Tensor<4>>,
     #[module(skip)]
     hash: Hash,
@@ -69,11 +68,11 @@ pub struct Lsh {
     dropout: f64,
 }
 
-/// One attention of this kind: the queries are the positions from `span.query_start` on.
+/// One attention call: the queries are the positions from `span.query_start` on.
 struct Call {
-    /// Scaled, `[B, H, Q, D]`.
+    /// Scaled queries, `[B, H, Q, D]`.
     queries: Tensor<4>,
-    /// Of length 1, `[B, H, K, D]`.
+    /// Unit-length keys, `[B, H, K, D]`.
     keys: Tensor<4>,
     values: Tensor<4>,
     span: Span,
@@ -95,10 +94,10 @@ impl Call {
 }
 
 impl Lsh {
-    /// The same weights with `rounds` rounds of hashing, at least 1: those it has, or as many of them as needed, and further ones drawn from `key`.
+    /// The same weights with `rounds` rounds of hashing, at least 1: existing rounds are reused, and missing rounds are drawn from `key`.
     ///
     /// # Panics
-    /// If there are to be no rounds.
+    /// If `rounds` is 0.
     pub fn with_rounds(mut self, rounds: usize, key: &RandomKey) -> Self {
         assert!(rounds > 0, "there is at least one round");
         let rotations = self.rotations.value();
@@ -114,7 +113,7 @@ impl Lsh {
         self
     }
 
-    /// The same weights with another [`full_attention_below`](LshConfig::full_attention_below): with 0 every sequence is hashed, with `usize::MAX` none is.
+    /// The same weights with another [`full_attention_below`](LshConfig::full_attention_below): 0 hashes every sequence, `usize::MAX` hashes none.
     pub fn with_full_attention_below(mut self, length: usize) -> Self {
         self.full_attention_below = length;
         self
@@ -124,7 +123,7 @@ impl Lsh {
         random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") })
     }
 
-    /// Every query with all keys, or with those that share a bucket with it in some round.
+    /// Attention of every query to all keys, or to the keys that share a bucket with it in some round.
     fn attend_all(&self, call: Call, buckets: Option<&Buckets>, probe: &mut Probe) -> Tensor<4> {
         let Call { span, visibility, .. } = &call;
         let dtype = call.values.dtype();
@@ -137,7 +136,7 @@ impl Lsh {
             AttentionProgram { weighting: Weighting::softmax(terms), mask, soft_span: None, values, dropout }
         };
         let Some(buckets) = buckets else {
-            // Sequences that are not hashed are short: tiles are for those who ask for them.
+            // Unhashed sequences are short: tiles are used only on request.
             let engine = if call.engine == Engine::Fused { Engine::Fused } else { Engine::Reference };
             return tiled_or_dense(program(None), visibility, (*span, self.heads), engine, probe);
         };
@@ -161,7 +160,7 @@ impl Lsh {
         reference::attend(program(Some(mask)), probe)
     }
 
-    /// Sorted by bucket and cut into chunks, in every round.
+    /// Attention within chunks of positions sorted by bucket, in every round.
     fn attend_in_chunks(&self, call: Call, buckets: &Buckets, probe: &mut Probe) -> Tensor<4> {
         let Call { queries, keys, span, visibility, values, random, engine } = call;
         let dropout = self.dropout(random);

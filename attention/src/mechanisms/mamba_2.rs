@@ -1,11 +1,10 @@
 //! Mamba-2's state-space layer (Dao and Gu 2024, sections 3 and 7).
 //!
-//! `S_t = exp(-exp(a_log) dt_t) S_(t-1) + b_t (dt_t x_t)^T`, `y_t = S_t^T c_t + D x_t`: a linear recurrence whose decay and step size `dt_t = softplus(x_t W + b)`
-//! the element decides, one of each for a head. The keys `b` and the queries `c` are shared by the heads of a group, by default by all. What is written, keys and
-//! queries pass through a short convolution and a SiLU. `y` is gated by `silu(z)`, and what is gated is normalised over the heads
-//! of a group at once.
+//! `S_t = exp(-exp(a_log) dt_t) S_(t-1) + b_t (dt_t x_t)^T`, `y_t = S_t^T c_t + D x_t`: a linear recurrence with an input-dependent scalar decay and step size
+//! `dt_t = softplus(x_t W + b)` per head. The heads of a group share the keys `b` and queries `c`; by default all heads form one group. Inputs `x`, keys and
+//! queries pass through a short convolution and a SiLU. `y` is gated by `silu(z)`, and the gated output is normalised over all heads of a group.
 //!
-//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//! Sensitivity of each output (rows) of an untrained layer to each of 32 random input tokens (columns).
 //!
 #![doc = include_str!("../../pictures/mamba-2.svg")]
 
@@ -23,10 +22,10 @@ use crate::mechanisms::recurrent_attention::{Mixed, Mixer, PlainRecurrence, Recu
 use crate::mechanisms::selective_decay::SelectiveDecay;
 use crate::mechanisms::short_convolution::{self, ShortConvolution};
 
-/// What the authors' code adds to the mean square.
+/// Epsilon that the authors' code adds to the mean square.
 const EPSILON: f64 = 1e-5;
 
-/// Least first rate of a decay.
+/// Minimum initial decay rate.
 const LEAST_RATE: f64 = 1.0;
 
 /// Configuration of [`StateSpace`].
@@ -35,27 +34,27 @@ const LEAST_RATE: f64 = 1.0;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct MambaTwoConfig {
-    /// Width of what is written in widths of the model, at least 1 (default: 2).
+    /// Width of the inputs `x` as a multiple of the model width, at least 1 (default: 2).
     pub expansion: usize,
     /// Width of keys and queries, at least 1 (default: 128).
     pub state: usize,
-    /// Groups of heads that share keys and queries, a divisor of the heads (default: 1).
+    /// Groups of heads with shared keys and queries, a divisor of the number of heads (default: 1).
     pub groups: usize,
     /// Taps of the short convolution, at least 1 (default: 4).
     pub taps: usize,
-    /// The least and the greatest step size, `time_step_limit` of Hugging Face: two numbers of which the first is not negative and smaller (default: none,
-    /// which is `[0, inf]` there and may be given as such). Steps outside become these.
-    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    /// Minimum and maximum step size, `time_step_limit` of Hugging Face: two numbers, the first not negative and less than the second. Default: none, equal to
+    /// `[0, inf]` there, which is also accepted. Step sizes outside the range are clamped.
+    // Skipped at its default, so that configurations of earlier runs do not change.
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "step_limit")]
     pub time_step_limit: Option<[f64; 2]>,
-    /// What the norm adds to the mean square, greater than 0 (default: 1e-5, as in the authors' code).
+    /// Epsilon that the norm adds to the mean square, greater than 0 (default: 1e-5, as in the authors' code).
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_epsilon: Option<f64>,
 }
 
-/// A limit of a step: not every format of files has infinity as a number.
+/// Limit of a step size: not every file format can represent infinity as a number.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "give two numbers, of which the second may be inf")]
 enum Limit {
@@ -69,7 +68,7 @@ enum Infinite {
     Infinite,
 }
 
-/// Reads limits of steps, of which infinity is the greatest number that a step can be.
+/// Reads step limits; infinity becomes the largest representable step.
 fn step_limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[f64; 2]>, D::Error> {
     let Some(limits) = Option::<[Limit; 2]>::deserialize(deserializer)? else { return Ok(None) };
     let number = |limit| match limit {
@@ -87,24 +86,24 @@ impl Default for MambaTwoConfig {
     }
 }
 
-/// A state space whose step sizes elements decide.
+/// State space model with input-dependent step sizes.
 ///
 /// Should be created with [`MambaTwoConfig`].
 #[derive(Module, Debug)]
 pub struct StateSpace {
-    /// Projection to the gate, `z`, `[C, H V]`.
+    /// Projection to the gate `z`, `[C, H V]`.
     pub gate: Linear,
-    /// Projection to what is written, `x`, `[C, H V]`.
+    /// Projection to the inputs `x`, `[C, H V]`.
     pub value: Linear,
-    /// Projection to keys, `B`, `[C, G K]`.
+    /// Projection to keys `B`, `[C, G K]`.
     pub key: Linear,
-    /// Projection to queries, `C`, `[C, G K]`.
+    /// Projection to queries `C`, `[C, G K]`.
     pub query: Linear,
-    /// Convolutions of what is written, of keys and of queries, side by side.
+    /// Convolutions of inputs, keys and queries, side by side.
     pub convolution: ShortConvolution,
     /// Step sizes and decays.
     pub decay: SelectiveDecay,
-    /// How much of what it writes a head adds to what it reads, `D`, `[H]`.
+    /// Skip weight `D` of each head, from its input to its output, `[H]`.
     pub skip: Param<Tensor<1>>,
     /// Gain of each channel, `[H V]`.
     pub gamma: Param<Tensor<1>>,
@@ -162,7 +161,7 @@ impl Mechanism for MambaTwoConfig {
     const NAME: &'static str = "mamba-2";
     const CARD: Card = Card {
         variant: "Mamba-2",
-        description: "State space model with input-dependent step sizes and decay, whose heads share queries and keys, in decoders.",
+        description: "State space model with input-dependent step sizes and decay, and shared queries and keys, in decoders.",
         source: "Dao and Gu 2024, sections 3 and 7",
         links: &["https://arxiv.org/abs/2405.21060", "https://github.com/state-spaces/mamba"],
         kind: Kind::Whole,
@@ -175,20 +174,18 @@ impl Mechanism for MambaTwoConfig {
             gated_recurrence::TAPS,
         ],
         differences: &[
-            "The authors' code has heads of width 64, as many as fit; here the number of heads is that of the model.",
-            "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
+            "The authors' code fixes the head width at 64 and derives the number of heads; here the model sets the number of heads.",
+            "Each projection starts Xavier-uniform; the authors' code draws one joint projection uniformly on `±1 / sqrt(d)`.",
+            "Dropout acts on the head outputs; the authors' code applies none there.",
         ],
         tensors: &[
             ("mixer.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out"),
-            (
-                "convolution.weight",
-                "weights of the short convolutions of values, keys and queries, earliest element first [taps, channels]",
-            ),
+            ("convolution.weight", "weights of the short convolutions of values, keys and queries, earliest token first [taps, channels]"),
             ("convolution.bias", "biases of the short convolutions [channels]"),
             ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
             ("decay.step.weight", "map to the step sizes [d_in, heads]"),
             ("decay.step.bias", "bias of the step sizes [heads]"),
-            ("skip", "how much of what it writes a head adds to what it reads [heads]"),
+            ("skip", "skip weight of each head, from its input to its output [heads]"),
             ("gamma", "gain of each channel of the values of all heads [d_out]"),
         ],
         without_decay: &[r"\.a_log$", r"StateSpace\.skip$"],
@@ -196,13 +193,13 @@ impl Mechanism for MambaTwoConfig {
         ..Card::DEFAULT
     };
 
-    /// Keys and queries of all heads as narrow as the model.
+    /// Keys and queries of all heads, as narrow as the model.
     fn drawn(self) -> Self {
         Self { state: 8, ..self }
     }
 
     /// # Errors
-    /// If a width or the number of taps is 0, the groups do not divide the heads, limits of steps are no range, or ε is not greater than 0.
+    /// If a width or `taps` is 0, the groups do not divide the heads, the step limits are no range, or ε is not greater than 0.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         for (option, value) in [("expansion", self.expansion), ("state", self.state), ("groups", self.groups), ("taps", self.taps)] {
@@ -277,7 +274,7 @@ impl Mechanism for MambaTwoConfig {
 }
 
 impl MambaTwoConfig {
-    /// What a head reads and adds of its own, `[V]`, in the formula.
+    /// Read of a head plus its skip, `[V]`, in the formula.
     fn read(&self, query: &Query, real: &[bool]) -> Vec<f64> {
         let spec = query.spec();
         let (width, inner) = (self.value_width(spec), spec.heads * self.value_width(spec));

@@ -1,10 +1,10 @@
 //! Mixtures of logits (Tay et al. 2021, section 3.3).
 //!
-//! `logits = sum_m α_m logits_m`, summed *before* the softmax. The paper trains `α`, normalised by a softmax, per head. Other weights are a plain sum and, for
-//! two members, one scalar per layer, `(1 - σ(a)) logits_1 + σ(a) logits_2` with `a = 0` at first. What is said of time, state and parameters holds for a
-//! mixture of the random synthesizer and dot-product attention.
+//! `logits = sum_m α_m logits_m`, summed *before* the softmax. The paper trains `α` per head, normalised by a softmax. Alternatives are a plain sum and, for
+//! two members, one scalar per layer: `(1 - σ(a)) logits_1 + σ(a) logits_2`, initially `a = 0`. The time, state and parameters below are those of a mixture of
+//! the random Synthesizer and dot-product attention.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/synthesizer-random-and-dot-product.svg")]
 
@@ -33,9 +33,9 @@ pub enum MixtureWeights {
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct MixtureConfig {
-    /// The members: two or more attentions that have logits, in the order of their weights.
+    /// Members: two or more attentions with logits, in the order of their weights.
     pub members: Vec<AnyMechanism>,
-    /// How they are weighted (default: softmax-normalised weights per head).
+    /// Weighting of the members (default: softmax-normalised weights per head).
     #[serde(default)]
     pub weights: MixtureWeights,
 }
@@ -68,7 +68,7 @@ impl Mechanism for MixtureConfig {
         kind: Kind::Mixture,
         cross: true,
         differences: &[
-            "The released code has a plain sum (`random_plus`, `dense_plus`; `weights = \"sum\"`) and, for two members, one scalar for each layer (`random_plus_alpha`, `dense_plus_alpha`; `weights = \"sigmoid\"`); the default is the paper's softmax.",
+            "The released code supports a plain sum (`random_plus`, `dense_plus`; `weights = \"sum\"`) and, for two members, one scalar per layer (`random_plus_alpha`, `dense_plus_alpha`; `weights = \"sigmoid\"`). The default here is the paper's softmax.",
         ],
         tensors: &[
             ("head_weights", "weights of the members before their softmax [members, heads]"),
@@ -103,8 +103,8 @@ impl Mechanism for MixtureConfig {
     }
 
     /// # Errors
-    /// If there are fewer than two members, a member is a mixture itself, a sigmoid mixture has not exactly two members, or a
-    /// member's own configuration is wrong.
+    /// If there are fewer than two members, a member is itself a mixture, a sigmoid mixture does not have exactly two members, or a member's configuration is
+    /// invalid.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if self.members.len() < 2 {
@@ -190,7 +190,7 @@ impl Mixture {
         Some(Tensor::stack(vec![second.clone().neg() + 1.0, second], 0))
     }
 
-    /// Numbers that a member remembers of a position in each head of keys.
+    /// Cached width of a member per position and key head.
     fn width_of(&self, member: &AnyLogits) -> usize {
         if member.abilities().remembers_keys { member.key_width(self.d_head) } else { 0 }
     }
@@ -206,7 +206,7 @@ impl Logits for Mixture {
         self.members.iter().any(Logits::projections_have_biases)
     }
 
-    /// The keys of the members side by side.
+    /// Keys of the members, concatenated.
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
         let keys: Vec<_> = self.members.iter().filter_map(|member| member.keys(memory.clone(), positions)).collect();
         (!keys.is_empty()).then(|| Tensor::cat(keys, 3))
@@ -236,7 +236,7 @@ impl Logits for Mixture {
         sum
     }
 
-    /// What any member hides is hidden.
+    /// A key hidden by any member is hidden.
     fn visibility(&self) -> Option<Visibility> {
         self.members.iter().filter_map(Logits::visibility).reduce(Visibility::and)
     }

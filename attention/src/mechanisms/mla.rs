@@ -1,15 +1,15 @@
 //! Multi-head latent attention (DeepSeek-AI 2024, section 2.1).
 //!
-//! `c_j = norm(m_j W_DKV)` is a latent of an element, narrower than its keys and values, which are `k_j^h = c_j W_UK^h` and `v_j^h = c_j W_UV^h`. Positions are in
-//! channels apart: `logits_h[i, j] = (q_i^h · k_j^h + R_i r_i^h · R_j (m_j W_KR)) / sqrt(D + d_r)`, where `R_p` turns neighbouring channels by the position `p` and
-//! all heads share the rotated key. Queries `q_i^h` and `r_i^h` are made of the element, or of a latent of queries. The option `scaling` slows angles down for
-//! sequences that are longer than those of training; YaRN as DeepSeek's models have it multiplies all scores too (`mscale_all_dim`).
+//! `c_j = norm(m_j W_DKV)` is a low-rank latent of a token, from which keys and values are projected: `k_j^h = c_j W_UK^h` and `v_j^h = c_j W_UV^h`. Separate
+//! channels carry positions: `logits_h[i, j] = (q_i^h · k_j^h + R_i r_i^h · R_j (m_j W_KR)) / sqrt(D + d_r)`, where `R_p` rotates neighbouring channels by the
+//! position `p` and all heads share the rotated key. Queries `q_i^h` and `r_i^h` are projected from the token, or from a query latent. The option `scaling`
+//! slows the angles down for sequences longer than the training length; DeepSeek's YaRN also scales all scores (`mscale_all_dim`).
 //!
-//! Decoding remembers latents and rotated keys, `d_c + d_r` numbers of a position however many heads there are, and never forms keys and values: `q · (c W_UK) =
-//! (q W_UK^T) · c`, so that the heads' queries are mapped to the width of the latent and all of them attend to the latents as one head would, whose sums `W_UV` maps
-//! to values.
+//! Decoding caches latents and rotated keys: `d_c + d_r` numbers per position, for any number of heads. It never materialises keys and values:
+//! `q · (c W_UK) = (q W_UK^T) · c`, so queries are projected to the latent width. All heads then attend to the latents as to one shared head, and `W_UV` maps
+//! the weighted sums to values.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/mla.svg")]
 
@@ -26,16 +26,16 @@ use crate::mechanisms::qk_norm::{HeadNorm, normalised};
 use crate::softmax_attention::kv_cache::KeyValueState;
 use crate::softmax_attention::tiled_or_dense;
 
-/// Attention to keys and values that are made of a latent.
+/// Attention to keys and values projected from a latent.
 ///
 /// Should be created with [`MlaConfig`].
 #[derive(Module, Debug)]
 pub struct Mla {
-    /// Projection to the latent of queries `[C, d_q]`, if there is one.
+    /// Projection to the query latent `[C, d_q]`, if configured.
     pub query_latent: Option<Linear>,
-    /// Norm of the latent of queries.
+    /// Norm of the query latent.
     pub query_latent_norm: Option<HeadNorm>,
-    /// Queries of elements or of their latents, `[C | d_q, H (D + d_r)]`; of each head first those for keys of the latent.
+    /// Projection from tokens or query latents to queries, `[C | d_q, H (D + d_r)]`; per head, the channels for latent keys come first.
     pub query: Linear,
     /// `W_DKV` `[C, d_c]`.
     pub latent: Linear,
@@ -51,7 +51,7 @@ pub struct Mla {
     pub output: Linear,
     #[module(skip)]
     tables: Arc<Tables>,
-    /// By what scores are multiplied beside the root of their width.
+    /// Score factor in addition to the root of the score width.
     score_factor: f64,
     heads: usize,
     dropout: f64,
@@ -59,7 +59,7 @@ pub struct Mla {
     limit: Visibility,
 }
 
-/// The parts of a score: of the latent and of positions, which may be absent.
+/// Terms of a score: content by the latent, and positions, which may be absent.
 struct Parts {
     of_latent: Tensor<4>,
     of_positions: Option<Tensor<4>>,
@@ -75,13 +75,13 @@ impl Parts {
 }
 
 impl Mla {
-    /// `[B, H, N, d_r]` turned by the positions from `start` on.
+    /// `[B, H, N, d_r]` rotated by the positions from `start` on.
     fn turned(&self, x: Tensor<4>, start: usize) -> Tensor<4> {
         let [cos, sin] = self.tables.of(start..start + x.dims()[2], &x.device(), x.dtype());
         rotated(x.swap_dims(1, 2), cos, sin, PairLayout::Interleaved).swap_dims(1, 2)
     }
 
-    /// Queries `[B, H, N, D]` and `[B, H, N, d_r]` of elements from the position `start` on, divided by the root of the width of a score.
+    /// Queries `[B, H, N, D]` and `[B, H, N, d_r]` of tokens from position `start` on, divided by the root of the score width.
     fn queries(&self, x: Tensor<3>, start: usize) -> Parts {
         let x = match &self.query_latent {
             Some(latent) => normalised(linear(x, latent), &self.query_latent_norm),
@@ -98,7 +98,7 @@ impl Mla {
         Parts { of_latent: queries.narrow(3, 0, width), of_positions: Some(of_positions) }
     }
 
-    /// Latents `[B, 1, N, d_c]` and rotated keys `[B, 1, N, d_r]` of elements from the position `start` on.
+    /// Latents `[B, 1, N, d_c]` and rotated keys `[B, 1, N, d_r]` of tokens from position `start` on.
     fn remembered(&self, x: Tensor<3>, start: usize) -> Parts {
         let latents = normalised(linear(x.clone(), &self.latent), &self.latent_norm).unsqueeze_dim::<4>(1);
         let rotary = self.rotary_key.as_ref().map(|map| self.turned(linear(x, map).unsqueeze_dim::<4>(1), start));
@@ -109,7 +109,7 @@ impl Mla {
         self.key.weight.dims()[1] / self.heads
     }
 
-    /// A map from the latent to heads, `[1, H, d_c, D]`.
+    /// Projection from the latent to heads, `[1, H, d_c, D]`.
     fn by_head(&self, map: &Linear) -> Tensor<4> {
         let [latent, width] = map.weight.dims();
         map.weight.val().reshape([1, latent, self.heads, width / self.heads]).swap_dims(1, 2)
@@ -124,7 +124,7 @@ impl Attention for Mla {
     }
 
     /// # Panics
-    /// If there is a memory that does not end with the queries.
+    /// If the memory does not end with the queries.
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let visibility = visibility.within(&self.limit);
@@ -179,7 +179,7 @@ impl Attention for Mla {
         let asking = Parts { of_latent: of_latent.matmul(to_keys.swap_dims(2, 3)), of_positions }.joined();
         let span = Span { query_start: positions.start, queries: steps, key_start: state.start(), keys: length };
         let values = if latent == width { keys.clone() } else { keys.clone().narrow(3, 0, latent) };
-        // All heads share the latents: they are the keys and values of one head.
+        // All heads share the latents, which act as keys and values of one head.
         let weighting = Weighting::softmax(LogitTerms::content(asking, keys));
         let program = AttentionProgram { weighting, mask: None, soft_span: None, values, dropout: None };
         let context = tiled_or_dense(program, &visibility, (span, self.heads), engine, probe).matmul(to_values);

@@ -1,14 +1,13 @@
 //! Token mixing of MLP-Mixer (Tolstikhin et al. 2021, section 2).
 //!
-//! `Y = W2 gelu(W1 X + b1) + b2`, along the positions: a network with one hidden layer that takes a channel's numbers at all positions and gives new ones, the same
-//! for all channels. Weights depend on positions alone. There is no projection of channels: the feed-forward layer of the block is what the paper calls channel
-//! mixing, and norm and residual sum are the block's too.
+//! `Y = W2 gelu(W1 X + b1) + b2`, along the positions: an MLP with one hidden layer that all channels share. Weights depend only on positions. The layer has no
+//! channel projections: the block's feed-forward layer is the paper's channel mixing, and the block also supplies norm and residual sum.
 //!
-//! Matrices are as wide as the maximal length; a shorter sequence takes the first columns and rows. What is hidden is set to 0 before it is mixed, and afterwards
-//! nothing could be hidden any more: all queries must see the same elements, there is no causal form, and no decoding. A query that sees nothing gives 0. Heads
-//! mean nothing.
+//! The matrices have the width of the maximal length; a shorter sequence uses the first columns and rows. Hidden positions are set to 0 before the mixing,
+//! since the MLP allows no later mask. All queries must see the same tokens; a causal form and decoding are impossible. The output is 0 if a query sees no
+//! token. The number of heads has no effect.
 //!
-//! How far a change of each position (columns) moves each output (rows) of an untrained layer, one sequence of 32.
+//! Sensitivity of each output (rows) of an untrained layer to each input position (columns), for one sequence of 32 tokens.
 //!
 #![doc = include_str!("../../pictures/mlp-mixer.svg")]
 
@@ -24,11 +23,11 @@ use crate::softmax_attention::logits::{rows_at, starts};
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct MlpMixerConfig {
-    /// Width of the hidden layer, at least 1 (default: half the width of the model, as in all models of the paper).
+    /// Width of the hidden layer, at least 1 (default: half the model width, as in all models of the paper).
     pub hidden: Option<usize>,
 }
 
-/// A network along the positions.
+/// An MLP along the positions.
 ///
 /// Should be created with [`MlpMixerConfig`].
 #[derive(Module, Debug)]
@@ -68,8 +67,9 @@ impl Mechanism for MlpMixerConfig {
         state: "0",
         letters: &[("h", "width of the hidden layer over positions, option `hidden`")],
         differences: &[
-            "The paper's sequences are all as long as the matrices are wide; here a shorter one takes a part of them.",
-            "Dropout drops numbers of the outputs; the authors' code has none there.",
+            "The paper's sequences always have the full width of the matrices; here a shorter sequence uses part of them.",
+            "Matrices start Xavier-uniform and GELU is exact; the authors' code has LeCun-normal matrices and the tanh approximation.",
+            "Dropout acts on the outputs; the authors' code applies none there.",
         ],
         tensors: &[
             ("hidden_weight", "W1, from positions to the hidden layer [hidden, position]"),
@@ -83,7 +83,7 @@ impl Mechanism for MlpMixerConfig {
     };
 
     /// # Errors
-    /// If the hidden layer has no width.
+    /// If the width of the hidden layer is 0.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         spec.check(Self::NAME).at_least_one_if_given("hidden", self.hidden)
     }
@@ -134,7 +134,7 @@ impl Mechanism for MlpMixerConfig {
 }
 
 impl Attention for MlpMixer {
-    /// There are no steps.
+    /// Decoding steps are not supported.
     type State = ();
 
     fn abilities(&self) -> Abilities {
@@ -142,7 +142,7 @@ impl Attention for MlpMixer {
     }
 
     /// # Panics
-    /// If queries do not all see the same elements, or there is a memory that does not end with the queries.
+    /// If queries do not all see the same tokens, or the memory does not end with the queries.
     fn forward(&self, input: AttentionInput, _: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, .. } = input;
         let queries = query.dims()[1];
@@ -181,13 +181,13 @@ impl Attention for MlpMixer {
     }
 
     /// # Panics
-    /// Always: there are no steps.
+    /// Always: decoding steps are not supported.
     fn state(&self, _start: &DecodingStart) {
         panic!("mlp-mixer takes no steps: an output depends on all elements of its sequence");
     }
 
     /// # Panics
-    /// Always: there are no steps.
+    /// Always: decoding steps are not supported.
     fn step(&self, _query: Tensor<3>, _state: &mut (), _probe: &mut Probe) -> AttentionOutput {
         panic!("mlp-mixer takes no steps: an output depends on all elements of its sequence");
     }

@@ -1,21 +1,21 @@
-//! No attention: the sublayer is left out, and its residual branch adds nothing.
+//! No attention: the sublayer is removed, and its residual branch adds nothing.
 //!
-//! `Y = 0`: what remains of the sublayer is its residual connection. Where the normalisation stands before the sublayer, the stream passes unchanged, `x`; where it
-//! stands after the sum, it still acts, `norm(x)`, so that a trained model keeps its scale. There are no parameters, not even projections of values and output,
-//! and no position sees another one. What a model loses without it is what attention was worth to the model.
+//! `Y = 0`: only the residual connection of the sublayer remains. With pre-normalisation the stream passes unchanged, `x`; with post-normalisation the norm
+//! still acts, `norm(x)`, so that a trained model keeps its scale. There are no parameters, not even value and output projections, and no position sees
+//! another. The loss in quality against a full model measures the contribution of attention.
 //!
-//! It is an ablation and no mechanism: lists, pages, costs and pictures of all mechanisms leave it out. In the place of a decoder's cross-attention a layout
-//! takes the word for a layer without that sublayer, normalisation included.
+//! This is an ablation, not a mechanism: lists, pages, costs and pictures of all mechanisms omit it. For a decoder's cross-attention, a layout reads `none` as
+//! a layer without that sublayer, normalisation included.
 
 use crate::mechanisms::prelude::*;
 
-/// Configuration of [`NoAttention`]. There is nothing to choose.
+/// Configuration of [`NoAttention`], without options.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct NoneConfig {}
 
-/// An output of zeros, whatever is given.
+/// Returns zeros for any input.
 ///
 /// Should be created with [`NoneConfig`].
 #[derive(Module, Debug, Default)]
@@ -26,7 +26,7 @@ impl Mechanism for NoneConfig {
     const NAME: &'static str = "none";
     const CARD: Card = Card {
         variant: "NoAttention",
-        description: "Leaves the attention sublayer out: its residual branch adds nothing.",
+        description: "Removes the attention sublayer: its residual branch adds nothing.",
         source: "the ablation of attention itself",
         kind: Kind::Whole,
         time: "0",
@@ -36,7 +36,7 @@ impl Mechanism for NoneConfig {
         ..Card::DEFAULT
     };
 
-    /// Lists of all mechanisms leave it out: it has no weights, no cost and no paper.
+    /// Lists of all mechanisms omit this ablation: it has no weights, no cost and no paper.
     fn examples() -> Vec<Self> {
         Vec::new()
     }
@@ -55,7 +55,7 @@ impl Mechanism for NoneConfig {
     }
 }
 
-/// How many positions a sequence may have, and has had.
+/// Maximum and current number of positions.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
     length: usize,
@@ -97,7 +97,7 @@ impl Attention for NoAttention {
     }
 }
 
-/// Zeros in the shape of `x`, as a product, so that there is something to differentiate: the gradient is 0.
+/// Zeros in the shape of `x`, as a differentiable product with gradient 0.
 fn nothing(x: Tensor<3>) -> Tensor<3> {
     x * 0.0
 }

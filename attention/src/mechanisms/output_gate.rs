@@ -1,13 +1,13 @@
-//! Gates on what the heads give (Qiu et al. 2025, position `G1`).
+//! Gates on head outputs (Qiu et al. 2025, position `G1`).
 //!
-//! `o_h[i] = g_h[i] ⊙ sum_j w_h[i, j] v_h[j]` with `g_h[i] = σ(x_i W_g^h)`: the weighted sum of values passes a gate that the query's own element opens, before
-//! the output projection. A query that finds nothing can close it, so that no weight has to go to a key that means nothing, such as the first one. Gates are one
-//! for each channel of a head, or one for each head.
+//! `o_h[i] = g_h[i] ⊙ sum_j w_h[i, j] v_h[j]` with `g_h[i] = σ(x_i W_g^h)`: a query-dependent sigmoid gate multiplies the attention output of each head before
+//! the output projection. A query without a relevant key can close its gate, instead of putting its weight on an irrelevant key such as the first one. Gates
+//! are elementwise (one per channel of a head) or headwise.
 //!
-//! Scores and weights are those of any mechanism: `alibi@output-gate`, `dot-product@local-1d@output-gate`, or `output-gate` for `dot-product@output-gate`. Time
-//! and decoding state are those of what is gated, by default of dot-product attention; nothing more is remembered.
+//! Any mechanism can supply scores and weights: `alibi@output-gate`, `dot-product@local-1d@output-gate`, or `output-gate` for `dot-product@output-gate`. Time
+//! and decoding state equal those of the gated attention (default: dot-product attention); the gate caches nothing.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/output-gate.svg")]
 
@@ -16,14 +16,14 @@ use burn::tensor::activation::sigmoid;
 use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::{LogitsRef, shared_in_order};
 
-/// What has a gate of its own.
+/// Granularity of the gates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GateForm {
-    /// Each channel of each head.
+    /// One gate per channel of each head.
     #[default]
     Elementwise,
-    /// Each head.
+    /// One gate per head.
     Headwise,
 }
 
@@ -33,24 +33,24 @@ pub enum GateForm {
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct OutputGateConfig {
-    /// What has a gate of its own (default: each channel of each head, `elementwise`).
+    /// Granularity of the gates (default: `elementwise`, each channel of each head).
     pub form: GateForm,
-    /// Bias of the gates at first. Their weights are 0 then, so that all begin at `σ(bias)`: 10 begins with open gates (default: no bias, and weights like those
-    /// of other maps, as in the paper).
+    /// Initial bias of the gates. If given, gate weights start at 0, so all gates start at `σ(bias)`: 10 starts with open gates (default: no bias, and weights
+    /// initialised like other projections, as in the paper). A model whose `initialisation` is `normal`, `normal-tables` or `scaled` redraws the gate weights.
     pub bias: Option<f64>,
-    /// What is gated: an attention that has scores, a mixture of such, or a pattern or normaliser over them (default: dot-product attention).
+    /// Gated attention: a mechanism with scores, a mixture of such mechanisms, or a pattern or normaliser over them (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
-/// Logits of another mechanism, and gates on what the heads give.
+/// Logits of another mechanism, with gates on the head outputs.
 ///
 /// Should be created with [`OutputGateConfig`].
 #[derive(Module, Debug)]
 pub struct OutputGate {
-    /// What is gated; there is one.
-    // A list, because a module cannot hold itself otherwise.
+    /// The gated attention, exactly one entry.
+    // A list, because a module cannot contain itself otherwise.
     pub logits: Vec<AnyLogits>,
-    /// Gates before the sigmoid, `[C, H D]`, or `[C, H]` of gates of whole heads.
+    /// Gate projection before the sigmoid, `[C, H D]`, or `[C, H]` for headwise gates.
     pub output_gate: Linear,
     heads: usize,
 }
@@ -61,21 +61,21 @@ impl Mechanism for OutputGateConfig {
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
         variant: "OutputGate",
-        description: "Multiplies the output of each head by a gate of the query, over any logits, pattern and normaliser.",
+        description: "Multiplies each head's output by a query-dependent sigmoid gate, over any logits, pattern and normaliser.",
         source: "Qiu et al. 2025",
         links: &["https://arxiv.org/abs/2505.06708", "https://github.com/qiuzh20/gated_attention"],
         kind: Kind::Gate,
         cross: true,
         differences: &[
-            "The released code makes queries and gates by one projection; here gates have their own, `output_gate`.",
-            "Activations other than the sigmoid, gates that are added, and the other positions that the paper compares are not in it.",
+            "The released code computes queries and gates by one projection; here gates have their own projection, `output_gate`.",
+            "Other activations, additive gates and the other gate positions of the paper's comparison are not implemented.",
         ],
         tensors: &[
             (
                 "output_gate.weight",
-                "gates of what heads give [d_in, d_out]; heads lie side by side in d_out, of one channel where a head has one gate",
+                "gate projection of head outputs [d_in, d_out]; heads lie side by side in d_out, with one channel per head for headwise gates",
             ),
-            ("output_gate.bias", "bias of the gates of what heads give; heads lie side by side"),
+            ("output_gate.bias", "bias of the gates; heads lie side by side"),
         ],
         ..Card::DEFAULT
     };
@@ -103,7 +103,7 @@ impl Mechanism for OutputGateConfig {
         OutputGate { logits: vec![logits], output_gate, heads: spec.heads }
     }
 
-    /// Qiu et al. 2025: the sigmoid of a map of the query's element.
+    /// Qiu et al. 2025: sigmoid of a projection of the query's token.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().gate(|query| {
             let open = match self.form {

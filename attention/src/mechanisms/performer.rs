@@ -1,10 +1,11 @@
 //! Performer: attention by positive random features, FAVOR+ (Choromanski et al. 2021, sections 2.2 to 2.4).
 //!
-//! `phi(x)_r = exp(w_r . x' - |x'|^2 / 2) / sqrt(F)` with `x' = x / D^(1/4)` and `F` normal `w_r`: the expectation of `phi(q) . phi(k)` is `exp(q . k / sqrt(D))`, the
-//! weight of dot-product attention before it is normalised. So the mechanism estimates dot-product attention in time linear in the length. Directions that
-//! are orthogonal in blocks of `D` have a smaller variance than independent ones. With `relu` the features are `relu(w_r . x') + 1/1000`, which estimate no softmax.
+//! `phi(x)_r = exp(w_r . x' - |x'|^2 / 2) / sqrt(F)` with `x' = x / D^(1/4)` and `F` normal vectors `w_r`. The expectation of `phi(q) . phi(k)` is
+//! `exp(q . k / sqrt(D))`, the unnormalised weight of dot-product attention. So the mechanism estimates dot-product attention in time linear in the length.
+//! Directions that are orthogonal in blocks of `D` reduce the variance compared with independent ones. With `relu` the features are `relu(w_r . x') + 1/1000`,
+//! which do not estimate a softmax.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/performer.svg")]
 
@@ -17,10 +18,10 @@ use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::feature_attention::{FeatureAttention, Features, OfLogarithms, Side};
 use crate::mechanisms::prelude::*;
 
-/// What is added to features that may all be 0.
+/// Constant added to features that may all be 0.
 const FLOOR: f64 = 1e-3;
 
-/// Which features.
+/// Feature map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RandomFeatureKind {
@@ -31,14 +32,14 @@ pub enum RandomFeatureKind {
     Relu,
 }
 
-/// Where the directions of a call come from.
+/// Source of the directions of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Directions {
     /// Drawn once, and saved with the model.
     #[default]
     Fixed,
-    /// Drawn anew wherever the call brings a random key, as calls of training do; the saved ones elsewhere.
+    /// Drawn anew for each call with a random key, as in training; otherwise the saved directions.
     PerCall,
 }
 
@@ -48,13 +49,13 @@ pub enum Directions {
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct PerformerConfig {
-    /// Random features of a head, `F`, at least 1 (default: `D ln D` rounded down, for heads of width `D`).
+    /// Random features per head, `F`, at least 1 (default: `D ln D` rounded down, for heads of width `D`).
     pub features: Option<usize>,
-    /// Which features (default: those that estimate a softmax).
+    /// Feature map (default: the estimate of a softmax).
     pub kind: RandomFeatureKind,
     /// Whether directions are orthogonal in blocks of `D` (default: yes).
     pub orthogonal: bool,
-    /// Where directions come from (default: fixed).
+    /// Source of the directions (default: fixed).
     pub directions: Directions,
 }
 
@@ -69,7 +70,7 @@ impl Default for PerformerConfig {
 /// Should be created with [`PerformerConfig`].
 #[derive(Module, Debug)]
 pub struct RandomFeatures {
-    /// Directions `w` that the heads share, `[F, D]`, not trained.
+    /// Directions `w`, shared by the heads, `[F, D]`, not trained.
     pub directions: RunningState<Tensor<2>>,
     #[module(skip)]
     kind: RandomFeatureKind,
@@ -78,13 +79,13 @@ pub struct RandomFeatures {
 }
 
 impl PerformerConfig {
-    /// Features of a head of this width.
+    /// Number of features for this head width.
     fn count(&self, d_head: usize) -> usize {
         self.features.unwrap_or_else(|| ((d_head as f64 * (d_head as f64).ln()) as usize).max(1))
     }
 }
 
-/// Normal directions `[F, D]`. Orthogonal ones are the rows of random rotations, with the lengths that independent ones would have.
+/// Normal directions `[F, D]`. Orthogonal directions are rows of random rotations with the lengths of independent ones.
 fn drawn([count, width]: [usize; 2], orthogonal: bool, key: &RandomKey, device: &Device) -> Tensor<2> {
     let rows = Init::Normal(1.0).values(count * width, key);
     let rows =
@@ -92,7 +93,7 @@ fn drawn([count, width]: [usize; 2], orthogonal: bool, key: &RandomKey, device: 
     Tensor::from_data(TensorData::new(rows, [count, width]), device)
 }
 
-/// Rows of width `width`, each made orthogonal to those before it in its block and as long as that row of `lengths`: the process of Gram and Schmidt.
+/// Gram-Schmidt process: makes each row of width `width` orthogonal to the earlier rows of its block and scales it to its entry of `lengths`.
 fn orthogonalised(rows: &[f32], width: usize, lengths: &[f32]) -> Vec<f32> {
     let length = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
     let in_64_bits = |row: &[f32]| -> Vec<f64> { row.iter().map(|&x| f64::from(x)).collect() };
@@ -101,7 +102,7 @@ fn orthogonalised(rows: &[f32], width: usize, lengths: &[f32]) -> Vec<f32> {
         let mut units: Vec<Vec<f64>> = Vec::with_capacity(width);
         for (row, of_length) in block.0.chunks(width).zip(block.1.chunks(width)) {
             let mut row = in_64_bits(row);
-            // Twice, since what rounding leaves of a row that nearly depends on the others would not be orthogonal.
+            // Twice, since rounding errors of a nearly dependent row would not be orthogonal.
             for _ in 0..2 {
                 for unit in &units {
                     let along = dot(&row, unit);
@@ -123,13 +124,13 @@ impl RandomFeatures {
         let [count, width] = directions.dims();
         let x = in_32_bits(x) * (width as f64).powf(-0.25);
         let [batch, heads, length, _] = x.dims();
-        // One product: a step has one row in each head.
+        // One product: a decoding step has one row per head.
         let rows = x.clone().reshape([batch * heads * length, width]);
         let along = projected(rows, directions.swap_dims(0, 1)).reshape([batch, heads, length, count]);
         (along, x.square().sum_dim(3))
     }
 
-    /// By how much exponents of keys are reduced: they are at most `|w|^2 / 2`, about `D / 2`, and exponentials of more than 88 exceed what 32 bits hold.
+    /// Constant subtracted from key exponents: they are at most `|w|^2 / 2`, about `D / 2`, and exponentials above 88 overflow 32 bits.
     fn offset(&self) -> f64 {
         (self.directions.value().dims()[1] as f64 / 2.0 - 32.0).max(0.0)
     }
@@ -148,7 +149,7 @@ impl Features for RandomFeatures {
         }
         let exponents = along - squares * 0.5;
         let exponents = match side {
-            // The greatest of a query becomes 0, without a gradient: a factor of the whole row.
+            // Shifts the maximum of a query to 0, without gradient: a factor of the whole row.
             Side::Queries => {
                 let greatest = exponents.clone().detach().max_dim(3);
                 exponents - greatest
@@ -203,17 +204,17 @@ impl Mechanism for PerformerConfig {
         state: "F d + F H",
         letters: &[("F", "random features of a head, option `features`")],
         differences: &[
-            "The authors' code subtracts the greatest exponent of all keys and adds 1e-4 to features. That tells a position of those behind it, and steps cannot do it; here exponents of keys are reduced by a constant.",
-            "Where features would leave the range of 32-bit floats, they are divided by the greatest so far, which later keys do not change.",
-            "The paper also draws directions anew from time to time in training; here they are drawn once, or in every call of training.",
-            "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
+            "The authors' code subtracts the largest exponent of all keys and adds 1e-4 to features. That leaks later positions and is impossible in decoding steps; here a constant is subtracted from key exponents.",
+            "Features outside the range of 32-bit floats are divided by their running maximum, which is independent of later keys.",
+            "The paper also redraws directions at intervals during training; here they are drawn once, or for every training call.",
+            "Dropout acts on the head outputs, since weights are not materialised; the authors' code applies none there.",
         ],
         tensors: &[("features.directions", "directions of the random features, which heads share [features, d_head]")],
         ..Card::DEFAULT
     };
 
     /// # Errors
-    /// If there are to be no features.
+    /// If `features` is 0.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         spec.check(Self::NAME).at_least_one("features", self.count(spec.d_head()))
     }
@@ -229,12 +230,12 @@ impl Mechanism for PerformerConfig {
         FeatureAttention::new(features, true, spec, key, device)
     }
 
-    /// Choromanski et al. 2021, section 2.3, with the directions that were drawn.
+    /// Choromanski et al. 2021, section 2.3, with the drawn directions.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(move |query| {
             let directions = query.parameter("features.directions");
             let [count, width] = [directions.shape[0], directions.shape[1]];
-            // Logarithms, since exponentials of large numbers are no numbers in double precision either.
+            // Logarithms, since exponentials of large numbers overflow double precision too.
             let features = |x: Vec<f64>| -> Vec<f64> {
                 let x: Vec<f64> = x.iter().map(|x| x / (width as f64).powf(0.25)).collect();
                 let half = dot(&x, &x) / 2.0;
@@ -276,7 +277,7 @@ mod tests {
         [1, 2].map(|seed| Init::Normal(0.8).values(WIDTH, &RandomKey::from_seed(seed)))
     }
 
-    /// The estimate of a weight by one draw. Both are taken as keys, whose exponents are not changed at this width.
+    /// Estimate of a weight from one draw. Both vectors are treated as keys, whose exponents are not shifted at this width.
     fn estimate(features: &RandomFeatures) -> f64 {
         let [query, key] = vectors().map(|x| {
             let x = Tensor::<1>::from_floats(x.as_slice(), &Device::flex()).reshape([1, 1, 1, WIDTH]);
@@ -322,7 +323,7 @@ mod tests {
         let spec = LayerSpec::new(crate::contract::layer_spec::Role::Encoder, 256, 1);
         let features = PerformerConfig::default().init(&spec, &RandomKey::from_seed(1), &Device::flex()).features;
         let directions: Vec<f32> = features.directions.value().narrow(0, 0, 1).into_data().try_to_vec().unwrap();
-        // The element of which the exponent is the greatest there is: the direction itself.
+        // The input with the largest possible exponent: the direction itself.
         let x = Tensor::<1>::from_floats(directions.as_slice(), &Device::flex()).reshape([1, 1, 1, 256]) * 4.0;
         let greatest: f32 = features.features(x, Side::Keys, &Positions::default()).max().into_scalar();
         assert!(greatest.is_finite() && greatest > 1.0, "{greatest}");

@@ -1,4 +1,4 @@
-//! What the file of a mechanism imports: the contract, what describes a mechanism, and the engine's parts of scores.
+//! Imports of mechanism files: the contract, the description of mechanisms, and the engine's score terms.
 
 pub(crate) use burn::module::{Module, Param};
 pub(crate) use burn::nn::Linear;

@@ -1,30 +1,30 @@
 //! Normalisation of queries and keys before they are compared (QK norm), an option of several mechanisms.
 //!
-//! Each head's query `q` and key `k` become `norm(q)` and `norm(k)`, in which no score can grow beyond what gains allow: `|norm(q) · norm(k)| / sqrt(D)` is at
-//! most `sqrt(D) max|γ_q| max|γ_k|`. All heads share one gain for queries and one for keys, each with a number for each of the `D` channels. Positions are
-//! applied afterwards.
+//! Each head's query `q` and key `k` become `norm(q)` and `norm(k)`, which bounds the scores by the gains: `|norm(q) · norm(k)| / sqrt(D)` is at most
+//! `sqrt(D) max|γ_q| max|γ_k|`. All heads share one gain for queries and one for keys, each with a number per channel (`D` channels). Positions are applied
+//! afterwards.
 //!
-//! Henry et al. 2020 divide by the l2 norm and multiply all scores by one learned number, which is `rms` with equal gains. Dehghani et al. 2023 (section 2)
-//! keep large models stable with it. Qwen-3 and Gemma-3 have `rms`.
+//! Henry et al. 2020 divide by the l2 norm and multiply all scores by one learned number, which equals `rms` with equal gains. Dehghani et al. 2023 (section 2)
+//! stabilise large models with QK norm. Qwen-3 and Gemma-3 use `rms`.
 
 use burn::tensor::DType;
 
 use crate::mechanisms::prelude::*;
 
-/// How queries and keys are normalised.
+/// Normalisation of queries and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QkNorm {
-    /// They are not.
+    /// No normalisation.
     #[default]
     None,
     /// Divided by the root of the mean of their squares, and multiplied by a gain (RMSNorm, Zhang and Sennrich 2019).
     Rms,
-    /// The same without their mean, and with a shift (LayerNorm, Ba et al. 2016).
+    /// Mean subtracted as well, and with a shift (LayerNorm, Ba et al. 2016).
     Layer,
 }
 
-/// ε of the norms unless an option says otherwise.
+/// Default ε of the norms.
 pub const EPSILON: f64 = 1e-6;
 
 impl QkNorm {
@@ -34,7 +34,7 @@ impl QkNorm {
     }
 
     /// # Errors
-    /// If ε is not greater than 0, or is given where nothing is normalised.
+    /// If ε is not greater than 0, or is given without a norm.
     pub(super) fn validate(self, epsilon: Option<f64>, check: &Check) -> Result<(), ConfigError> {
         let Some(epsilon) = epsilon else { return Ok(()) };
         if self.is_none() {
@@ -44,7 +44,7 @@ impl QkNorm {
         if is_possible { Ok(()) } else { Err(check.refuse("qk_norm_epsilon", epsilon, "give a number greater than 0")) }
     }
 
-    /// Why an option of the norm changes nothing.
+    /// Reason why an option of the norm has no effect.
     pub(super) fn without_effect(self, option: &str) -> Option<&'static str> {
         (option == "qk_norm_epsilon" && self.is_none()).then_some("qk_norm_epsilon is for qk_norm = \"rms\" or \"layer\"")
     }
@@ -69,7 +69,7 @@ impl QkNorm {
         }
     }
 
-    /// What a query or key of one head is after the norm called `norm`, in the formula of a mechanism.
+    /// Query or key of one head after the norm called `norm`, in the formula of a mechanism.
     pub(super) fn formula(self, epsilon: Option<f64>, query: &Query, norm: &str, mut x: Vec<f64>) -> Vec<f64> {
         if self.is_none() {
             return x;
@@ -94,18 +94,18 @@ impl QkNorm {
 pub struct HeadNorm {
     /// Gain `γ` `[D]`.
     pub gamma: Param<Tensor<1>>,
-    /// Shift `[D]`, of a layer normalisation.
+    /// Shift `[D]` of a layer normalisation.
     pub beta: Option<Param<Tensor<1>>>,
     epsilon: f64,
 }
 
 impl HeadNorm {
-    /// The heads of `x` `[B, N, H D]`, each by itself. Sums of squares of 16-bit numbers have 32 bits.
+    /// Normalises each head of `x` `[B, N, H D]`. Squares of 16-bit numbers are summed in 32 bits.
     fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let (shape, dtype) = (x.dims(), x.dtype());
         let gamma = self.gamma.val();
         let [width] = gamma.dims();
-        // As rows, since gradients of gain and shift are then sums over the first of two dimensions.
+        // As rows: gradients of gain and shift are then sums over the first of two dimensions.
         let rows = x.reshape([shape.iter().product::<usize>() / width, width]);
         let rows = rows.cast(if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype });
         let rows = if self.beta.is_some() { rows.clone() - rows.mean_dim(1) } else { rows };
@@ -119,7 +119,7 @@ impl HeadNorm {
     }
 }
 
-/// Projected heads `[B, N, H D]` after their norm, if there is one.
+/// Projected heads `[B, N, H D]` after their norm, if any.
 pub(super) fn normalised(x: Tensor<3>, norm: &Option<HeadNorm>) -> Tensor<3> {
     match norm {
         Some(norm) => norm.forward(x),

@@ -1,9 +1,9 @@
-//! The attention around a [recurrence](crate::engine::recurrence): what the mechanisms share whose past is a state that decays or is overwritten.
+//! Attention around a [recurrence](crate::engine::recurrence): shared code of mechanisms with a decaying or overwritten state.
 //!
-//! A mechanism says what is written, read and kept ([`Mixer::recurrence`]) and what becomes of what is read ([`Mixer::output`]). Here are the executions,
-//! padding, segments, decoding and the output projection. Positions that are not real neither write nor let the state decay, and the rows of a batch that begin
-//! with padding begin with an empty state. A visibility that no recurrence has, such as a window or what differs between heads, hides pairs: there all pairs are
-//! computed, and the state is none.
+//! A mechanism defines the recurrence ([`Mixer::recurrence`]) and the map of its reads to outputs ([`Mixer::output`]). This module supplies execution, padding,
+//! segments, decoding and the output projection. Padding neither writes nor decays the state, and batch rows that begin with padding start with an empty state.
+//! Visibilities that no recurrence supports, such as windows or visibilities that differ between heads, hide pairs: then all pairs are computed, without a
+//! state.
 
 mod formula;
 
@@ -14,36 +14,36 @@ use crate::engine::dropout::dropout;
 use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits};
 use crate::mechanisms::prelude::*;
 
-/// Consecutive elements, and what a mechanism knows of their surroundings.
+/// Consecutive tokens, and their context for a mechanism.
 #[derive(Debug)]
 pub struct Stretch<'a> {
-    /// Position of the first element.
+    /// Position of the first token.
     pub start: usize,
-    /// 1 for real elements, 0 for padding, `[B|1, N, 1]`; absent if all are real.
+    /// 1 for real tokens, 0 for padding, `[B|1, N, 1]`; absent if all are real.
     pub real: Option<Tensor<3>>,
-    /// What a convolution needs of the elements before, `[B, 1, taps - 1, channels]`, and what it leaves for the elements behind; nothing before the first one.
+    /// Convolution inputs before the stretch, `[B, 1, taps - 1, channels]`, replaced by those for the next stretch; `None` before the first token.
     pub tail: &'a mut Option<Tensor<4>>,
 }
 
 /// Widths of one head.
 #[derive(Clone, Copy, Debug)]
 pub struct Widths {
-    /// Of queries and keys.
+    /// Width of queries and keys.
     pub key: usize,
-    /// Of values.
+    /// Width of values.
     pub value: usize,
-    /// Whether the channels of the keys decay apart.
+    /// Whether each key channel has its own decay.
     pub channels_decay: bool,
-    /// Whether the delta rule writes.
+    /// Whether writes use the delta rule.
     pub delta: bool,
 }
 
-/// What a mixer makes of elements.
+/// Output of a mixer for a stretch of tokens.
 #[derive(Clone, Debug)]
 pub struct Mixed {
-    /// What is written, read and kept.
+    /// The recurrence.
     pub recurrence: Recurrence,
-    /// What an element adds to what it reads, `[B, H, N, V]`, and leaves to no other.
+    /// Direct contribution of a token to its own output, `[B, H, N, V]`.
     pub skip: Option<Tensor<4>>,
 }
 
@@ -53,12 +53,12 @@ impl From<Recurrence> for Mixed {
     }
 }
 
-/// What is read from the past and written to it.
+/// Rule that reads and writes the state.
 pub trait Mixer: Module + ModuleDisplay + 'static {
-    /// The recurrence over elements `[B, N, C]`.
+    /// The recurrence over inputs `[B, N, C]`.
     fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed;
 
-    /// What is given to the output projection, `[B, N, H V]`, of what was read, `[B, H, N, V]`, by elements `[B, N, C]`. Where nothing was read, it is 0.
+    /// Input of the output projection, `[B, N, H V]`, from reads `[B, H, N, V]` and inputs `[B, N, C]`. It is 0 where nothing was read.
     fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3>;
 
     /// Widths of one head.
@@ -68,7 +68,7 @@ pub trait Mixer: Module + ModuleDisplay + 'static {
 /// Attention by a recurrence.
 #[derive(Module, Debug)]
 pub struct RecurrentAttention<M: Mixer> {
-    /// What is read from the past and written to it.
+    /// Rule that reads and writes the state.
     pub mixer: M,
     /// Output projection `[H V, C]`.
     pub output: Linear,
@@ -79,7 +79,7 @@ pub struct RecurrentAttention<M: Mixer> {
 }
 
 impl<M: Mixer> RecurrentAttention<M> {
-    /// Puts the output projection, which has no bias, behind `mixer`.
+    /// Adds the output projection, without bias, after `mixer`.
     pub fn new(mixer: M, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
         let width = spec.heads * mixer.widths().value;
         Self {
@@ -91,7 +91,7 @@ impl<M: Mixer> RecurrentAttention<M> {
         }
     }
 
-    /// With another output projection `[H V, C]`.
+    /// Replaces the output projection `[H V, C]`.
     pub(super) fn with_output(self, output: Linear) -> Self {
         Self { output, ..self }
     }
@@ -103,9 +103,9 @@ impl<M: Mixer> RecurrentAttention<M> {
     }
 }
 
-/// So many times the width of a head, rounded up.
+/// The head width times `times`, rounded up.
 pub(super) fn expanded(spec: &LayerSpec, times: f64) -> usize {
-    // Of a width that is a product of powers of two nothing is rounded.
+    // For widths that are products of powers of two, no rounding occurs.
     (spec.d_head() as f64 * times).ceil() as usize
 }
 
@@ -119,7 +119,7 @@ pub(super) fn factors(real: &[bool], x: &Tensor<3>) -> Option<Tensor<3>> {
     Some(Tensor::from_data(flags, (&x.device(), x.dtype())))
 }
 
-/// What was read and what real elements add to it.
+/// Reads plus the direct contributions of real tokens.
 fn plus(context: Tensor<4>, skip: Option<Tensor<4>>, real: Option<Tensor<3>>) -> Tensor<4> {
     let Some(skip) = skip else { return context };
     let skip = in_32_bits(skip);
@@ -133,12 +133,12 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
     type State = RecurrentState;
 
     fn abilities(&self) -> Abilities {
-        // No weights are shown: what positions weigh has signs.
+        // A probe observes no weights: the weights of positions can be negative.
         Abilities::new(Causality::ByConstruction)
     }
 
     /// # Panics
-    /// If there is a memory that does not end with the queries.
+    /// If the memory does not end with the queries.
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let visibility = visibility.within(&self.limit);
@@ -171,14 +171,14 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
     }
 
     /// # Panics
-    /// If a memory is given: a recurrence goes along one sequence.
+    /// If a memory is given: a recurrence runs along one sequence.
     fn state(&self, start: &DecodingStart) -> RecurrentState {
         assert!(start.memory().is_none(), "a recurrence does not attend to another sequence");
         RecurrentState::new(start)
     }
 
     /// # Panics
-    /// If a position sees something else than the real ones up to itself.
+    /// If a position does not see exactly the real positions up to itself.
     fn step(&self, query: Tensor<3>, state: &mut RecurrentState, probe: &mut Probe) -> AttentionOutput {
         probe.executed(Executed::Sums);
         let start = state.position();

@@ -1,13 +1,14 @@
 //! Relative positions of Transformer-XL (Dai et al. 2019, section 3.3).
 //!
-//! `logits_h[i, j] = ((q_i + u_h) · k_j + (q_i + v_h) · W_R^h r_{i-j}) / sqrt(D)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`: content, and a distance as a fixed
-//! sinusoid `r` of the model's width, each with a bias of its own. The second product is taken once for each of the `Q + K - 1` distances and moved into
-//! place by a [`relative_shift`](crate::engine::relative_shift).
+//! `logits_h[i, j] = ((q_i + u_h) · k_j + (q_i + v_h) · W_R^h r_{i-j}) / sqrt(D)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`: a content term and a position term,
+//! each with its own bias. The position term uses a fixed sinusoid `r` of the model width per distance. It is computed once for each of the `Q + K - 1`
+//! distances and shifted into place by a [`relative_shift`](crate::engine::relative_shift).
 //!
-//! Nothing depends on absolute positions: a memory carried over from earlier segments ([`AttentionInput::segment`](crate::contract::AttentionInput::segment))
-//! may have any length, and be longer in evaluation than in training. Keys after the query have negative distances, so encoders work as well.
+//! The logits do not depend on absolute positions. A memory carried over from earlier segments
+//! ([`AttentionInput::segment`](crate::contract::AttentionInput::segment)) may have any length, also longer in evaluation than in training. Keys after the
+//! query have negative distances, so encoders are supported.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/relative.svg")]
 
@@ -22,14 +23,14 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct RelativeConfig {
-    /// Distances beyond this one, at least 1, are scored as if they were this one (default: none are). For evaluation with a long memory.
+    /// Distances beyond this one, at least 1, are clamped to it (default: no clamping). For evaluation with a long memory.
     pub clamp_length: Option<usize>,
-    /// Number of keys that each query sees at most, its own included, at least 1; older ones are hidden (default: all are seen).
+    /// Maximum number of visible keys per query, its own included, at least 1; older keys are hidden (default: no limit).
     ///
-    /// With a memory of `M` elements, `M + 1` lets the first query of a segment see all of it, and every other query as many keys. The released code
-    /// shows `M` keys, so that its first memory element is never seen.
+    /// With a memory of `M` elements, `M + 1` lets the first query of a segment see the whole memory, and every other query the same number of keys. The
+    /// released code shows `M` keys, so that its first memory element is never visible.
     pub same_length: Option<usize>,
-    /// Whether all layers of a stack have the same `u` and `v`, as by default in the released code, where `untie_r` is false (default: each has its own).
+    /// Whether all layers of a stack share `u` and `v`, the default of the released code, where `untie_r` is false (default here: no).
     pub shared_biases: bool,
 }
 
@@ -40,7 +41,7 @@ pub struct RelativeConfig {
 pub struct Relative {
     /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, G D]` of contents, split into the heads of keys.
+    /// Key projection `[C, G D]` of contents, split into key heads.
     pub key: Linear,
     /// Key projection `W_R` `[C, H D]` of distances, split into heads.
     pub position: Linear,
@@ -66,10 +67,10 @@ impl Mechanism for RelativeConfig {
         source: "Dai et al. 2019, section 3.3",
         links: &["https://arxiv.org/abs/1901.02860", "https://github.com/kimiyoung/transformer-xl"],
         differences: &[
-            "`u` and `v` belong to one layer, as with `untie_r` there; `shared_biases` gives all layers the same.",
-            "The table of sinusoids is not dropped out.",
+            "Each layer has its own `u` and `v`, as with `untie_r` in the released code; `shared_biases` shares them across layers.",
+            "Dropout is not applied to the table of sinusoids.",
             "Keys beyond the causal ones are scored correctly rather than left to the mask.",
-            "`same_length` counts keys.",
+            "`same_length` counts keys, the query's own included.",
         ],
         tensors: &[
             ("position.weight", "key projection of distances [d_in, d_out]; heads lie side by side in d_out"),
@@ -88,7 +89,7 @@ impl Mechanism for RelativeConfig {
         check.at_least_one_if_given("same_length", self.same_length)
     }
 
-    /// Initialises the logits: projections as everywhere, `u` and `v` normal with standard deviation 0.02 as in the released code.
+    /// Initialises the logits with the usual projections; `u` and `v` are normal with standard deviation 0.02, as in the released code.
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Relative {
         let LayerSpec { d_model, heads, .. } = *spec;
         let projection = |name, width| init::linear(d_model, width, false, &key.named(name), device);
@@ -134,7 +135,7 @@ impl Mechanism for RelativeConfig {
     }
 }
 
-/// Sinusoids `[sin | cos]` of distances, computed in double precision on the host and kept.
+/// Sinusoids `[sin | cos]` of distances, computed in double precision on the host and cached.
 #[derive(Clone, Debug)]
 struct Sinusoids {
     width: usize,
@@ -143,7 +144,7 @@ struct Sinusoids {
 }
 
 impl Sinusoids {
-    /// `[distances, C]`. An odd width has one sine more than cosines.
+    /// `[distances, C]`. An odd width has one more sine than cosines.
     fn table(&self, distances: &[i64], device: &Device) -> Tensor<2> {
         let width = self.width;
         let sines = width.div_ceil(2);
@@ -171,15 +172,15 @@ fn distances(span: Span) -> Vec<i64> {
     (0..(span.queries + span.keys) as i64 - 1).map(|column| farthest - column).collect()
 }
 
-/// One number for each head of the queries `[B, H, Q, R]` and each distance of a span, `[1, H, Q + K - 1, 1]`: the keys of a product of factors of width 1, so that
-/// no matrix of all pairs exists.
+/// One number per head of the queries `[B, H, Q, R]` and distance of a span, `[1, H, Q + K - 1, 1]`: keys of a product of factors of width 1, so no matrix of
+/// all pairs is materialised.
 pub(super) fn factors_of_distances(span: Span, queries: &Tensor<4>, factor: impl Fn(usize, i64) -> f32) -> Tensor<4> {
     let (heads, distances) = (queries.dims()[1], distances(span));
     let factors = (0..heads).flat_map(|head| distances.iter().map(|&distance| factor(head, distance)).collect::<Vec<_>>()).collect();
     Tensor::from_data(TensorData::new(factors, [1, heads, distances.len(), 1]), (&queries.device(), queries.dtype()))
 }
 
-/// The rows of a table that belong to the distances of a span, in their order, `[Q + K - 1, R]` from `[rows, R]`.
+/// Rows of a table `[rows, R]` for the distances of a span, in their order, `[Q + K - 1, R]`.
 pub(super) fn by_distance(table: &Param<Tensor<2>>, span: Span, row: impl Fn(i64) -> i32) -> Tensor<2> {
     let table = table.val();
     let rows: Vec<i32> = distances(span).into_iter().map(row).collect();
@@ -210,7 +211,7 @@ impl Logits for Relative {
         let sinusoids = self.sinusoids.table(&distances, &query.device()).cast(query.dtype());
         let scored = split_heads(with_bias(&self.position_bias), heads);
         let relative = if span.queries * heads < d_model {
-            // (q + v) (r W_R)^T = ((q + v) W_R^T) r^T, which of a few queries takes less than to project all distances.
+            // (q + v) (r W_R)^T = ((q + v) W_R^T) r^T; for a few queries the second form takes less time than projecting all distances.
             let weights = self.position.weight.val().reshape([1, d_model, heads, d_head]).swap_dims(1, 2);
             Content { queries: reference::logits(LogitTerms::content(scored, weights), d_model), keys: sinusoids.unsqueeze_dims(&[0, 0]) }
         } else {

@@ -1,20 +1,20 @@
 //! ReLU attention (Wortsman, Lee, Gilmer and Kornblith 2023, section 3), and its square (Hua, Dai, Liu and Le 2022).
 //!
-//! `w[i, j] = max(s[i, j], 0)^p / n`: each key is weighed by itself, keys with a score up to 0 have no weight, and the weights of a query need not sum to 1. The
-//! power is `p = 1` in `relu` and `p = 2` in `relu-squared`. Dividing by the length `n` of the sequence keeps sums about as large as they are in a softmax; here
-//! `n` is a fixed number, the same for the first query of a causal sequence, which sees one key, and the last. Scores `s` are those of any mechanism:
-//! `alibi@relu-squared`, or `relu` for short. Time and decoding state are those of the scores, by default of dot-product attention.
+//! `w[i, j] = max(s[i, j], 0)^p / n`: each key is weighted independently, keys with a score up to 0 have weight 0, and a query's weights need not sum to 1. The
+//! power is `p = 1` in `relu` and `p = 2` in `relu-squared`. Division by the sequence length `n` keeps sums at about the magnitude of a softmax. Here `n` is
+//! fixed: it is the same for the first query of a causal sequence, which sees one key, and the last. Any mechanism can supply the scores `s`:
+//! `alibi@relu-squared`, or `relu` for short. Time and decoding state equal those of the scores (default: dot-product attention).
 //!
-//! A key whose score is not positive for any query has no gradient. Parameters have the names that they have without the normaliser, so that weights which were
-//! trained with a softmax can be loaded.
+//! A key without a positive score for any query receives no gradient. Parameter names do not include the normaliser, so a layer can load weights trained with a
+//! softmax.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/relu.svg")]
 
 use crate::mechanisms::prelude::*;
 
-/// The name of the square.
+/// Name of the squared variant.
 const SQUARED: &str = "relu-squared";
 
 /// Configuration of ReLU attention.
@@ -23,13 +23,13 @@ const SQUARED: &str = "relu-squared";
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct ReluConfig {
-    /// The power of the positive part of scores, `p`, from 1 to 8 (default 1; `relu-squared` has 2).
+    /// Power `p` of the positive part of scores, from 1 to 8 (default: 1; `relu-squared`: 2).
     pub power: usize,
-    /// What weights are divided by, `n`, at least 1 (default: the model's maximal length). Give the number where trained weights are loaded into a model with
-    /// another maximal length.
+    /// Divisor `n` of the weights, at least 1 (default: the model's maximal length). Set it explicitly to load trained weights into a model with another
+    /// maximal length.
     #[setters(into)]
     pub length: Option<usize>,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
 }
@@ -52,11 +52,11 @@ impl Mechanism for ReluConfig {
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
         variant: "Relu",
-        description: "Weighs each key by the ReLU of its score or the square of it, over any logits and pattern.",
+        description: "Weights each key by the ReLU of its score or its square, over any logits and pattern.",
         source: "Wortsman, Lee, Gilmer and Kornblith 2023, section 3; Hua, Dai, Liu and Le 2022",
         links: &["https://arxiv.org/abs/2309.08586", "https://arxiv.org/abs/2202.10447"],
         differences: &[
-            "Hua et al. 2022 divide scores by the length before they square them, where weights are divided by it here, and use them in a gated layer of one head.",
+            "Hua et al. 2022 divide scores by the length before squaring, in a gated layer with one head; here the weights are divided by the length.",
         ],
         ..Card::NORMALISER
     };
@@ -67,8 +67,8 @@ impl Mechanism for ReluConfig {
 
     fn description(&self) -> &'static str {
         match self.power {
-            1 => "Weighs each key by the ReLU of its score, over any logits and pattern.",
-            2 => "Weighs each key by the squared ReLU of its score, over any logits and pattern.",
+            1 => "Weights each key by the ReLU of its score, over any logits and pattern.",
+            2 => "Weights each key by the squared ReLU of its score, over any logits and pattern.",
             _ => Self::CARD.description,
         }
     }
@@ -82,7 +82,7 @@ impl Mechanism for ReluConfig {
     }
 
     /// # Errors
-    /// If the power is not among those that are possible, or the length is 0.
+    /// If the power is not supported, or the length is 0.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if !(1..=8).contains(&self.power) {

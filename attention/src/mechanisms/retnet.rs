@@ -1,10 +1,10 @@
 //! Multi-scale retention (Sun et al. 2023, section 2).
 //!
-//! `S_n = gamma_h S_(n-1) + k_n v_n^T`, `o_n = S_n^T q_n`: a head's past fades by the same factor `gamma_h = 1 - 2^(-5-h)` at each position, between 32 and
-//! thousands of positions long. Queries and keys are rotated by their positions, so that their product depends on the distance. There is no softmax:
-//! heads are normalised and gated by `swish(x W_G)` instead. Keys are scaled by `D^-1/2`, and values are twice as wide as keys.
+//! `S_n = gamma_h S_(n-1) + k_n v_n^T`, `o_n = S_n^T q_n`: a recurrent state with a fixed decay per head, `gamma_h = 1 - 2^(-5-h)`. Decay times range from 32
+//! to thousands of positions. Queries and keys are rotated by their positions, so their product depends on the distance. There is no softmax: head outputs are
+//! normalised and gated by `swish(x W_G)` instead. Keys are scaled by `D^-1/2`, and values are twice as wide as keys by default.
 //!
-//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//! Sensitivity of each output (rows) of an untrained layer to each of 32 random input tokens (columns).
 //!
 #![doc = include_str!("../../pictures/retnet.svg")]
 
@@ -15,7 +15,7 @@ use crate::mechanisms::gated_recurrence::{self, GatedRecurrence, HeadOptions, Ru
 use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::{PlainRecurrence, RecurrentAttention};
 
-/// What the authors' code adds to mean squares.
+/// Epsilon that the authors' code adds to mean squares.
 const EPSILON: f64 = 1e-6;
 
 /// Configuration of [`Retention`].
@@ -24,16 +24,16 @@ const EPSILON: f64 = 1e-6;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct RetnetConfig {
-    /// Width of a head's values in widths of its keys, at least 1 (default: 2).
+    /// Width of a head's values as a multiple of the key width, at least 1 (default: 2).
     pub value_expansion: usize,
-    /// How heads are normalised (default: by groups, as in the paper; `rms` in later versions of the authors' code).
+    /// Normalisation of the head outputs (default: group norm, as in the paper; `rms` in later versions of the authors' code).
     pub norm: HeadNorm,
-    /// What the norm of heads adds to mean squares or variances, greater than 0 (default: 1e-6, as in the authors' code).
-    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    /// Epsilon that the head norm adds to mean squares or variances, greater than 0 (default: 1e-6, as in the authors' code).
+    // Skipped at its default, so that configurations of earlier runs do not change.
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_epsilon: Option<f64>,
-    /// Whether there is a gate before the output projection (default: yes).
+    /// Whether a gate precedes the output projection (default: yes).
     pub gate: bool,
     /// Whether queries and keys are rotated by their positions (default: yes).
     pub rotation: bool,
@@ -45,7 +45,7 @@ impl Default for RetnetConfig {
     }
 }
 
-/// Retention of several scales, which has no parameters of its own.
+/// Multi-scale retention, without parameters of its own.
 ///
 /// Should be created with [`RetnetConfig`].
 #[derive(Module, Debug)]
@@ -61,17 +61,17 @@ impl RetnetConfig {
     }
 }
 
-/// Logarithm of what a head keeps at each position.
+/// Log decay of a head per position.
 fn log_decay(head: usize) -> f64 {
     (-(-5.0 - head as f64).exp2()).ln_1p()
 }
 
-/// Angles by which a position turns the pairs of channels, the first by 1 and the last by 1/10000.
+/// Rotation angles per position for pairs of channels, from 1 for the first pair to 1/10000 for the last.
 fn angles(pairs: usize) -> impl Iterator<Item = f64> {
     (0..pairs).map(move |pair| 1e-4f64.powf(pair as f64 / (pairs.max(2) - 1) as f64))
 }
 
-/// `[B, H, N, D]` with each pair of neighbouring channels turned by its angle times the position. A last channel without a neighbour stays.
+/// Rotates each pair of neighbouring channels of `[B, H, N, D]` by its angle times the position. A last channel without a neighbour is unchanged.
 fn turned(x: Tensor<4>, start: usize) -> Tensor<4> {
     let [_, _, length, width] = x.dims();
     let pairs = width / 2;
@@ -111,9 +111,9 @@ impl Mechanism for RetnetConfig {
         time: "n d D",
         state: "2 d D",
         differences: &[
-            "The authors' code divides decays and scores by sums of their magnitudes, which the normalisation of heads undoes but for its epsilon; here nothing is divided.",
-            "Of a head of odd width the last channel is not rotated; the authors' code has no such heads.",
-            "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
+            "The authors' code divides decays and scores by sums of their magnitudes. The head norm cancels this division up to its epsilon; here nothing is divided.",
+            "In heads of odd width the last channel is not rotated; the authors' code does not support odd widths.",
+            "Dropout acts on the head outputs; the authors' code applies none there.",
         ],
         tensors: &[gated_recurrence::GAIN, gated_recurrence::GATE],
         sees_ahead: false,
@@ -121,7 +121,7 @@ impl Mechanism for RetnetConfig {
     };
 
     /// # Errors
-    /// If values are to have no channels.
+    /// If `value_expansion` is 0.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.at_least_one("value_expansion", self.value_expansion)?;
@@ -134,7 +134,7 @@ impl Mechanism for RetnetConfig {
 
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedRecurrence<Retention>> {
         let heads = self.heads(spec);
-        // The authors' gains: 2^-2.5 of projections into the layer, 2^-1 of that out of it.
+        // The authors' gains: 2^-2.5 for input projections, 2^-1 for the output projection.
         let output = shrunk(spec.heads * heads.value_width, spec.d_model, 4, &key.named("output"), device);
         heads.around_with_gain(32, Retention { rotation: self.rotation }, spec, key, device).with_output(output)
     }

@@ -1,15 +1,15 @@
 //! Rotary positions, RoPE (Su et al. 2021, section 3.2).
 //!
-//! `logits_h[i, j] = (R_i x_i W_Q^h) · (R_j m_j W_K^h) / sqrt(D)`: dot-product attention whose queries and keys are turned by their positions. `R_p` turns pair
-//! `c` of the first `r` channels of a head by the angle `p θ_c`, `θ_c = base^(-2 c / r)`. Then a score depends on the distance `i - j` and not on where both
-//! stand. Values are not turned, and there are no parameters beyond the projections. With the option `qk_norm` queries and keys are normalised before they
-//! are turned, as in Qwen-3 and Gemma-3.
+//! `logits_h[i, j] = (R_i x_i W_Q^h) · (R_j m_j W_K^h) / sqrt(D)`: dot-product attention with queries and keys rotated by their positions. `R_p` rotates pair
+//! `c` of the first `r` channels of a head by the angle `p θ_c`, `θ_c = base^(-2 c / r)`. So a score depends on the relative position `i - j`, not on absolute
+//! positions. Values are not rotated, and there are no parameters beyond the projections. With the option `qk_norm`, queries and keys are normalised before the
+//! rotation, as in Qwen-3 and Gemma-3.
 //!
-//! Decoding remembers keys as they were turned, with their absolute positions; in a cache that moves keys (`rotary@streaming-llm`) they are turned at every step.
-//! For sequences that are longer than those of training, the option `scaling` slows the angles down: position interpolation (Chen et al. 2023), NTK-aware bases,
-//! also of the length so far, the rule of Llama 3.1, and YaRN (Peng et al. 2023, section 3).
+//! Decoding caches keys after rotation, with their absolute positions. In a cache that moves keys (`rotary@streaming-llm`) they are rotated at every step. For
+//! sequences longer than the training length, the option `scaling` slows the angles down: position interpolation (Chen et al. 2023), NTK-aware bases, also
+//! dynamic ones, the rule of Llama 3.1, and YaRN (Peng et al. 2023, section 3).
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/rotary.svg")]
 
@@ -34,25 +34,25 @@ use crate::softmax_attention::sink_columns::SinkColumns;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct RotaryConfig {
-    /// Which channels make a pair: `half` (default), channels `c` and `c + r / 2`, as in files of Hugging Face, or `interleaved`, channels `2 c` and `2 c + 1`,
-    /// as in the paper. The other layout reads the same scores from other rows of the projections.
+    /// Pairing of channels: `half` (default), channels `c` and `c + r / 2`, as in Hugging Face files, or `interleaved`, channels `2 c` and `2 c + 1`, as in the
+    /// paper. Both layouts compute the same scores from permuted projection rows.
     pub layout: PairLayout,
     /// Base of the angles, `rope_theta` of Hugging Face, greater than 1 (default 10000).
     pub base: f64,
-    /// Share of a head's channels that are turned, the first ones, `partial_rotary_factor` of Hugging Face, greater than 0 and at most 1 (default 1). They
-    /// must be an even number, and are rounded down to a whole one. Without turned channels it is the mechanism `dot-product`.
+    /// Fraction of a head's channels that are rotated, starting with the first, `partial_rotary_factor` of Hugging Face, greater than 0 and at most 1 (default
+    /// 1). The product is rounded down to a whole number, which must be even. For no rotated channels use the mechanism `dot-product`.
     pub fraction: f64,
-    /// How queries and keys are normalised before they are turned: `none` (default), `rms` or `layer`, with a gain of each channel that all heads share.
+    /// Normalisation of queries and keys before the rotation: `none` (default), `rms` or `layer`, with a gain per channel that all heads share.
     pub qk_norm: QkNorm,
-    /// What these norms add to the mean of squares, greater than 0 (default 1e-6).
+    /// Epsilon that these norms add to the mean of squares, greater than 0 (default 1e-6).
     pub qk_norm_epsilon: Option<f64>,
-    /// By what scores are multiplied, greater than 0 (default `1 / sqrt(D)`). It is `1 / sqrt(query_pre_attn_scalar)` of Hugging Face, which is `1 / sqrt(144)` in
+    /// Scale of the scores, greater than 0 (default `1 / sqrt(D)`). It equals `1 / sqrt(query_pre_attn_scalar)` of Hugging Face, which is `1 / sqrt(144)` in
     /// Gemma 2 with 27 billion parameters, whose heads have 128 channels.
-    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    // Skipped at its default, so that configurations of earlier runs do not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score_scale: Option<f64>,
-    /// How angles change for sequences that are longer than those of training: a table with `kind` `none` (default), `linear`, `ntk`, `dynamic`, `proportional`,
-    /// `llama3` or `yarn`, the `factor`, and the further keys of `rope_parameters` of Hugging Face (`original_max_position_embeddings`, `partial_rotary_factor`,
+    /// Angle scaling for sequences longer than the training length: a table with `kind` `none` (default), `linear`, `ntk`, `dynamic`, `proportional`, `llama3`
+    /// or `yarn`, the `factor`, and the further keys of `rope_parameters` of Hugging Face (`original_max_position_embeddings`, `partial_rotary_factor`,
     /// `low_freq_factor`, `high_freq_factor`, `beta_fast`, `beta_slow`, `attention_factor`, `mscale`, `mscale_all_dim`, `truncate`).
     pub scaling: RotaryScaling,
 }
@@ -78,7 +78,7 @@ impl Default for RotaryConfig {
 pub struct Rotary {
     /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, G D]`, split into the heads of keys.
+    /// Key projection `[C, G D]`, split into key heads.
     pub key: Linear,
     /// Norm of queries.
     pub query_norm: Option<HeadNorm>,
@@ -97,13 +97,13 @@ pub struct Rotary {
     kv_heads: usize,
 }
 
-/// Angles that change with the length of the sequence so far.
+/// Angles that depend on the current sequence length.
 #[derive(Clone, Debug)]
 struct ByLength {
     scaling: RotaryScaling,
     base: f64,
     pairs: usize,
-    /// Those of the last length, so that the layers of a step share them.
+    /// Tables of the latest length, shared by the layers of a decoding step.
     last: Arc<Mutex<Option<Arc<Tables>>>>,
 }
 
@@ -116,9 +116,9 @@ impl ByLength {
 }
 
 impl RotaryConfig {
-    /// How many channels are turned.
+    /// Number of rotated channels.
     fn rotated(&self, width: usize) -> usize {
-        // 0.7 of 10 channels are 7, although the product in double precision is less.
+        // 0.7 of 10 channels are 7, although the double-precision product is less.
         (self.fraction * width as f64 + 1e-6) as usize
     }
 }
@@ -133,15 +133,15 @@ impl Mechanism for RotaryConfig {
         source: "Su et al. 2021, section 3.2",
         links: &["https://arxiv.org/abs/2104.09864", "https://github.com/ZhuiyiTechnology/roformer"],
         differences: &[
-            "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is that of files of Hugging Face.",
-            "With `dynamic` scaling decoding turns remembered keys again for the length so far; transformers leaves them as they were. Beyond the original length a whole call differs from its steps, since its length is that of the last one.",
+            "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is the layout of Hugging Face files.",
+            "With `dynamic` scaling decoding rotates cached keys again for the current length; transformers leaves them unchanged. Beyond the original length a full forward pass differs from its decoding steps, since all its positions use the final length.",
             "The ramp of YaRN is linear in the index of a pair, as in the released code, and not in the number of its turns, as in the paper.",
         ],
         ..Card::DEFAULT
     };
 
     /// # Errors
-    /// If the channels that are turned are none or an odd number, or a number is out of its range.
+    /// If the number of rotated channels is 0 or odd, or a number is out of range.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if !(self.base.is_finite() && self.base > 1.0) {
@@ -204,14 +204,14 @@ impl Mechanism for RotaryConfig {
 }
 
 impl Rotary {
-    /// Heads `[B, H, N, D]` of what was projected, `[B, N, H D]`, turned by the positions from `start` on.
+    /// Splits projections `[B, N, H D]` into heads `[B, H, N, D]`, rotated by the positions from `start` on.
     fn turned(&self, x: Tensor<3>, heads: usize, start: usize, tables: &Tables) -> Tensor<4> {
         let [batch, length, width] = x.dims();
         let [cos, sin] = tables.of(start..start + length, &x.device(), x.dtype());
         rotated(x.reshape([batch, length, heads, width / heads]), cos, sin, self.layout).swap_dims(1, 2)
     }
 
-    /// The same turned by any positions: those of all batch rows alike, or those of one after those of another.
+    /// The same for arbitrary positions, either common to all batch rows or listed row after row.
     fn turned_to(&self, x: Tensor<3>, places: &[usize]) -> Tensor<4> {
         let ([batch, length, width], heads) = (x.dims(), self.heads);
         let [cos, sin] = self.tables.at(places, &x.device(), x.dtype());
@@ -219,7 +219,7 @@ impl Rotary {
         rotated(x, cos, sin, self.layout).reshape([batch, length, heads, width / heads]).swap_dims(1, 2)
     }
 
-    /// Scores inside a cache of queries `[B, N, H D]` and keys `[B, H, K, D]` that are not turned yet (Xiao et al. 2023, section 3.2).
+    /// Scores inside a cache, from unrotated queries `[B, N, H D]` and keys `[B, H, K, D]` (Xiao et al. 2023, section 3.2).
     fn terms_in(&self, cache: SinkCache, queries: Tensor<3>, keys: Tensor<4>, span: Span, positions: &Positions) -> LogitTerms {
         let [cos, sin] = self.tables.of(span.key_start..span.key_start + span.keys, &keys.device(), keys.dtype());
         let keys = rotated(keys.swap_dims(1, 2), cos, sin, self.layout).swap_dims(1, 2);
@@ -239,9 +239,9 @@ impl Logits for Rotary {
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
         let keys = normalised(linear_at(memory, &self.key, positions), &self.key_norm);
         Some(match (self.cache, &self.by_length) {
-            // Padding on the left moves all positions of a row alike, which changes no score.
+            // Left padding shifts all positions of a row equally, which does not change scores.
             (None, None) => self.turned(keys, self.kv_heads, positions.start, &self.tables),
-            // Keys move inside the cache, or their angles change with the length, and they are turned where they are scored.
+            // Keys that move inside the cache, or whose angles depend on the length, are rotated when scored.
             _ => split_heads(keys, self.kv_heads),
         })
     }

@@ -1,4 +1,4 @@
-//! The decay of Mamba-2 (Dao and Gu 2024, section 7), which Gated DeltaNet takes over: elements decide step sizes, and each head has a rate.
+//! Decay of Mamba-2 (Dao and Gu 2024, section 7), also used by Gated DeltaNet: input-dependent step sizes, and a rate per head.
 
 use burn::tensor::activation::softplus;
 use rand::RngExt;
@@ -6,13 +6,13 @@ use rand::RngExt;
 use crate::engine::recurrence::in_32_bits;
 use crate::mechanisms::prelude::*;
 
-/// First step sizes of decays lie between these, evenly on a logarithmic scale.
+/// Range of the initial step sizes, uniform on a logarithmic scale.
 const STEPS: [f64; 2] = [1e-3, 0.1];
 
-/// Greatest first rate of a decay.
+/// Maximum initial decay rate.
 const RATE: f64 = 16.0;
 
-/// How much of its state each head keeps, `exp(-exp(a_log) softplus(x W + b))` (Dao and Gu 2024, section 7).
+/// Decay factor of the state per head, `exp(-exp(a_log) softplus(x W + b))` (Dao and Gu 2024, section 7).
 #[derive(Module, Debug)]
 pub struct SelectiveDecay {
     /// Logarithm of each head's rate, `[H]`.
@@ -22,7 +22,7 @@ pub struct SelectiveDecay {
 }
 
 impl SelectiveDecay {
-    /// With rates that are uniform between `least_rate` and 16.
+    /// With initial rates uniform between `least_rate` and 16.
     pub(super) fn new(least_rate: f64, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Self {
         let heads = spec.heads;
         let drawn = |name: &str, of: &dyn Fn(f64) -> f64| {
@@ -31,7 +31,7 @@ impl SelectiveDecay {
             Param::from_tensor(Tensor::<1>::from_data(TensorData::new(numbers, [heads]), device))
         };
         let [least, greatest] = STEPS.map(f64::ln);
-        // The bias of which the softplus is the step size.
+        // Bias whose softplus is the step size.
         let bias = |uniform: f64| {
             let step = (least + uniform * (greatest - least)).exp();
             step + (-(-step).exp_m1()).ln()
@@ -43,12 +43,12 @@ impl SelectiveDecay {
         }
     }
 
-    /// Step sizes of elements `[B, N, C]`, `[B, H, N, 1]`.
+    /// Step sizes `[B, H, N, 1]` of inputs `[B, N, C]`.
     pub(super) fn steps(&self, x: Tensor<3>) -> Tensor<4> {
         softplus(in_32_bits(split_heads(linear(x, &self.step), self.a_log.dims()[0])), 1.0)
     }
 
-    /// Logarithms of what is kept after such steps, `[B, H, N, 1]`.
+    /// Log decays after these step sizes, `[B, H, N, 1]`.
     pub(super) fn log_decay(&self, steps: Tensor<4>) -> Tensor<4> {
         -in_32_bits(self.a_log.val()).exp().reshape([1, -1, 1, 1]) * steps
     }

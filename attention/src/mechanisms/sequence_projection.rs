@@ -1,4 +1,4 @@
-//! Maps along a sequence, `n` positions to `k` slots: linear ones, and pooling or a convolution of windows that do not overlap.
+//! Projections along a sequence, from `n` positions to `k` slots: linear, or pooling or a convolution over disjoint windows.
 
 use burn::module::RunningState;
 
@@ -7,7 +7,7 @@ use crate::engine::columns_from;
 use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::starts;
 
-/// How positions become slots.
+/// Projection of positions to slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProjectionKind {
@@ -16,25 +16,25 @@ pub enum ProjectionKind {
     Linear,
     /// Each slot is the mean of a window of successive positions.
     MeanPooling,
-    /// Each slot has the greatest number of a window in each channel.
+    /// Each slot is the channel-wise maximum of a window.
     MaxPooling,
-    /// Each slot is a linear map of a window, the same for all windows: a convolution whose stride is as long as its kernel.
+    /// Each slot is a linear map of a window, with shared weights: a convolution whose stride equals its kernel.
     Convolution,
 }
 
 impl ProjectionKind {
-    /// Whether slots are those of windows.
+    /// Whether slots correspond to windows.
     pub fn has_windows(self) -> bool {
         self != Self::Linear
     }
 
-    /// Whether there is nothing to train.
+    /// Whether there are no trained parameters.
     pub fn is_pooling(self) -> bool {
         matches!(self, Self::MeanPooling | Self::MaxPooling)
     }
 }
 
-/// Positions of a window where the longest sequence has `rank` windows at most.
+/// Window size for which the longest sequence has at most `rank` windows.
 pub(crate) fn window_of(max_length: usize, rank: usize) -> usize {
     max_length.div_ceil(rank.max(1)).max(1)
 }
@@ -46,16 +46,16 @@ pub enum ProjectionInit {
     /// Xavier-uniform with gain `1/sqrt(2)`, as in the authors' code.
     #[default]
     Xavier,
-    /// Normal with variance `1/k`, for which the bounds hold that the paper derives from Johnson and Lindenstrauss (Wang et al. 2020, section 4).
+    /// Normal with variance `1/k`, the assumption of the paper's bounds after Johnson and Lindenstrauss (Wang et al. 2020, section 4).
     Normal,
 }
 
-/// A map of the positions of a sequence to slots, trained or frozen.
+/// A projection of sequence positions to slots, trained or frozen.
 ///
-/// Dimension letters: `P` matrices (one, or one for each head), `k` slots, `L` greatest length, `s` positions of a window, `D` width of a head.
+/// Dimension letters: `P` matrices (one, or one per head), `k` slots, `L` maximal length, `s` positions of a window, `D` head width.
 #[derive(Module, Debug)]
 pub struct SequenceProjection {
-    /// Trained matrix `[P, k, L]`; of a convolution, `[P, s D, D]`, earliest position first.
+    /// Trained matrix `[P, k, L]`; for a convolution `[P, s D, D]`, earliest position first.
     pub matrix: Option<Param<Tensor<3>>>,
     /// Frozen matrix of the same shape.
     pub frozen_matrix: Option<RunningState<Tensor<3>>>,
@@ -66,15 +66,15 @@ pub struct SequenceProjection {
     sizes: [usize; 3],
 }
 
-/// Where the positions of a sequence stand in windows.
+/// Assignment of sequence positions to windows.
 struct Windows {
     /// Positions of a window, `s`.
     size: usize,
     /// Windows, `w`.
     count: usize,
-    /// Padding elements before the first position of each row, if there are any.
+    /// Padding before the first position of each row, if any.
     padding: Option<Vec<usize>>,
-    /// 1 for positions that are seen and 0 for others, `[B, w, s]`.
+    /// 1 for visible positions and 0 for others, `[B, w, s]`.
     shown: Vec<f32>,
 }
 
@@ -91,7 +91,7 @@ impl Windows {
         Self { size, count, padding, shown }
     }
 
-    /// How many positions of each window are seen, `[B w]`.
+    /// Number of visible positions per window, `[B w]`.
     fn seen(&self) -> Vec<f32> {
         self.shown.chunks(self.size).map(|window| window.iter().sum()).collect()
     }
@@ -103,7 +103,7 @@ impl Windows {
         Tensor::from_data(TensorData::new(numbers, [rows, 1, self.count, last, 1]), (&like.device(), like.dtype()))
     }
 
-    /// The positions of `x` `[B, H, N, D]` in their windows, `[B, H, w, s, D]`.
+    /// Arranges the positions of `x` `[B, H, N, D]` in windows, `[B, H, w, s, D]`.
     fn arranged(&self, x: Tensor<4>) -> Tensor<5> {
         let [rows, heads, length, width] = x.dims();
         let places = self.count * self.size;
@@ -125,7 +125,7 @@ impl Windows {
 }
 
 impl SequenceProjection {
-    /// Draws a projection of shape `[P, k, L]`.
+    /// Creates a linear projection of shape `[P, k, L]`.
     pub fn new(shape: [usize; 3], init: ProjectionInit, trainable: bool, key: &RandomKey, device: &Device) -> Self {
         let [_, rank, max_length] = shape;
         let init = match init {
@@ -136,7 +136,7 @@ impl SequenceProjection {
         Self::of_matrix(ProjectionKind::Linear, shape, Some(init.tensor(shape, key, device)), trainable)
     }
 
-    /// A projection of windows to `[P, k, L]`; that of a convolution, of channels of heads `d_head` wide, is drawn Xavier-uniform with gain `1/sqrt(2)`.
+    /// Creates a window projection of shape `[P, k, L]`. Weights of a convolution, for head width `d_head`, are Xavier-uniform with gain `1/sqrt(2)`.
     ///
     /// # Panics
     /// If the kind has no windows.
@@ -167,18 +167,18 @@ impl SequenceProjection {
         if self.kind.has_windows() { self.sizes } else { self.value().dims() }
     }
 
-    /// How positions become slots.
+    /// Kind of the projection.
     pub fn kind(&self) -> ProjectionKind {
         self.kind
     }
 
-    /// Whether another projection could stand in the place of this one.
+    /// Whether this projection can be exchanged for another.
     pub fn is_like(&self, other: &Self) -> bool {
         self.kind == other.kind && self.shape() == other.shape() && self.matrix.is_some() == other.matrix.is_some()
     }
 
-    /// `[B, P, N, D]` to `[B, P, k, D]`, taking only the positions of each row that are `seen`. A sequence shorter than `L` takes the first columns,
-    /// counted in each row from its first real element.
+    /// Projects `[B, P, N, D]` to `[B, P, k, D]`, using only the `seen` positions of each row. A sequence shorter than `L` uses the first columns, counted in
+    /// each row from its first real token.
     ///
     /// # Panics
     /// If a row without its padding on the left is longer than `L`.
@@ -197,8 +197,8 @@ impl SequenceProjection {
         columns.expand([batch, matrices, rank, length]).matmul(x)
     }
 
-    /// `[B, H, N, D]` to one slot for each window, `[B, H, w, D]`, taking only the positions of each row that are `seen`, and for each slot how many these are,
-    /// `[B w]`. A slot of none is 0. Positions are counted in each row from its first real element.
+    /// Projects `[B, H, N, D]` to one slot per window, `[B, H, w, D]`, using only the `seen` positions of each row. Also returns the number of these positions
+    /// per slot, `[B w]`. An empty slot is 0. Positions are counted in each row from its first real token.
     ///
     /// # Panics
     /// If the projection has no windows, or a row without its padding on the left is longer than `L`.
@@ -219,7 +219,7 @@ impl SequenceProjection {
             ProjectionKind::MeanPooling => shown_of(arranged, shown).sum_dim(3) / of_slots(|count| count.max(1.0)),
             ProjectionKind::MaxPooling => {
                 let least = hidden_logit(x.dtype());
-                // What is hidden is less than anything that is seen.
+                // Hidden positions are less than all visible ones.
                 let arranged = match shown {
                     Some(shown) => arranged * shown.clone() + (shown * -1.0 + 1.0) * least,
                     None => arranged,
@@ -236,7 +236,7 @@ impl SequenceProjection {
     }
 }
 
-/// The numbers times 1 where they are shown and 0 elsewhere.
+/// Multiplies by 1 at visible positions and by 0 elsewhere.
 fn shown_of(x: Tensor<5>, shown: Option<Tensor<5>>) -> Tensor<5> {
     match shown {
         Some(shown) => x * shown,

@@ -1,13 +1,13 @@
 //! Shared-QK attention (Kitaev, Kaiser and Levskaya 2020, section 2).
 //!
-//! `logits_h[i, j] = q_i · q_j / (‖q_j‖ sqrt(D))`: one projection serves as query and key, and keys have length 1. A query is most like itself, so that it sees
-//! its own position only if it sees nothing else: the score of the own position loses 110 and twice the greatest score that the query can give. Beside any other
-//! key it then has less than `e^-110` of that key's weight, which is 0 in 32 bits.
+//! `logits_h[i, j] = q_i · q_j / (‖q_j‖ sqrt(D))`: one projection serves as query and key, and keys have length 1. A query matches itself best, so it sees its
+//! own position only if it sees no other key: the own score is reduced by 110 plus twice the query's maximum possible score. Beside any other key, the own
+//! weight is less than `e^-110` of that key's weight, which is 0 in 32 bits.
 //!
-//! LSH attention (`lsh`) scores the members of a bucket in the same way. Over these logits any pattern restricts a Reformer's attention, as in its local layers:
-//! `[shared-qk@local-1d,lsh]` alternates local layers with LSH attention.
+//! LSH attention (`lsh`) scores the members of a bucket in the same way. Any pattern can restrict these logits: `[shared-qk@local-1d,lsh]` alternates local layers
+//! with LSH attention. In the released code of Reformer, local layers have separate queries and keys.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/shared-qk.svg")]
 
@@ -17,7 +17,7 @@ use super::relative::factors_of_distances;
 use crate::engine::row_norm::{self, RowNorm};
 use crate::mechanisms::prelude::*;
 
-/// By what logits are scaled.
+/// Scale of the logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
@@ -34,11 +34,11 @@ pub enum Scale {
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct SharedQkConfig {
-    /// By what logits are scaled (default: as in the paper).
+    /// Scale of the logits (default: as in the paper).
     pub scale: Scale,
 }
 
-/// Logits of which queries and keys share their projection.
+/// Logits with a shared projection for queries and keys.
 ///
 /// Should be created with [`SharedQkConfig`].
 #[derive(Module, Debug)]
@@ -50,19 +50,19 @@ pub struct SharedQk {
     heads: usize,
 }
 
-/// By how much a query's own position scores less than any other key, at least.
-// Where nothing else is seen, the gradients of scores are differences that are 0 but for rounding. A mixture multiplies them with the scores: 100,000, as in
-// public code, would make them large.
+/// Minimum difference between a query's own score and that of any other key.
+// If a query sees only itself, score gradients are differences that are 0 up to rounding. A mixture multiplies them by the scores, and 100,000, as in public
+// code, would enlarge them.
 const MARGIN: f64 = 110.0;
 
-/// The keys of shared vectors `[B, H, K, D]`: their directions.
+/// Keys of shared vectors `[B, H, K, D]`: their directions.
 pub(super) fn unit(shared: Tensor<4>) -> Tensor<4> {
-    // What is added gives a query of 0 a key of 0.
+    // The epsilon maps a zero query to a zero key.
     let scale = row_norm::Scale { averages: false, epsilon: 1e-12, factor: 1.0 };
     RowNorm { x: shared, scale, gain: None, gate: None }.execute()
 }
 
-/// The queries of shared vectors `[B, H, Q, D]`.
+/// Queries of shared vectors `[B, H, Q, D]`.
 pub(super) fn scaled(shared: Tensor<4>, scale: Scale) -> Tensor<4> {
     let width = shared.dims()[3] as f64;
     if scale == Scale::Paper { shared * width.powf(-0.5) } else { shared }
@@ -78,7 +78,7 @@ impl Mechanism for SharedQkConfig {
         links: &["https://arxiv.org/abs/2001.04451", "https://github.com/google/trax/tree/master/trax/models/reformer"],
         differences: &["Two of three public implementations do not divide by `sqrt(D)` (`scale = \"code\"`)."],
         tensors: &[("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out")],
-        // None but whether a key is the query's own, which is the same in a cache.
+        // Only whether a key is the query's own matters, which is the same in a cache.
         positioning: Some(Positioning::None),
         ..Card::DEFAULT
     };
@@ -115,7 +115,7 @@ impl Logits for SharedQk {
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         let keys = keys.expect("the logits are given the keys that they asked for");
         let queries = scaled(split_heads(linear(query, &self.query_key), self.heads), self.scale);
-        // Keys have length 1: no score is greater than the length of the query. Squares of 16-bit numbers are summed as such of 32 bits.
+        // Keys have length 1, so no score exceeds the length of the query. Squares of 16-bit numbers are summed in 32 bits.
         let greatest = queries.clone().detach().cast(DType::F32).square().sum_dim(3).sqrt();
         let penalties = (greatest * 2.0 + MARGIN).cast(queries.dtype());
         let is_own = factors_of_distances(span, &queries, |_, distance| if distance == 0 { -1.0 } else { 0.0 });

@@ -1,13 +1,13 @@
 //! Relative position representations (Shaw, Uszkoreit and Vaswani 2018, section 3.2).
 //!
-//! `logits_h[i, j] = x_i W_Q^h · (m_j W_K^h + a_{clip(j - i, k)}) / sqrt(D)`: a trained vector `a` for each distance from `-k` to `k` is added to the key. Keys
-//! that are farther away have the vector of distance `k` on their side. The vectors are shared by the heads.
+//! `logits_h[i, j] = x_i W_Q^h · (m_j W_K^h + a_{clip(j - i, k)}) / sqrt(D)`: a trained vector `a` per distance from `-k` to `k` is added to the key. More
+//! distant keys use the vector of distance `k` on their side. The heads share the vectors.
 //!
-//! The scores of distances are products with these vectors, moved into place, so that no vector of a pair exists. Only keys have such vectors here. Those of
-//! values would be summed by the weights of all pairs, which fused execution never holds. In the paper's ablation for translation (section 4.3) vectors of keys
+//! Distance scores are products with these vectors, shifted into place, so no vector per pair is materialised. Only keys have distance vectors here. Those of
+//! values would need the weights of all pairs, which fused execution never materialises. In the paper's translation ablation (section 4.3), vectors of keys
 //! suffice.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/shaw.svg")]
 
@@ -20,8 +20,8 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct ShawConfig {
-    /// Distance `k` beyond which all keys of a side have the same vector (default 16, that of the paper's base model). With 0 all keys have one vector, which
-    /// moves no weight.
+    /// Clipping distance `k`: all keys beyond it on one side share a vector (default 16, as in the paper's base model). With 0 all keys share one vector, which
+    /// changes no weight.
     pub max_relative_position: usize,
 }
 
@@ -38,7 +38,7 @@ impl Default for ShawConfig {
 pub struct Shaw {
     /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, G D]`, split into the heads of keys.
+    /// Key projection `[C, G D]`, split into key heads.
     pub key: Linear,
     /// Vectors `a^K` of the distances `j - i` from `-k` to `k`, `[2 k + 1, D]`.
     pub relative_keys: Param<Tensor<2>>,
@@ -59,13 +59,13 @@ impl Mechanism for ShawConfig {
             "https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/layers/common_attention.py",
         ],
         letters: &[("p", "greatest distance with a vector of its own, option `max_relative_position`")],
-        differences: &["Values have no vectors of distances, since their sum needs the weights of all pairs."],
+        differences: &["Values have no distance vectors, since their sum needs the weights of all pairs."],
         tensors: &[("relative_keys", "key vectors of the distances -k, .., k from query to key [distance, d_head]")],
         free_heads: true,
         ..Card::DEFAULT
     };
 
-    /// Initialises the logits: projections as everywhere, and the vectors as the weights of a map from `2 k + 1` inputs.
+    /// Initialises the logits with the usual projections, and the vectors like the weights of a map from `2 k + 1` inputs.
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> Shaw {
         let linear = |name, width| init::linear(spec.d_model, width, false, &key.named(name), device);
         let (vectors, width) = (2 * self.max_relative_position + 1, spec.d_head());
@@ -115,7 +115,7 @@ impl Logits for Shaw {
         let keys = keys.expect("the logits are given the keys that they asked for");
         let queries = split_heads(linear_at(query, &self.query, positions) * (keys.dims()[3] as f64).powf(-0.5), self.heads);
         let farthest = self.max_relative_position as i64;
-        // Distances are those from key to query, and rows of the table those from query to key.
+        // Distances run from key to query, and rows of the table from query to key.
         let row = |distance: i64| (farthest - distance.clamp(-farthest, farthest)) as i32;
         let by_distance = by_distance(&self.relative_keys, span, row);
         let relative = Content { queries: queries.clone(), keys: by_distance.unsqueeze_dims(&[0, 1]) };

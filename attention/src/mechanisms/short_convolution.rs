@@ -1,7 +1,7 @@
-//! A short convolution along the sequence, channel by channel, in front of a recurrence (Fu et al. 2023, section 3.1; Gu and Dao 2023, section 3.4).
+//! Short depthwise convolution along the sequence, before a recurrence (Fu et al. 2023, section 3.1; Gu and Dao 2023, section 3.4).
 //!
-//! `y_t = silu( sum_(j < w) c_j x_(t - w + 1 + j) )`: each channel mixes the latest `w` elements with weights of its own. What lies before the sequence, and
-//! padding, is 0. Decoding keeps the last `w - 1` inputs.
+//! `y_t = silu( sum_(j < w) c_j x_(t - w + 1 + j) )`: each channel mixes its latest `w` inputs with its own weights. Positions before the sequence and padding
+//! count as 0. Decoding caches the last `w - 1` inputs.
 
 use std::ops::Range;
 
@@ -13,36 +13,37 @@ use crate::mechanisms::prelude::*;
 use crate::mechanisms::recurrent_attention::Stretch;
 use crate::tensors::main_memory;
 
-/// A convolution of each channel with the latest elements, and a SiLU.
+/// Depthwise causal convolution and SiLU.
 #[derive(Module, Debug)]
 pub struct ShortConvolution {
-    /// Weights of each channel, earliest element first, `[taps, channels]`.
+    /// Weights of each channel, earliest token first, `[taps, channels]`.
     pub weight: Param<Tensor<2>>,
-    /// Bias of each channel, `[channels]`, where there is one.
+    /// Bias of each channel, `[channels]`, if any.
     pub bias: Option<Param<Tensor<1>>>,
 }
 
 impl ShortConvolution {
-    /// With weights that are uniform on `±taps^-1/2`, as PyTorch has them.
+    /// Creates weights uniform on `±taps^-1/2`, as in PyTorch.
     pub fn new(taps: usize, channels: usize, key: &RandomKey, device: &Device) -> Self {
-        // Half the sum of fans is three times the number of taps: a bound of sqrt(6 / (6 taps)).
+        // Half the sum of fans is three times the taps: a bound of sqrt(6 / (6 taps)).
         let uniform = Init::XavierUniform { fan_in: 3 * taps, fan_out: 3 * taps };
         Self { weight: uniform.parameter([taps, channels], &key.named("weight"), device), bias: None }
     }
 
-    /// With a bias as well, drawn as the weights are.
+    /// Adds a bias with the same distribution as the weights.
     pub fn with_bias(self, key: &RandomKey) -> Self {
         let [taps, channels] = self.weight.dims();
         let uniform = Init::XavierUniform { fan_in: 3 * taps, fan_out: 3 * taps };
         Self { bias: Some(uniform.parameter([channels], &key.named("bias"), &self.weight.device())), ..self }
     }
 
-    /// Of elements `[B, N, channels]`; leaves its tail for what follows.
+    /// Convolves inputs `[B, N, channels]` and stores the tail for the next stretch.
     pub fn forward(&self, x: Tensor<3>, stretch: Stretch<'_>) -> Tensor<3> {
         convolved(x, self.weight.val(), self.bias.as_ref().map(Param::val), stretch)
     }
 
-    /// What maps `[C, F]` make of elements `[B, N, C]`, each by so many heads, `[B, H, N, F / H]`: its channels are those behind the channels of the maps before it.
+    /// Projects inputs `[B, N, C]` by maps `[C, F]`, convolves them, and splits each into its heads, `[B, H, N, F / H]`. The convolution's channels are those
+    /// of the maps in order.
     pub(super) fn projections<const M: usize>(&self, x: &Tensor<3>, maps: [(&Linear, usize); M], stretch: Stretch<'_>) -> [Tensor<4>; M] {
         let mut end = 0;
         let parts = maps.map(|(map, heads)| {
@@ -52,7 +53,7 @@ impl ShortConvolution {
             (x, channels, heads)
         });
         if !(main_memory::has_kernels(&x.device()) && x.dtype() == DType::F32) {
-            // One convolution of all channels: to copy parts takes less time than several times as many tensor operations.
+            // One convolution of all channels: copying parts takes less time than several times as many tensor operations.
             let all = Tensor::cat(parts.each_ref().map(|(x, ..)| x.clone()).into(), 2);
             let all = self.forward(all, stretch);
             return parts.map(|(_, channels, heads)| split_heads(all.clone().narrow(2, channels.start, channels.len()), heads));
@@ -73,7 +74,7 @@ impl ShortConvolution {
     }
 }
 
-/// The convolution of elements `[B, N, channels]` with weights `[taps, channels]` and a bias `[channels]`; leaves its tail for what follows.
+/// Convolution of inputs `[B, N, channels]` with weights `[taps, channels]` and a bias `[channels]`; stores the tail for the next stretch.
 fn convolved(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, stretch: Stretch<'_>) -> Tensor<3> {
     let Stretch { real, tail, .. } = stretch;
     let x = match real {
@@ -97,7 +98,7 @@ fn convolved(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, stretch: 
     Convolution { x, weight, bias, before: earlier }.execute()
 }
 
-/// The convolution of this path at one element in the formula, `[channels]`: of inputs `[N, channels]` with the weights from a first channel on.
+/// Convolution of this path at one token in the formula, `[channels]`: of inputs `[N, channels]`, with the weights from channel `first` on.
 fn formula(query: &Query, path: &str, biased: bool, first: usize, inputs: &[Vec<f64>], real: &[bool], index: usize) -> Vec<f64> {
     let weight = query.parameter(&format!("{path}.weight"));
     let bias = biased.then(|| query.parameter(&format!("{path}.bias")));
@@ -114,13 +115,13 @@ fn formula(query: &Query, path: &str, biased: bool, first: usize, inputs: &[Vec<
         .collect()
 }
 
-/// The channels `own` of a projection of the mixer, at each element, `[N, width]`.
+/// Channels `own` of a projection of the mixer, at each token, `[N, width]`.
 pub(super) fn inputs(query: &Query, map: &str, own: Range<usize>) -> Vec<Vec<f64>> {
     let map = format!("mixer.{map}");
     (0..query.keys()).map(|index| query.mapped(&map, query.attended(index))[own.clone()].to_vec()).collect()
 }
 
-/// The same after the convolution of the mixer, in which the channels of the projection begin at `first`.
+/// The same after the mixer's convolution, in which the channels of the projection start at `first`.
 pub(super) fn projection(query: &Query, map: &str, own: Range<usize>, biased: bool, first: usize, real: &[bool]) -> Vec<Vec<f64>> {
     let inputs = inputs(query, map, own.clone());
     (0..query.keys()).map(|index| formula(query, "mixer.convolution", biased, first + own.start, &inputs, real, index)).collect()

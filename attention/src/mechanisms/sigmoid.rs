@@ -1,12 +1,12 @@
 //! Sigmoid attention (Ramapuram et al. 2025, section 2).
 //!
-//! `w[i, j] = 1 / (1 + exp(-s[i, j] - b))`: each key is weighed by itself, and the weights of a query need not sum to 1. With `b = -ln(n)` for sequences of `n`
-//! positions they sum to about 1 at first (section 4). Scores `s` are those of any mechanism: `dot-product@sigmoid`, or `sigmoid` for short. Time and decoding
-//! state are those of the scores, by default of dot-product attention.
+//! `w[i, j] = 1 / (1 + exp(-s[i, j] - b))`: each key is weighted independently, and the weights of a query need not sum to 1. With `b = -ln(n)` for sequences
+//! of `n` positions, weights initially sum to about 1 (section 4). Any mechanism can supply the scores `s`: `dot-product@sigmoid`, or `sigmoid` for short. Time
+//! and decoding state equal those of the scores (default: dot-product attention).
 //!
-//! Parameters have the names that they have without the normaliser, so that weights which were trained with a softmax can be loaded.
+//! Parameter names do not include the normaliser, so a layer can load weights trained with a softmax.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/sigmoid.svg")]
 
@@ -19,10 +19,10 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SigmoidConfig {
-    /// What is added to the scores, `b` (default: `-ln(n)` for the model's maximal length `n`). Give the number where trained weights are loaded into a model
-    /// with another maximal length.
+    /// Bias `b` added to the scores (default: `-ln(n)` for the model's maximal length `n`). Set it explicitly to load trained weights into a model with another
+    /// maximal length.
     pub bias: Option<f64>,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
@@ -32,9 +32,10 @@ impl Mechanism for SigmoidConfig {
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
         variant: "Sigmoid",
-        description: "Weighs each key by the sigmoid of its score, over any logits and pattern.",
+        description: "Weights each key by the sigmoid of its score, over any logits and pattern.",
         source: "Ramapuram et al. 2025, section 2",
         links: &["https://arxiv.org/abs/2409.04431", "https://github.com/apple/ml-sigmoid-attention"],
+        differences: &["The bias is `-ln n` by default, as in the paper; in the released code it is an argument whose default is 0."],
         ..Card::NORMALISER
     };
 

@@ -1,10 +1,10 @@
 //! Simple gated linear attention: the scalar decay of Mamba-2 (Dao and Gu 2024, section 3) in the layer of gated linear attention (Yang et al. 2024, section 4).
 //!
-//! `S_t = a_t S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t / sqrt(D)`: each head forgets all its channels at one rate, which the element decides,
-//! `a_t = sigmoid(x_t w + b)^(1 / tau)` with `tau = 16`. Queries, keys and values pass through short convolutions and a SiLU. Heads are normalised and gated by
-//! `swish(x W_G)` before the output projection.
+//! `S_t = a_t S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t / sqrt(D)`: linear attention with an input-dependent scalar decay per head,
+//! `a_t = sigmoid(x_t w + b)^(1 / tau)` with `tau = 16`. Queries, keys and values pass through short convolutions and a SiLU. Head outputs are normalised and
+//! gated by `swish(x W_G)` before the output projection.
 //!
-//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//! Sensitivity of each output (rows) of an untrained layer to each of 32 random input tokens (columns).
 //!
 #![doc = include_str!("../../pictures/simple-gla.svg")]
 
@@ -21,22 +21,22 @@ use crate::mechanisms::recurrent_attention::{RecurrentAttention, expanded};
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct SimpleGlaConfig {
-    /// Width of a head's queries and keys in widths of the head, rounded up (default: 1).
+    /// Width of a head's queries and keys as a multiple of the head width, rounded up (default: 1).
     pub key_expansion: f64,
-    /// Width of a head's values in widths of the head, rounded up (default: 1).
+    /// Width of a head's values as a multiple of the head width, rounded up (default: 1).
     pub value_expansion: f64,
     /// Taps of the short convolutions, at least 1 (default: 4).
     pub taps: usize,
-    /// Root that is taken of the rates, `tau` (default: 16).
+    /// Exponent denominator `tau` of the decays (default: 16).
     pub gate_normaliser: f64,
-    /// How heads are normalised (default: root mean square with a gain).
+    /// Normalisation of the head outputs (default: root mean square with a gain).
     pub norm: HeadNorm,
-    /// What the norm of heads adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code).
-    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    /// Epsilon that the head norm adds to mean squares or variances, greater than 0 (default: 1e-5, as in the released code).
+    // Skipped at its default, so that configurations of earlier runs do not change.
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_epsilon: Option<f64>,
-    /// Whether there is a gate before the output projection (default: yes).
+    /// Whether a gate precedes the output projection (default: yes).
     pub gate: bool,
 }
 
@@ -54,12 +54,12 @@ impl Default for SimpleGlaConfig {
     }
 }
 
-/// A state whose heads forget at rates that elements decide.
+/// Recurrent state with input-dependent decay per head.
 ///
 /// Should be created with [`SimpleGlaConfig`].
 #[derive(Module, Debug)]
 pub struct SimpleGatedLinear {
-    /// Map to rates, `[C, H]`, with a bias.
+    /// Decay map, `[C, H]`, with a bias.
     pub rate: Linear,
     normaliser: f64,
 }
@@ -98,7 +98,7 @@ impl Mechanism for SimpleGlaConfig {
         differences: &[gla::RATE_BIAS, gated_recurrence::DROPOUT],
         tensors: &[
             gated_recurrence::CONVOLUTION,
-            ("rate.weight", "map to the rates at which heads fade [d_in, heads]"),
+            ("rate.weight", "map to the decays of heads [d_in, heads]"),
             ("rate.bias", "bias of that map [heads]"),
             gated_recurrence::GAIN,
             gated_recurrence::GATE,
@@ -108,7 +108,7 @@ impl Mechanism for SimpleGlaConfig {
     };
 
     /// # Errors
-    /// If a width is 0, there are no taps, or the root is not a positive number.
+    /// If a width or `taps` is 0, or `gate_normaliser` is not a positive number.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.positive("key_expansion", self.key_expansion)?;

@@ -1,9 +1,9 @@
 //! Sliding-window attention (Beltagy, Peters and Cohan 2020, section 3.1; Jiang et al. 2023, section 2).
 //!
-//! Query `i` sees the `W` keys `i - W + 1 ..= i`, its own position included, as in Mistral 7B. After `l` layers a position has seen `l (W - 1) + 1` others.
-//! In an encoder, which sees ahead, it sees as many positions on either side, `|i - j| < W`.
+//! Query `i` sees the `W` keys `i - W + 1 ..= i`, its own position included, as in Mistral 7B. After `l` layers the receptive field is `l (W - 1) + 1`
+//! positions. In an encoder the window is two-sided, `|i - j| < W`.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/sliding-window.svg")]
 
@@ -15,11 +15,11 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SlidingWindowConfig {
-    /// Keys that a query sees, `W`, its own position included, at least 1 (default: 256, or a quarter of the maximal length if that is less).
+    /// Number of visible keys per query, `W`, its own position included, at least 1 (default: 256, or a quarter of the maximal length if that is less).
     pub window: Option<usize>,
-    /// How it is computed (default: blocked).
+    /// Execution (default: blocked).
     pub execution: PatternExecution,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
@@ -48,7 +48,7 @@ impl Mechanism for SlidingWindowConfig {
         state: "2 W d",
         letters: &[("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`")],
         differences: &[
-            "Longformer counts otherwise: its window of `w` has `w / 2` positions on either side, which is `W = w / 2 + 1` here.",
+            "Longformer defines windows differently: its window `w` covers `w / 2` positions on either side, which is `W = w / 2 + 1` here.",
         ],
         sizes: &["window"],
         ..Card::PATTERN

@@ -1,13 +1,13 @@
 //! Soft cap of the scores (Gemma Team 2024, section 2).
 //!
-//! `s'[i, j] = c tanh(s[i, j] / c)`: scores far from 0 are bounded by `c`, and those near 0 stay about what they are. Scores `s` are those of any mechanism, scaled
-//! and with their biases: `alibi@soft-cap`, or `soft-cap` for dot-product attention. What hides keys, and a mask of numbers, is added to the capped scores. A
-//! normaliser or a pattern can be over it: `soft-cap@sliding-window` is the local attention of Gemma 2. Time and decoding state are those of the scores, by
-//! default of dot-product attention.
+//! `s'[i, j] = c tanh(s[i, j] / c)`: large scores are bounded by `c`, and scores near 0 are almost unchanged. Any mechanism can supply the scores `s`, scaled
+//! and with their biases: `alibi@soft-cap`, or `soft-cap` for dot-product attention. Masks, including additive masks, apply to the capped scores. A normaliser
+//! or a pattern can follow: `soft-cap@sliding-window` is the local attention of Gemma 2. Time and decoding state equal those of the scores (default:
+//! dot-product attention).
 //!
-//! Parameters have the names that they have without the cap, so that weights which were trained with one can be loaded without it and the other way round.
+//! Parameter names do not include the cap, so weights trained with a cap can be loaded without it and vice versa.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/soft-cap.svg")]
 
@@ -19,9 +19,9 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SoftCapConfig {
-    /// The bound of the scores, `c`, greater than 0 (default 50, as in Gemma 2; Grok-1 has 30).
+    /// Bound `c` of the scores, greater than 0 (default 50, as in Gemma 2; Grok-1 uses 30).
     pub cap: f64,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
@@ -50,7 +50,7 @@ impl Mechanism for SoftCapConfig {
     }
 
     /// # Errors
-    /// If the cap is not a number greater than 0 that 32 bits can hold.
+    /// If the cap is not a number greater than 0 that 32 bits can represent.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&self.cap) {
             return Err(spec.check(Self::NAME).refuse("cap", self.cap, "give a number greater than 0, such as 50"));

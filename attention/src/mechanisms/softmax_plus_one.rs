@@ -1,12 +1,12 @@
 //! Softmax plus one, also called softmax-off-by-one (Miller 2023).
 //!
-//! `w[i, j] = exp(s[i, j]) / (1 + sum_k exp(s[i, k]))`: a query to which no key matters can give all keys small weights. It is a softmax with one more key, whose
-//! score and value are 0. Scores `s` are those of any mechanism: `dot-product@softmax-plus-one`, or `softmax-plus-one` for short. Time and decoding state are
-//! those of the scores, by default of dot-product attention.
+//! `w[i, j] = exp(s[i, j]) / (1 + sum_k exp(s[i, k]))`: a query without a relevant key can assign small weights to all keys. It equals a softmax with an extra
+//! key whose score and value are 0. Any mechanism can supply the scores `s`: `dot-product@softmax-plus-one`, or `softmax-plus-one` for short. Time and decoding
+//! state equal those of the scores (default: dot-product attention).
 //!
-//! Parameters have the names that they have without the normaliser, so that weights which were trained with a softmax can be loaded.
+//! Parameter names do not include the normaliser, so a layer can load weights trained with a softmax.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/softmax-plus-one.svg")]
 
@@ -18,7 +18,7 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SoftmaxPlusOneConfig {
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
@@ -43,7 +43,7 @@ impl Mechanism for SoftmaxPlusOneConfig {
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(|query| {
             let scores = query.scores();
-            // Both sides are divided by the exponential of the greatest score, of which the one more is 0.
+            // Numerator and denominator are divided by the exponential of the largest score; the extra key's score is 0.
             let top = scores.iter().flatten().fold(0.0f64, |top, &score| top.max(score));
             let sum = (-top).exp() + scores.iter().flatten().map(|score| (score - top).exp()).sum::<f64>();
             scores.into_iter().map(|score| score.map_or(0.0, |score| (score - top).exp() / sum)).collect()

@@ -1,14 +1,14 @@
 //! Softpick, a rectified softmax (Zuhri, Fuadi and Aji 2025).
 //!
-//! `w[i, j] = max(exp(s[i, j]) - 1, 0) / sum_k |exp(s[i, k]) - 1|`: keys with a score up to 0 have no weight, but lessen that of the others, and so have a gradient.
-//! The weights of a query sum to at most 1, and to 0 if no score is positive, so that no key is needed that takes what is left. Scores `s` are those of any
-//! mechanism: `alibi@softpick`, or `softpick` for short. Time and decoding state are those of the scores, by default of dot-product attention.
+//! `w[i, j] = max(exp(s[i, j]) - 1, 0) / sum_k |exp(s[i, k]) - 1|`: keys with a score up to 0 have weight 0, but reduce the weights of the others, and so
+//! receive a gradient. The weights of a query sum to at most 1, and to 0 if no score is positive, so no key has to act as a sink. Any mechanism can supply the
+//! scores `s`: `alibi@softpick`, or `softpick` for short. Time and decoding state equal those of the scores (default: dot-product attention).
 //!
-//! Both sides are divided by `exp(M)` with `M = max(0, max_k s[i, k])`, and then `epsilon` is added to the sum, which would be 0 where all scores are. Gradients
-//! take it for a constant of the sum before the division, as those of the released kernel do. Parameters have the names that they have without the normaliser,
-//! so that weights which were trained with a softmax can be loaded.
+//! Numerator and denominator are divided by `exp(M)` with `M = max(0, max_k s[i, k])`. Then `epsilon` is added to the sum, which would vanish if all scores
+//! were 0. As in the released kernel, gradients treat it as a constant of the sum before the division. Parameter names do not include the normaliser, so a
+//! layer can load weights trained with a softmax.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/softpick.svg")]
 
@@ -20,9 +20,9 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SoftpickConfig {
-    /// What is added to the sum by which weights are divided, greater than 0 (default 1e-6, as in the released kernel; the released plain code has 1e-8).
+    /// Epsilon added to the divisor of the weights, greater than 0 (default 1e-6, as in the released kernel; 1e-8 in the released plain code).
     pub epsilon: f64,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
@@ -38,17 +38,17 @@ impl Mechanism for SoftpickConfig {
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
         variant: "Softpick",
-        description: "Rectified softmax: keys with negative scores have no weight, and weights sum to at most 1; over any logits and pattern.",
+        description: "Rectified softmax: keys with negative scores have weight 0, and weights sum to at most 1; over any logits and pattern.",
         source: "Zuhri, Fuadi and Aji 2025",
         links: &["https://arxiv.org/abs/2504.20966", "https://github.com/zaydzuhri/softpick-attention"],
         differences: &[
-            "The released code shifts scores by the largest alone, which overflows where all are far below 0; where one is positive, the shift is the same.",
+            "The released code shifts scores by their maximum, which overflows if all are far below 0; if any score is positive, the shift is the same.",
         ],
         ..Card::NORMALISER
     };
 
     /// # Errors
-    /// If `epsilon` is not a number between 0 and 1 that 32 bits can hold.
+    /// If `epsilon` is not a number between 0 and 1 that 32 bits can represent.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !(1e-30..1.0).contains(&self.epsilon) {
             return Err(spec.check(Self::NAME).refuse("epsilon", self.epsilon, "give a small number greater than 0, such as 1e-6"));

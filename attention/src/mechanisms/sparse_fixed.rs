@@ -1,17 +1,18 @@
 //! Sparse Transformer, fixed (Child et al. 2019, section 4.3).
 //!
-//! The sequence is cut into blocks of `l` positions, of which the last `s` summarise their block: `A1_i = { j <= i : j div l = i div l }`, the own block,
-//! and `A2_i = { j <= i : j mod l >= l - s }`, all summaries. In two steps, `A1` before `A2`, every position reaches every position of later blocks.
+//! The sequence is cut into blocks of `l` positions, and the last `s` positions of each block summarise it. Factor `A1_i = { j <= i : j div l = i div l }` is
+//! the query's own block, and factor `A2_i = { j <= i : j mod l >= l - s }` all summaries. In two steps, `A1` before `A2`, every position reaches every
+//! position of later blocks.
 //!
-//! With separate summaries the heads that see summaries take different sub-blocks of `s` positions, from the block's end backwards and then again from the
-//! end; the paper found this better than one sub-block for all, and the released code does so. `A2` always holds the query's own position, since in the
-//! first block it would be empty otherwise. In an encoder, which sees ahead, a query sees its whole block and the summaries of all.
+//! With separate summaries, the heads that see summaries use different sub-blocks of `s` positions, from the block's end backwards, then again from the end.
+//! The paper found this better than a common sub-block, and the released code does the same. `A2` always contains the query's own position, since it would be
+//! empty in the first block otherwise. In an encoder a query sees its whole block and all summaries.
 //!
-//! The option `factors` gives any number `p` of them (section 4.2): factor `m = 2, .., p - 1` sees, within the query's own `l^m` positions, the last `s` of every
-//! `l^(m - 1)`; the last factor sees the last `s` of every `l^(p - 1)` of the whole sequence. In `p` steps, in their order, every position reaches every position of
-//! later blocks. Layers that have the factors in turn can have them at a `ratio`: with `[3, 1]` there are three layers of blocks for each one of summaries.
+//! The option `factors` sets the number `p` of factors (section 4.2). Factor `m = 2, .., p - 1` sees, within the query's own `l^m` positions, the last `s` of
+//! every `l^(m - 1)`. The last factor sees the last `s` of every `l^(p - 1)` of the whole sequence. In `p` steps, in this order, every position reaches every
+//! position of later blocks. Layers with interleaved factors accept a `ratio`: `[3, 1]` puts three layers of blocks before each layer of summaries.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/sparse-fixed.svg")]
 
@@ -28,25 +29,25 @@ use crate::mechanisms::sparse_strided::factors;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct SparseFixedConfig {
-    /// The stride `l`: positions in a block, at least 1 (default with two factors: 128 from a maximal length of 512 on, below the whole square root of the maximal
-    /// length; with `p` factors the whole `p`-th root, or 128 where `128^(p - 1)` is at most a quarter of the maximal length).
+    /// Stride `l`, the number of positions in a block, at least 1. Default with two factors: 128 from a maximal length of 512 on, below that the integer square
+    /// root of the maximal length. Default with `p` factors: the integer `p`-th root, or 128 if `128^(p - 1)` is at most a quarter of the maximal length.
     #[setters(into)]
     pub stride: Option<usize>,
-    /// Positions of a block that summarise it, `s`, from 1 to the stride (default: 8, or a quarter of the stride if that is less).
+    /// Number of summary positions of a block, `s`, from 1 to the stride (default: 8, or a quarter of the stride if that is less).
     #[setters(into)]
     pub summary: Option<usize>,
-    /// Whether heads have summaries of their own, as far as the block has room (default: yes). The first head that sees summaries has the block's last.
+    /// Whether heads use separate summaries, as far as the block has room (default: yes). The first head that sees summaries uses the end of the block.
     pub separate_summaries: bool,
     /// Number of factors `p`, from 2 to 16 (default 2).
     pub factors: usize,
-    /// How the factors are brought into the model (default: merged).
+    /// Integration of the factors into the model (default: merged).
     pub integration: Integration,
-    /// How many successive layers have each factor, at least 1 of each, where factors are interleaved (default: 1 of each).
+    /// Number of successive layers per factor, at least 1 each, for interleaved factors (default: 1 each).
     #[setters(into)]
     pub ratio: Option<Vec<usize>>,
-    /// How it is computed (default: blocked).
+    /// Execution (default: blocked).
     pub execution: PatternExecution,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
 }
@@ -67,20 +68,20 @@ impl Default for SparseFixedConfig {
 }
 
 impl SparseFixedConfig {
-    /// The stride in a model of this maximal length.
+    /// Stride in a model with this maximal length.
     pub fn stride_at(&self, max_length: usize) -> usize {
         self.stride.unwrap_or_else(|| near_root(max_length, self.factors, 128))
     }
 
-    /// Positions that summarise a block in a model of this maximal length.
+    /// Number of summary positions of a block in a model with this maximal length.
     pub fn summary_at(&self, max_length: usize) -> usize {
         self.summary.unwrap_or_else(|| quarter(self.stride_at(max_length), 8))
     }
 
-    /// The pattern alone.
+    /// The pattern.
     pub fn pattern(&self, spec: &LayerSpec) -> Factorised {
         let (stride, summary, count) = (self.stride_at(spec.max_length), self.summary_at(spec.max_length), self.factors);
-        // Split over heads, each turn of the factors has one sub-block.
+        // Split over heads, each round of the factors uses one sub-block.
         let apart = if self.integration == Integration::Heads { count } else { 1 };
         let seeing = spec.heads.div_ceil(apart);
         let sub_blocks = if self.separate_summaries { seeing.min(stride / summary) } else { 1 };
@@ -106,7 +107,7 @@ impl Mechanism for SparseFixedConfig {
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
         variant: "SparseFixed",
-        description: "Restricts queries to their block and to the last positions of all blocks (interleaved, merged or by heads), over any logits.",
+        description: "Restricts queries to their block and the last positions of all blocks (interleaved, merged or by heads), over any logits.",
         source: "Child et al. 2019, section 4.3",
         links: &["https://arxiv.org/abs/1904.10509", "https://github.com/openai/sparse_attention"],
         time: "n (l + s n / l) d",
@@ -128,8 +129,8 @@ impl Mechanism for SparseFixedConfig {
     }
 
     /// # Errors
-    /// If the stride is 0, a block has no summary or more summaries than positions, there are too few or too many factors, or a ratio is not one of interleaved
-    /// factors.
+    /// If the stride is 0, the number of summary positions is 0 or exceeds the block, the number of factors is out of range, or a ratio does not belong to
+    /// interleaved factors.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.at_least_one_if_given("stride", self.stride)?;
@@ -153,7 +154,7 @@ impl Mechanism for SparseFixedConfig {
         Some(Formula::default().shows(|query, key| {
             let (i, j, p, max_length) = (query.position(), query.position_of(key), self.factors, query.spec().max_length);
             let (l, s) = (self.stride_at(max_length), self.summary_at(max_length));
-            // Split over heads, those that have the factors once share a sub-block.
+            // Split over heads, the heads of one round of the factors share a sub-block.
             let apart = if self.integration == Integration::Heads { p } else { 1 };
             let different = if self.separate_summaries { query.spec().heads.div_ceil(apart).min(l / s) } else { 1 };
             let from_end = (query.head / apart % different) * s;
@@ -178,16 +179,16 @@ impl Mechanism for SparseFixedConfig {
     }
 }
 
-/// The second factor, `A2`: the keys that summarise their block, and the query's own position.
+/// Second factor, `A2`: keys that summarise their block, and the query's own position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summaries {
     /// Positions in a block, `l`, at least 1.
     pub stride: usize,
     /// Positions in a summary, `c`.
     pub summary: usize,
-    /// How many different sub-blocks of `s` positions heads take in turn, counted from the block's end; at least 1, and not more than fit.
+    /// Number of different sub-blocks of `s` positions that heads use in turn, counted from the block's end; at least 1, at most as many as fit.
     pub sub_blocks: usize,
-    /// How many successive heads have the same sub-block: 1, or the number of factors where heads have these in turn.
+    /// Number of successive heads with the same sub-block: 1, or the number of factors if heads use the factors in turn.
     pub apart: usize,
 }
 
@@ -217,14 +218,14 @@ impl Pattern for Summaries {
     }
 }
 
-/// A factor of more than two: the keys that summarise blocks within the query's own positions of some number, and the query's own position.
+/// A middle factor of more than two: keys that summarise blocks within the query's own range of positions, and the query's own position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SummariesWithin {
-    /// The summaries of `l^(m - 1)` positions each, of factor `m`.
+    /// Summaries of `l^(m - 1)` positions each, for factor `m`.
     pub summaries: Summaries,
-    /// `l^m` of factor `m`, a multiple of what is summarised; more than the sequence is long for the last factor.
+    /// `l^m` for factor `m`, a multiple of the summarised size; for the last factor more than the sequence length.
     pub within: usize,
-    /// Successive queries that are executed together, at least 1.
+    /// Number of successive queries executed together, at least 1.
     pub together: usize,
 }
 

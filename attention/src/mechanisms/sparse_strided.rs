@@ -1,16 +1,16 @@
 //! Sparse Transformer, strided (Child et al. 2019, section 4.3).
 //!
-//! Two factors with stride `l`: `A1_i = { j : i - l <= j <= i }`, the neighbourhood, and `A2_i = { j <= i : (i - j) mod l = 0 }`, the column of a sequence
-//! that is written in rows of `l`. In two steps, in either order, every position reaches every later one. The time is least with `l` about `sqrt(n)`.
+//! Two factors with stride `l`: the neighbourhood `A1_i = { j : i - l <= j <= i }`, and the column `A2_i = { j <= i : (i - j) mod l = 0 }` of a sequence
+//! written in rows of `l`. In two steps, in either order, every position reaches every later position. Time is minimal for `l` about `sqrt(n)`.
 //!
-//! The option `factors` gives any number `p` of them (section 4.2): factor `m = 1, .., p - 1` sees at most `l` steps of `l^(m - 1)` positions back, the last one
-//! all steps of `l^(p - 1)`. In `p` steps, in any order, every position reaches every later one, and the time is least with `l` about the `p`-th root of `n`.
-//! Layers that have the factors in turn can have them at a `ratio`: with `[3, 1]` there are three layers of neighbourhoods for each one of columns.
+//! The option `factors` sets the number `p` of factors (section 4.2). Factor `m = 1, .., p - 1` sees at most `l` steps of `l^(m - 1)` positions back; the last
+//! factor sees all steps of `l^(p - 1)`. In `p` steps, in any order, every position reaches every later position; time is minimal for `l` about the `p`-th root
+//! of `n`. Layers with interleaved factors accept a `ratio`: `[3, 1]` puts three layers of neighbourhoods before each layer of columns.
 //!
-//! Made for data with the period `l` (images: `l` elements in a row); on text the authors found the fixed pattern far better. In an encoder, which
-//! sees ahead, both factors hold to both sides.
+//! The pattern suits data with period `l` (images: `l` elements per row). On text, the authors found the fixed pattern far better. In an encoder both factors
+//! are two-sided.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/sparse-strided.svg")]
 
@@ -25,20 +25,20 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct SparseStridedConfig {
-    /// The stride `l`, at least 1 (default with two factors: 128 from a maximal length of 512 on, below the whole square root of the maximal length; with `p`
-    /// factors the whole `p`-th root, or 128 where `128^(p - 1)` is at most a quarter of the maximal length).
+    /// Stride `l`, at least 1. Default with two factors: 128 from a maximal length of 512 on, below that the integer square root of the maximal length. Default
+    /// with `p` factors: the integer `p`-th root, or 128 if `128^(p - 1)` is at most a quarter of the maximal length.
     #[setters(into)]
     pub stride: Option<usize>,
     /// Number of factors `p`, from 2 to 16 (default 2).
     pub factors: usize,
-    /// How the factors are brought into the model (default: merged).
+    /// Integration of the factors into the model (default: merged).
     pub integration: Integration,
-    /// How many successive layers have each factor, at least 1 of each, where factors are interleaved (default: 1 of each).
+    /// Number of successive layers per factor, at least 1 each, for interleaved factors (default: 1 each).
     #[setters(into)]
     pub ratio: Option<Vec<usize>>,
-    /// How it is computed (default: blocked).
+    /// Execution (default: blocked).
     pub execution: PatternExecution,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
 }
@@ -57,12 +57,12 @@ impl Default for SparseStridedConfig {
 }
 
 impl SparseStridedConfig {
-    /// The stride in a model of this maximal length.
+    /// Stride in a model with this maximal length.
     pub fn stride_at(&self, max_length: usize) -> usize {
         self.stride.unwrap_or_else(|| near_root(max_length, self.factors, 128))
     }
 
-    /// The pattern alone.
+    /// The pattern.
     pub fn pattern(&self, spec: &LayerSpec) -> Factorised {
         let (stride, count) = (self.stride_at(spec.max_length), self.factors);
         let factor = |index: usize| -> Arc<dyn Pattern> {
@@ -75,8 +75,8 @@ impl SparseStridedConfig {
             }
         };
         let (factors, layer) = ((0..count).map(factor).collect::<Vec<_>>(), turn(self.ratio.as_deref(), spec.layer));
-        // A block of s queries that has both factors meets about l + s + s n / l keys: a few queries of different columns cost little more than one. Far
-        // less is computed where neighbours are executed in rows and columns in columns.
+        // A block of s queries with both factors meets about l + s + s n / l keys: a few queries of different columns cost little more than one. Executing
+        // neighbours in rows and columns in columns computes far less.
         Factorised::new(factors, self.integration, layer, spec.heads, stride.isqrt()).executed_apart()
     }
 }
@@ -87,14 +87,14 @@ impl Mechanism for SparseStridedConfig {
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
         variant: "SparseStrided",
-        description: "Restricts queries to their neighbourhood and to every l-th position (interleaved, merged or by heads), over any logits.",
+        description: "Restricts queries to their neighbourhood and every l-th position (interleaved, merged or by heads), over any logits.",
         source: "Child et al. 2019, section 4.3",
         links: &["https://arxiv.org/abs/1904.10509", "https://github.com/openai/sparse_attention"],
         time: "n (l + n / l) d",
         letters: &[("l", "the option `stride`, by default 128 or near the square root of `L`")],
         differences: &[
-            "The neighbourhood has `l + 1` keys, as in the paper's formula; in the released code it has `l`.",
-            "The released mode called `strided` is the second factor alone.",
+            "The neighbourhood contains `l + 1` keys, as in the paper's formula; `l` in the released code.",
+            "The released mode `strided` is only the second factor.",
         ],
         sizes: &["stride"],
         ..Card::PATTERN
@@ -109,7 +109,7 @@ impl Mechanism for SparseStridedConfig {
     }
 
     /// # Errors
-    /// If the stride is 0, there are too few or too many factors, or a ratio is not one of interleaved factors.
+    /// If the stride is 0, the number of factors is out of range, or a ratio does not belong to interleaved factors.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.at_least_one_if_given("stride", self.stride)?;
@@ -141,7 +141,7 @@ impl Mechanism for SparseStridedConfig {
     }
 }
 
-/// Whether a head has each of `count` factors, as Child et al. 2019 say in section 5.1.
+/// Whether a head uses each of `count` factors, by Child et al. 2019, section 5.1.
 pub(super) fn factors(count: usize, integration: Integration, ratio: &Option<Vec<usize>>, query: &Query) -> Vec<bool> {
     let LayerSpec { layer, heads, .. } = *query.spec();
     let only = |factor: usize| -> Vec<bool> { (0..count).map(|other| other == factor).collect() };
@@ -156,7 +156,7 @@ pub(super) fn factors(count: usize, integration: Integration, ratio: &Option<Vec
     }
 }
 
-/// The second factor, `A2`: keys a multiple of the stride away. Queries of one column see the same keys and are executed together.
+/// Second factor, `A2`: keys a multiple of the stride away. Queries of one column see the same keys and are executed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
     /// The stride `l`, at least 1.
@@ -181,7 +181,7 @@ impl Pattern for Column {
     }
 }
 
-/// Keys in the columns of some queries, in a sequence that is written in rows of `width`.
+/// Keys in the columns of some queries, in a sequence written in rows of `width`.
 fn in_columns(queries: &[usize], width: usize, keys: Range<usize>) -> Vec<usize> {
     let mut columns: Vec<usize> = queries.iter().map(|i| i % width).collect();
     columns.sort_unstable();
@@ -189,12 +189,12 @@ fn in_columns(queries: &[usize], width: usize, keys: Range<usize>) -> Vec<usize>
     keys.filter(|j| columns.binary_search(&(j % width)).is_ok()).collect()
 }
 
-/// A factor between the first and the last: keys a multiple of `step` away, and at most `stride` times as far.
+/// A middle factor: keys a multiple of `step` away, at most `stride` steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NearColumn {
-    /// Positions of a step, `l^(m - 1)` of factor `m`, at least 1.
+    /// Positions per step, `l^(m - 1)` for factor `m`, at least 1.
     pub step: usize,
-    /// Most steps, `l`, at least 1.
+    /// Maximum number of steps, `l`, at least 1.
     pub stride: usize,
 }
 
@@ -210,7 +210,7 @@ impl Pattern for NearColumn {
         distance <= self.farthest() && distance.is_multiple_of(self.step)
     }
 
-    /// As many successive positions of one column as are within reach.
+    /// The successive positions of one column within reach.
     fn block(&self, _head: usize, i: usize) -> usize {
         i % self.step + self.step * (i / self.farthest())
     }

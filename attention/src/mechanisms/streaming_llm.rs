@@ -1,20 +1,19 @@
-//! StreamingLLM, attention sinks and a window (Xiao, Tian, Chen, Han and Lewis 2023, section 3.2).
+//! StreamingLLM: attention sinks and a sliding window (Xiao, Tian, Chen, Han and Lewis 2023, section 3.2).
 //!
-//! Query `i` sees the first `f` keys, the attention sinks, and the last `W` keys `i - W + 1 ..= i`, its own position included. In trained models the first keys
-//! have weight whatever they hold, and a window without them fails as soon as they leave it. Decoding remembers `f + W` keys and values, however long the
-//! sequence is.
+//! Query `i` sees the first `f` keys, the attention sinks, and the last `W` keys `i - W + 1 ..= i`, its own position included. Trained models assign weight to
+//! the first keys regardless of content, so a plain window fails once they leave it. Decoding caches `f + W` keys and values, for any sequence length.
 //!
-//! Positions are those inside this cache, `0 .. f + W`. Keys are remembered without positions and get those that they have at each step, and the query stands
-//! at `min(i, f + W - 1)`. So the distance to a key of the window is that in the sequence, and the distance to sink `j` is `min(i, f + W - 1) - j`, which is
-//! never longer than the cache. The positions of `rotary` and `alibi` can move in this way, and `dot-product` has none. Other scores are refused unless
-//! `positions` is `sequence`. Positions that a model adds to its elements stay those of the sequence.
+//! Positions are those inside this cache, `0 .. f + W`. Keys are cached without positions and receive their current positions at each step; the query stands at
+//! `min(i, f + W - 1)`. So distances to window keys equal those in the sequence, and the distance to sink `j` is `min(i, f + W - 1) - j`, at most the cache
+//! length. The positions of `rotary` and `alibi` support such moves, and `dot-product` has none. Other scores are refused unless `positions` is `sequence`.
+//! Positions that a model adds to its embeddings remain those of the sequence.
 //!
-//! The paper decodes in this way with models that were trained on all keys. A whole sequence gives what its steps give, and has gradients, so that models can
-//! be trained in this way too: the scores of sinks are a product of thin factors beside those of the window. Decoding remembers all keys where a mask hides
-//! others than padding at the left, and where another pattern is over or under this one. With a memory of earlier segments, the first keys are those of the
-//! memory. In an encoder, which sees ahead, the window is on either side, `|i - j| < W`.
+//! The paper uses this decoding for models trained on all keys. A full forward pass returns the same results as decoding steps and supports gradients, so
+//! models can also be trained this way: the scores of sinks are a product of thin factors beside those of the window. Decoding caches all keys if a mask hides
+//! other keys than left padding, or if another pattern is above or below this one. With a memory of earlier segments, the sinks are the first keys of the
+//! memory. In an encoder the window is two-sided, `|i - j| < W`.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/streaming-llm.svg")]
 
@@ -28,30 +27,30 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct StreamingLlmConfig {
-    /// How many of the first keys a query sees, `f`, at least 1 (default 4, as in the paper).
+    /// Number of attention sinks, `f`, at least 1 (default 4, as in the paper).
     pub sinks: usize,
-    /// How many of the last keys a query sees, `W`, its own position included, at least 1 (default: 256, or a quarter of the maximal length if that is less;
-    /// table 1 of the paper has 1020).
+    /// Window size `W`, the query's own position included, at least 1 (default: 256, or a quarter of the maximal length if that is less; 1020 in table 1 of the
+    /// paper).
     #[setters(into)]
     pub window: Option<usize>,
-    /// Which positions queries and keys have: `cache` (default), those inside the cache of sinks and window, or `sequence`, those in the sequence, with which
-    /// decoding remembers all keys.
+    /// Positions of queries and keys: `cache` (default), those inside the cache of sinks and window, or `sequence`, those in the sequence. With `sequence`,
+    /// decoding caches all keys.
     pub positions: StreamingPositions,
-    /// How it is computed (default: blocked).
+    /// Execution (default: blocked).
     pub execution: PatternExecution,
-    /// What scores the keys (default: dot-product attention).
+    /// Mechanism that scores the keys (default: dot-product attention).
     #[setters(into)]
     pub logits: AnyMechanism,
 }
 
-/// Which positions queries and keys have.
+/// Positions of queries and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamingPositions {
-    /// Those inside the cache.
+    /// Positions inside the cache.
     #[default]
     Cache,
-    /// Those in the sequence.
+    /// Positions in the sequence.
     Sequence,
 }
 
@@ -62,17 +61,17 @@ impl Default for StreamingLlmConfig {
     }
 }
 
-/// The pattern of StreamingLLM.
+/// Pattern of StreamingLLM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinksAndWindow {
-    /// How many of the first keys a query sees.
+    /// Number of attention sinks.
     pub sinks: usize,
-    /// How many of the last keys a query sees, its own position included, at least 1.
+    /// Window size, the query's own position included, at least 1.
     pub window: usize,
 }
 
 impl StreamingLlmConfig {
-    /// How many of the last keys a query sees in a model of this maximal length.
+    /// Window size in a model with this maximal length.
     pub fn window_at(&self, max_length: usize) -> usize {
         self.window.unwrap_or_else(|| quarter(max_length, 256))
     }
@@ -84,7 +83,7 @@ impl Mechanism for StreamingLlmConfig {
     const OVER: Option<Over<Self>> = Some(Over { logits: |own| &own.logits, with: |own, logits| Self { logits, ..own } });
     const CARD: Card = Card {
         variant: "StreamingLlm",
-        description: "Restricts queries to attention sinks and the last positions, counted inside the cache, over logits that allow it.",
+        description: "Restricts queries to attention sinks and a sliding window, with positions inside the cache, over supported logits.",
         source: "Xiao, Tian, Chen, Han and Lewis 2023, section 3.2",
         links: &["https://arxiv.org/abs/2309.17453", "https://github.com/mit-han-lab/streaming-llm"],
         time: "n (f + W) d",
@@ -94,11 +93,11 @@ impl Mechanism for StreamingLlmConfig {
             ("W", "keys that a query sees, option `window`, by default 256, at most `L / 4`"),
         ],
         differences: &[
-            "The released code counts the keys that it keeps between steps: its `recent_size` is `window - 1` here.",
-            "The released code forgets keys between steps, before a prompt as many as prompt and answer may need, so that positions of a long step see caches of different lengths; here each sees its own full cache, as if it came alone.",
+            "The released `recent_size` counts the keys kept between steps and equals `window - 1` here.",
+            "The released code evicts keys between steps, and before a prompt as many as prompt and answer may need. So positions of a long step see caches of different lengths; here each position sees its own full cache, as in single steps.",
         ],
         sizes: &["window", "sinks"],
-        // It stands in no other cache than its own.
+        // This pattern runs in no cache but its own.
         positioning: Some(Positioning::Sequence),
         ..Card::PATTERN
     };
@@ -112,14 +111,14 @@ impl Mechanism for StreamingLlmConfig {
     }
 
     /// # Errors
-    /// If there are no sinks or the window is empty, or what is restricted has no logits, has positions that cannot be those inside a cache, or is wrong itself.
+    /// If `sinks` or the window is 0, or the restricted attention has no logits, has positions that cannot move inside a cache, or is itself invalid.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if self.sinks == 0 {
             return Err(check.refuse("sinks", 0, "give at least 1, or use the mechanism sliding-window, which has none"));
         }
         check.at_least_one_if_given("window", self.window)?;
-        // Only what is right itself has positions to ask for.
+        // Only a valid mechanism has positions to query.
         self.validate_inner(spec)?;
         if self.logits.positioning() == Positioning::Length {
             let remedy =

@@ -1,9 +1,9 @@
 //! Dense Synthesizer (Tay et al. 2021, section 3.1).
 //!
-//! `logits_h[i, 0..k] = (relu(x_i W1^h) W2^h)[0..k]`: each token alone predicts how much it attends to each *position*. No key exists.
-//! The paper indexes `W2` by head.
+//! `logits_h[i, 0..k] = (relu(x_i W1^h) W2^h)[0..k]`: each token predicts its attention to each *position* from its own content. There are no keys. The paper
+//! indexes `W2` by head.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/synthesizer-dense.svg")]
 
@@ -19,7 +19,7 @@ use crate::softmax_attention::logits::rows_at;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct SynthesizerDenseConfig {
-    /// Whether each head has a second layer `W2` of its own (default, the paper) or all share one (the released code).
+    /// Whether each head has its own second layer `W2` (default, as in the paper) or all heads share one (the released code).
     pub per_head_output: bool,
 }
 
@@ -47,14 +47,17 @@ impl Mechanism for SynthesizerDenseConfig {
     const NAME: &'static str = "synthesizer-dense";
     const CARD: Card = Card {
         variant: "SynthesizerDense",
-        description: "Predicts the logits of each query from its own token alone.",
+        description: "Predicts the logits of each query only from its own token.",
         source: "Tay et al. 2021, section 3.1",
         links: &[
             "https://arxiv.org/abs/2005.00743",
             "https://github.com/tensorflow/mesh/blob/master/mesh_tensorflow/transformer/attention.py",
         ],
         state: "n d",
-        differences: &["The released code (`dense_minus`) shares `W2` between the heads and uses the query projection as `W1`."],
+        differences: &[
+            "The released code (`dense_minus`) shares `W2` between the heads and uses the query projection as `W1`.",
+            "`W2` starts Xavier-uniform; the released code draws it truncated normal with deviation `D^-0.5`.",
+        ],
         aliases: &[("dense", "synthesizer-dense")],
         tensors: &[
             ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
@@ -77,7 +80,7 @@ impl Mechanism for SynthesizerDenseConfig {
         }
     }
 
-    /// Tay et al. 2021, section 3.1: element `j` of what the query's layers give.
+    /// Tay et al. 2021, section 3.1: element `j` of the output of the query's layers.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().logit(|query, key| {
             let hidden: Vec<f64> = query.projected("hidden", query.element()).into_iter().map(|x| x.max(0.0)).collect();

@@ -1,10 +1,10 @@
 //! Factorized Dense Synthesizer (Tay et al. 2021, section 3.1.1).
 //!
-//! `logits_h[i, j] = A_i[j div b] · B_i[j mod b]` with `A_i` of width `a`, `B_i` of width `b`, `a b >= L`, both predicted from token `i` by a
-//! two-layer map with a shared first layer: one factor is block-repeated, the other tiled, so that every position has a pair of its own (tiling
-//! both would give only `lcm(a, b)` distinct pairs). With the option `separate_hidden` each factor has a first layer of its own, as the paper writes it.
+//! `logits_h[i, j] = A_i[j div b] · B_i[j mod b]` with `A_i` of width `a`, `B_i` of width `b`, `a b >= L`. A two-layer map with a shared first layer predicts
+//! both from token `i`. One factor is block-repeated, the other tiled, so that every position has a unique pair; tiling both would produce only `lcm(a, b)`
+//! distinct pairs. With the option `separate_hidden` each factor has its own first layer, as in the paper's formula.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/synthesizer-factorized-dense.svg")]
 
@@ -20,9 +20,9 @@ use crate::softmax_attention::logits::starts;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SynthesizerFactorizedDenseConfig {
-    /// Widths `[a, b]` of the block-repeated and of the tiled factor, `a b` at least the maximal length (default: about its square root each).
+    /// Widths `[a, b]` of the block-repeated and the tiled factor, with `a b` at least the maximal length (default: about its square root each).
     pub factors: Option<[usize; 2]>,
-    /// Whether each factor has a first layer of its own (default: no, both share one).
+    /// Whether each factor has its own first layer (default: no, both share one).
     pub separate_hidden: bool,
 }
 
@@ -31,9 +31,9 @@ pub struct SynthesizerFactorizedDenseConfig {
 /// Should be created with [`SynthesizerFactorizedDenseConfig`].
 #[derive(Module, Debug)]
 pub struct SynthesizerFactorizedDense {
-    /// First layer of all heads, `[C, H D]`; of the block-repeated factor alone, if the tiled one has its own.
+    /// First layer of all heads, `[C, H D]`; only for the block-repeated factor if the tiled one has its own.
     pub hidden: Linear,
-    /// First layer of the tiled factor, `[C, H D]`; absent where the factors share one.
+    /// First layer of the tiled factor, `[C, H D]`; absent if the factors share one.
     pub tile_hidden: Option<Linear>,
     /// Second layer of the block-repeated factor, `[H, D, a]`.
     pub block: Param<Tensor<3>>,

@@ -1,8 +1,8 @@
 //! Factorized Random Synthesizer (Tay et al. 2021, section 3.2.1).
 //!
-//! `logits_h = R1_h R2_h^T` with `R1, R2` of shape `L x k`: a random synthesizer of rank `k` with `2 L k` instead of `L^2` parameters per head.
+//! `logits_h = R1_h R2_h^T` with `R1, R2` of shape `L x k`: a random synthesizer of rank `k`, with `2 L k` instead of `L^2` parameters per head.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/synthesizer-factorized-random.svg")]
 
@@ -16,9 +16,9 @@ use crate::softmax_attention::logits::rows_at;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct SynthesizerFactorizedRandomConfig {
-    /// Rank `k`, at least 1 (default: 8, as in the paper, or a quarter of the maximal length if that is less; the released code has 16).
+    /// Rank `k`, at least 1 (default: 8, as in the paper, or a quarter of the maximal length if that is less; 16 in the released code).
     pub rank: Option<usize>,
-    /// Standard deviation of the initial logits, at least 0 (default 1). The factors are drawn so that their product has it.
+    /// Standard deviation of the initial logits, at least 0 (default 1). The factors are scaled so that their product has this deviation.
     pub init_std: f64,
 }
 
@@ -41,7 +41,7 @@ pub struct SynthesizerFactorizedRandom {
 }
 
 impl SynthesizerFactorizedRandomConfig {
-    /// The rank in a model of this maximal length.
+    /// Rank in a model with this maximal length.
     pub fn rank_at(&self, max_length: usize) -> usize {
         self.rank.unwrap_or_else(|| quarter(max_length, 8))
     }
@@ -60,6 +60,7 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         ],
         time: "n^2 (d + H k)",
         state: "n d",
+        differences: &["The product of the factors starts with deviation 1; the released code draws each factor Glorot-uniform."],
         letters: &[("k", "the option `rank`, by default at most `L / 4`")],
         aliases: &[("factorized-random", "synthesizer-factorized-random")],
         sizes: &["rank"],
@@ -93,7 +94,7 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         let max_length = spec.max_length;
         let rank = self.rank_at(max_length);
         let shape = [spec.heads, max_length, rank];
-        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
+        // A sum of k products of two normal numbers with deviation s has deviation sqrt(k) s^2.
         let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
         SynthesizerFactorizedRandom {
             query_factor: factor.parameter(shape, &key.named("query_factor"), device),

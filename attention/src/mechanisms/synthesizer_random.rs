@@ -1,11 +1,11 @@
 //! Random Synthesizer (Tay et al. 2021, section 3.2).
 //!
-//! `logits_h = R_h[0..q, 0..k]`: one matrix of logits per head, the same for every input, trained or frozen at its random initial value. No query and no key
-//! exist. The softmax does not depend on the batch.
+//! `logits_h = R_h[0..q, 0..k]`: one matrix of logits per head, the same for every input, trained or frozen at its random initial value. There are no queries
+//! and keys. The softmax does not depend on the batch.
 //!
-//! The paper does not state how `R` is initialised; here it is normal with standard deviation `init_std`.
+//! The paper does not state the initialisation of `R`; here it is normal with standard deviation `init_std`.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/synthesizer-random.svg")]
 
@@ -15,11 +15,11 @@ use crate::engine::columns_from;
 use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::{rows_at, starts};
 
-/// Name of the random synthesizer that is not trained.
+/// Name of the frozen random synthesizer.
 const FIXED: &str = "synthesizer-random-fixed";
 
-/// Tables that a synthesizer learns in place of query-key products: their entries are logits and not weights of a linear map. One expression for all
-/// synthesizers, as it stands in the configurations of recorded runs.
+/// Tables that replace query-key products: their entries are logits, not weights of a linear map. All synthesizers share this expression, which recorded
+/// configurations contain.
 pub(super) const TABLES_WITHOUT_DECAY: &str = r"(?i)synthesizer[a-z]*\.(table|query_factor|key_factor|position)$";
 
 /// Configuration of [`SynthesizerRandom`].
@@ -28,7 +28,7 @@ pub(super) const TABLES_WITHOUT_DECAY: &str = r"(?i)synthesizer[a-z]*\.(table|qu
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct SynthesizerRandomConfig {
-    /// Whether the matrix is trained (default) or stays as it was drawn ("fixed random" in the paper). A frozen matrix is saved with the model.
+    /// Whether the matrix is trained (default) or frozen at its initial value ("fixed random" in the paper). A frozen matrix is saved with the model.
     pub trainable: bool,
     /// Standard deviation of the initial logits, at least 0 (default 1).
     pub init_std: f64,
@@ -64,10 +64,11 @@ impl Mechanism for SynthesizerRandomConfig {
             "https://github.com/tensorflow/mesh/blob/master/mesh_tensorflow/transformer/attention.py",
         ],
         state: "n d",
+        differences: &["Logits start normal with deviation 1; the released code draws them Glorot-uniform."],
         aliases: &[("random", "synthesizer-random"), ("random-fixed", "synthesizer-random-fixed")],
         tensors: &[
             ("table", "logits [heads, query position, key position]"),
-            ("frozen_table", "logits as they were drawn [heads, query position, key position]"),
+            ("frozen_table", "logits at their initial values [heads, query position, key position]"),
         ],
         without_decay: &[TABLES_WITHOUT_DECAY],
         free_heads: true,

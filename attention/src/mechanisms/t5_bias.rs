@@ -1,14 +1,14 @@
 //! Relative position biases in buckets, as in T5 (Raffel et al. 2020, section 2.1).
 //!
-//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) + b_h[bucket(j - i)]`: dot-product attention with a trained number for each head and each bucket of distances, and
-//! without other positions. Of `n` buckets of one side, half are single distances, `0 .. n / 2 - 1`. The others grow in proportion to the distance, up to
-//! `max_distance`, and the last one holds all that is farther. A decoder has all buckets behind the query. In an encoder half of them are for keys behind it,
-//! and half for keys ahead.
+//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) + b_h[bucket(j - i)]`: dot-product attention with a trained bias per head and distance bucket, and no other
+//! positions. Of `n` buckets on one side, half are single distances, `0 .. n / 2 - 1`. The others widen in proportion to the distance, up to `max_distance`;
+//! the last bucket includes all larger distances. In a decoder all buckets are behind the query. In an encoder half of the buckets are for keys behind the
+//! query, and half for keys ahead.
 //!
-//! Scores are not divided by `sqrt(D)`: the query projection begins with weights that are smaller by this factor. The biases are a product of factors of width
-//! 1, one number for each distance, so that no matrix of all pairs exists.
+//! Scores are not divided by `sqrt(D)`: instead, the initial query weights are smaller by this factor. The biases are a product of factors of width 1, one
+//! number per distance, so no matrix of all pairs is materialised.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/t5-bias.svg")]
 
@@ -21,10 +21,10 @@ use crate::mechanisms::prelude::*;
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct T5BiasConfig {
-    /// Number of buckets, `relative_attention_num_buckets` of Hugging Face: at least 2 in decoders, and an even number of at least 4 in encoders (default 32).
+    /// Number of buckets, `relative_attention_num_buckets` of Hugging Face: at least 2 in decoders; even and at least 4 in encoders (default 32).
     pub buckets: usize,
-    /// Distance at which buckets end, `relative_attention_max_distance` of Hugging Face, greater than those that have buckets of their own (default 128). With
-    /// the defaults the last bucket begins at 113 in decoders and at 91 in encoders.
+    /// Distance of the last bucket boundary, `relative_attention_max_distance` of Hugging Face, greater than the single-distance buckets (default 128). With
+    /// the defaults, the last bucket starts at distance 113 in decoders and 91 in encoders.
     pub max_distance: usize,
 }
 
@@ -41,9 +41,9 @@ impl Default for T5BiasConfig {
 pub struct T5Bias {
     /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, G D]`, split into the heads of keys.
+    /// Key projection `[C, G D]`, split into key heads.
     pub key: Linear,
-    /// Biases `b` `[buckets, H]`; in encoders those of keys ahead of the query are the second half.
+    /// Biases `b` `[buckets, H]`; in encoders the second half is for keys ahead of the query.
     pub relative_attention_bias: Param<Tensor<2>>,
     #[module(skip)]
     buckets: Buckets,
@@ -51,23 +51,23 @@ pub struct T5Bias {
     kv_heads: usize,
 }
 
-/// Buckets of distances.
+/// Distance buckets.
 #[derive(Clone, Copy, Debug)]
 struct Buckets {
-    /// Those of one side.
+    /// Number of buckets per side.
     of_side: usize,
     max_distance: usize,
-    /// Whether keys ahead of the query have buckets of their own.
+    /// Whether keys ahead of the query have separate buckets.
     ahead: bool,
 }
 
 impl Buckets {
-    /// Distances that have buckets of their own.
+    /// Number of single-distance buckets.
     fn exact(&self) -> usize {
         self.of_side / 2
     }
 
-    /// The bucket of a key `distance` positions behind the query, or ahead of it if that is negative.
+    /// Bucket of a key `distance` positions behind the query, or ahead of it if negative.
     fn of(&self, distance: i64) -> usize {
         let (far, first) = match (self.ahead, distance < 0) {
             (true, true) => (distance.unsigned_abs() as usize, self.of_side),
@@ -80,7 +80,7 @@ impl Buckets {
             return first + far;
         }
         let share = (far as f64 / exact as f64).ln() / (self.max_distance as f64 / exact as f64).ln();
-        // Where a bucket begins exactly at a distance, rounding must not decide.
+        // If a bucket starts exactly at a distance, rounding must not decide.
         let further = (share * (self.of_side - exact) as f64 + 1e-9) as usize;
         first + (exact + further).min(self.of_side - 1)
     }
@@ -98,25 +98,25 @@ impl Mechanism for T5BiasConfig {
     const NAME: &'static str = "t5-bias";
     const CARD: Card = Card {
         variant: "T5Bias",
-        description: "Adds a trained bias for each bucket of distances to unscaled dot products (T5).",
+        description: "Adds a trained bias per distance bucket to unscaled dot products (T5).",
         source: "Raffel et al. 2020, section 2.1",
         links: &["https://arxiv.org/abs/1910.10683", "https://github.com/google-research/text-to-text-transfer-transformer"],
         letters: &[("B", "buckets of distances, option `buckets`")],
         differences: &[
-            "Each layer has biases of its own; there all layers of a stack share those of the first.",
-            "As there, scores are not divided by `sqrt(D)`, and the initial weights of queries are smaller by this factor; a model's own initialisation has to do the same.",
-            "Where a bucket begins exactly at a whole distance, it holds that distance; there the rounding of a logarithm in single precision decides. With the default buckets nothing differs.",
+            "Each layer has its own biases; in the released code all layers of a stack share those of the first.",
+            "As in the released code, scores are not divided by `sqrt(D)`, and the initial query weights are smaller by this factor; a model's own initialisation must do the same.",
+            "A bucket that starts exactly at a whole distance includes that distance; in the released code the rounding of a single-precision logarithm decides. The default buckets do not differ.",
         ],
         tensors: &[(
             "relative_attention_bias",
-            "biases of the buckets of distances [bucket, heads]; in encoders keys ahead of the query have the second half",
+            "biases of the buckets of distances [bucket, heads]; in encoders the second half is for keys ahead of the query",
         )],
         free_heads: true,
         ..Card::DEFAULT
     };
 
     /// # Errors
-    /// If there are too few buckets, an odd number of them in an encoder, or if they end before the distances that have buckets of their own.
+    /// If there are too few buckets, an odd number of them in an encoder, or `max_distance` lies within the single-distance buckets.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         if spec.role == Role::Decoder {
@@ -138,7 +138,7 @@ impl Mechanism for T5BiasConfig {
         Err(check.refuse("max_distance", self.max_distance, remedy))
     }
 
-    /// Initialises the logits as in the released code: weights of queries normal with standard deviation `(C D)^-0.5`, those of keys and biases with `C^-0.5`.
+    /// Initialises the logits as Hugging Face does: query weights are normal with standard deviation `(C D)^-0.5`, key weights and biases with `C^-0.5`.
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> T5Bias {
         let LayerSpec { d_model, heads, .. } = *spec;
         let normal = |inverse: usize| Init::Normal((inverse as f32).powf(-0.5));
@@ -156,7 +156,7 @@ impl Mechanism for T5BiasConfig {
         }
     }
 
-    /// Raffel et al. 2020, section 2.1, with the buckets of the released code: of `n` to a side, `n / 2` hold one distance each, and the others begin at
+    /// Raffel et al. 2020, section 2.1, with the buckets of the released code. Of `n` buckets per side, `n / 2` contain one distance each; the others start at
     /// `n / 2 (max_distance / (n / 2))^(k / (n - n / 2))`, `k = 0, 1, ..`.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().logit(|query, key| {
@@ -171,7 +171,7 @@ impl Mechanism for T5BiasConfig {
             let bucket = if distance < exact {
                 distance as usize
             } else {
-                // Powers are rounded: a bucket that begins at 16 may be said to begin a little later.
+                // Powers are rounded: a bucket that starts at 16 may appear to start slightly later.
                 let begun = (0..side - side / 2).filter(|&k| begin(k) <= distance * (1.0 + 1e-9)).count();
                 side / 2 + begun - 1
             };
@@ -217,7 +217,7 @@ impl Logits for T5Bias {
 mod tests {
     use super::*;
 
-    /// The first distance of each bucket.
+    /// First distance of each bucket.
     fn begins(buckets: Buckets, sign: i64) -> Vec<usize> {
         let of = |distance: usize| buckets.of(sign * distance as i64);
         let first = usize::from(sign < 0);
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_bucket_that_begins_at_a_whole_distance_holds_it() {
-        // 16 buckets from 16 to 256: the fourth begins at 32, the eighth at 64.
+        // 16 buckets from 16 to 256: the fourth starts at 32, the eighth at 64.
         let buckets = T5BiasConfig::default().with_max_distance(256).buckets_of(Role::Decoder);
         assert_eq!([31, 32, 63, 64, 127, 128].map(|distance| buckets.of(distance)), [19, 20, 23, 24, 27, 28]);
     }

@@ -1,16 +1,16 @@
 //! Talking-heads attention (Shazeer et al. 2020, section 4).
 //!
-//! `w_h = softmax_h( sum_g P[g, h] logits_g )` and `o_h = ( sum_g R[g, h] w_g ) V_h`: heads mix their logits before the softmax, by trained numbers `P` `[H, H]`,
-//! and their weights after it, by `R`. What is hidden from a head is hidden after the first mixing. With the identity for both it is plain attention; either mixing
-//! can be left out.
+//! `w_h = softmax_h( sum_g P[g, h] logits_g )` and `o_h = ( sum_g R[g, h] w_g ) V_h`: heads mix their logits before the softmax by a trained matrix `P`
+//! `[H, H]`, and their weights after it by `R`. The mask of a head applies after the first mixing. With two identity matrices this is plain attention; either
+//! mixing can be disabled.
 //!
-//! All logits and weights exist at once, in training several times: `n^2 H` numbers each, whatever the engine, since mixing needs those of all heads of a pair.
-//! The two mixings take `2 n^2 H^2` multiplications. Patterns hide keys and save nothing.
+//! All logits and weights are materialised, in training several times: `n^2 H` numbers each, with any engine, since mixing needs all heads of a pair. The two
+//! mixings take `2 n^2 H^2` multiplications. Patterns hide keys but save nothing.
 //!
-//! Logits are those of any mechanism: `relative@talking-heads`, `dot-product@local-1d@talking-heads`, or `talking-heads` for `dot-product@talking-heads`.
-//! Dropout drops mixed weights.
+//! Any mechanism can supply the logits: `relative@talking-heads`, `dot-product@local-1d@talking-heads`, or `talking-heads` for `dot-product@talking-heads`.
+//! Dropout acts on mixed weights.
 //!
-//! Magnitudes of the weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Magnitudes of the attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/talking-heads.svg")]
 
@@ -22,14 +22,14 @@ use crate::mechanisms::prelude::*;
 use crate::softmax_attention::logits::LogitsRef;
 use crate::softmax_attention::{HeadCall, Heads};
 
-/// How the numbers begin by which heads mix.
+/// Initialisation of the mixing matrices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MixingInit {
     /// At random with variance `1 / H` (the released code).
     #[default]
     Random,
-    /// As the identity: plain attention at first.
+    /// Identity: plain attention at first.
     Identity,
 }
 
@@ -43,9 +43,9 @@ pub struct TalkingHeadsConfig {
     pub mix_logits: bool,
     /// Whether heads mix their weights (default: yes).
     pub mix_weights: bool,
-    /// How the numbers begin by which they mix (default: at random).
+    /// Initialisation of the mixing matrices (default: random).
     pub init: MixingInit,
-    /// What scores the keys: an attention that has scores, a mixture of such, or a pattern over them (default: dot-product attention).
+    /// Mechanism that scores the keys: an attention with scores, a mixture of such attentions, or a pattern over them (default: dot-product attention).
     pub logits: AnyMechanism,
 }
 
@@ -60,11 +60,11 @@ impl Default for TalkingHeadsConfig {
 /// Should be created with [`TalkingHeadsConfig`].
 #[derive(Module, Debug)]
 pub struct TalkingHeads {
-    /// What is mixed.
+    /// The mixed attention.
     pub scores: AnyLogits,
-    /// `P`, `[H, H]`: how much the logits of a head (row) count in another (column).
+    /// `P`, `[H, H]`: weight of the logits of a head (row) in another head (column).
     pub logit_mixing: Option<Param<Tensor<2>>>,
-    /// `R`, `[H, H]`: how much the weights of a head (row) count in another (column).
+    /// `R`, `[H, H]`: weight of the weights of a head (row) in another head (column).
     pub weight_mixing: Option<Param<Tensor<2>>>,
 }
 
@@ -84,22 +84,23 @@ impl Mechanism for TalkingHeadsConfig {
         cross: true,
         time: "n^2 (d + H^2)",
         differences: &[
-            "The paper has a number of heads of its own for queries and keys, for the softmax and for values; here there is one.",
-            "The released code adds its biases of positions after the first mixing; here all that the logits score is mixed, and masks of numbers are added after it.",
-            "Projections that depend on the input are not in it.",
+            "The paper uses separate head counts for queries and keys, for the softmax and for values; here there is one count.",
+            "The released code adds position biases after the first mixing; here the first mixing includes the logits' position biases, and additive masks apply after it.",
+            "Mixing matrices start uniform; the released code draws them truncated normal with the same variance.",
+            "Input-dependent mixing is not implemented.",
         ],
         tensors: &[
-            ("logit_mixing", "how much the logits of a head count in another [from head, to head]"),
-            ("weight_mixing", "how much the weights of a head count in another [from head, to head]"),
+            ("logit_mixing", "mixing matrix of logits [from head, to head]"),
+            ("weight_mixing", "mixing matrix of weights [from head, to head]"),
         ],
         without_decay: &[r"\.(logit|weight)_mixing$"],
-        // Both engines compute it alike: with all logits of all heads at once.
+        // Both engines compute this mechanism alike, with all logits of all heads materialised.
         has_engines: false,
         ..Card::DEFAULT
     };
 
     /// # Errors
-    /// If nothing is mixed.
+    /// If both mixings are disabled.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         if !self.mix_logits && !self.mix_weights {
             let remedy = format!("mix logits or weights, or use {} itself", self.logits);
@@ -111,7 +112,7 @@ impl Mechanism for TalkingHeadsConfig {
     fn init(&self, spec: &LayerSpec, key: &RandomKey, device: &Device) -> TalkingHeads {
         let heads = spec.heads;
         let mixing = |name| match self.init {
-            // Of a square matrix this has the variance 1 / H.
+            // For a square matrix this has the variance 1 / H.
             MixingInit::Random => Init::XavierUniform { fan_in: heads, fan_out: heads }.parameter([heads, heads], &key.named(name), device),
             MixingInit::Identity => Param::from_tensor(Tensor::eye(heads, device)),
         };
@@ -157,7 +158,7 @@ impl Mechanism for TalkingHeadsConfig {
     }
 }
 
-/// What all heads have of each pair, `[B|1, H|1, Q, K]`, mixed: `[B|1, H, Q, K]`.
+/// Mixes the heads of all pairs, `[B|1, H|1, Q, K]`, to `[B|1, H, Q, K]`.
 fn mixed(pairs: Tensor<4>, mixing: Option<&Param<Tensor<2>>>) -> Tensor<4> {
     let Some(mixing) = mixing.map(Param::val) else { return pairs };
     let ([rows, _, queries, keys], heads) = (pairs.dims(), mixing.dims()[0]);

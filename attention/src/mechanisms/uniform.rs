@@ -1,21 +1,21 @@
 //! Uniform averaging: all logits 0, so that every visible key has the same weight.
 //!
-//! `logits_h[i, j] = 0`: the null twin of every softmax attention. What a mechanism gains over it, it gains by choosing. A mean over a window costs no
-//! less here. There are no parameters but the projections of values and output.
+//! `logits_h[i, j] = 0`: the null twin of every softmax attention, without selection of keys. Only the projections of values and output have parameters. A
+//! windowed mean costs no less here.
 //!
-//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//! Attention weights of an untrained layer on 32 random tokens, one square per head: rows are queries, columns are keys.
 //!
 #![doc = include_str!("../../pictures/uniform.svg")]
 
 use crate::mechanisms::prelude::*;
 
-/// Configuration of [`Uniform`]. There is nothing to choose.
+/// Configuration of [`Uniform`], without options.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct UniformConfig {}
 
-/// Logits that prefer no key.
+/// Constant logits.
 ///
 /// Should be created with [`UniformConfig`].
 #[derive(Module, Debug)]
@@ -28,7 +28,7 @@ impl Mechanism for UniformConfig {
     const NAME: &'static str = "uniform";
     const CARD: Card = Card {
         variant: "Uniform",
-        description: "Gives every visible key the same weight: the null hypothesis for all others.",
+        description: "Averages all visible keys with equal weights: the null hypothesis for all other mechanisms.",
         source: "the null twin of softmax attention",
         cross: true,
         state: "n d",
@@ -57,7 +57,7 @@ impl Logits for Uniform {
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
-        // As a product of thin factors, since a matrix of zeros would have a number for each pair.
+        // As a product of thin factors, since a matrix of zeros would need a number per pair.
         let zeros = |heads, length| Tensor::zeros([1, heads, length, 1], (&query.device(), query.dtype()));
         LogitTerms::content(zeros(self.heads, span.queries), zeros(1, span.keys))
     }

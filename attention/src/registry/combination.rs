@@ -1,4 +1,4 @@
-//! What can be combined with what, and where each mechanism can stand.
+//! Valid combinations of mechanisms, and valid places of each mechanism.
 //!
 //! The cards of mechanisms decide; nothing here lists them by name.
 use crate::contract::error::ConfigError;
@@ -6,28 +6,28 @@ use crate::contract::layer_spec::{LayerSpec, Role};
 use crate::description::{AnyMechanism, Kind};
 
 impl AnyMechanism {
-    /// Of what stands behind an `@`, the mechanism whose logits it is over.
+    /// Inner mechanism of a mechanism after an `@`.
     pub fn inner(&self) -> Option<&Self> {
         if self.card().kind.is_over_logits() { self.members().into_iter().next() } else { None }
     }
 
-    /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
-    /// renormalised density. A pattern does not: its logits can be mixed, what it hides cannot.
+    /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its renormalised
+    /// density. A pattern does not: its logits can be mixed, but not its mask.
     pub(crate) fn has_logits(&self) -> bool {
         self.card().kind == Kind::Scores
     }
 
-    /// Whether the mechanism can have a soft span: logits and mixtures of logits.
+    /// Whether the mechanism supports a soft span: logits and mixtures of logits.
     pub fn can_be_spanned(&self) -> bool {
         matches!(self.card().kind, Kind::Scores | Kind::Mixture)
     }
 
-    /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, what changes, normalises or gates them, and patterns, which then intersect.
+    /// Whether a pattern can restrict the mechanism: logits, mixtures of logits, maps, normalisers and gates over them, and patterns, which then intersect.
     pub(crate) fn can_be_restricted(&self) -> bool {
         matches!(self.card().kind, Kind::Scores | Kind::Mixture | Kind::Pattern | Kind::ScoreMap | Kind::Normaliser | Kind::Gate)
     }
 
-    /// Whether a normaliser can be put over the mechanism: logits that are known as they are, mixtures of such, and patterns, maps of scores and gates over these.
+    /// Whether the mechanism supports a normaliser: exact logits, mixtures of such, and patterns, maps of scores and gates over these.
     pub(crate) fn can_be_normalised(&self) -> bool {
         match self.card().kind {
             Kind::Scores | Kind::Mixture => self.has_whole_scores(),
@@ -36,7 +36,7 @@ impl AnyMechanism {
         }
     }
 
-    /// Whether a map of scores can be put over the mechanism: logits that are known as they are, mixtures of such, and patterns, normalisers and gates over these.
+    /// Whether the mechanism supports a map of scores: exact logits, mixtures of such, and patterns, normalisers and gates over these.
     pub(crate) fn can_be_mapped(&self) -> bool {
         match self.card().kind {
             Kind::Scores | Kind::Mixture => self.has_whole_scores(),
@@ -45,7 +45,7 @@ impl AnyMechanism {
         }
     }
 
-    /// Whether the mechanism is one softmax over scores, which others combine: logits, mixtures of logits, and patterns and maps of scores over these.
+    /// Whether the mechanism is one softmax over scores that others can combine: logits, mixtures of logits, and patterns and maps of scores over these.
     pub(crate) fn has_one_softmax(&self) -> bool {
         match self.card().kind {
             Kind::Scores | Kind::Mixture => true,
@@ -54,7 +54,7 @@ impl AnyMechanism {
         }
     }
 
-    /// Checks whether what is called `over`, of this kind, can be put over the mechanism.
+    /// Checks whether the mechanism `over`, of this kind, can be put over this mechanism.
     pub(crate) fn check_under(&self, over: &str, kind: Kind, spec: &LayerSpec) -> Result<(), ConfigError> {
         let (is_able, advice): (fn(&Self) -> bool, _) = match kind {
             Kind::Pattern => (
@@ -80,12 +80,12 @@ impl AnyMechanism {
         Err(spec.check(over).refuse("logits", self.name(), remedy))
     }
 
-    /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
+    /// Whether the mechanism supports causal attention; otherwise it serves only encoders and cross-attention.
     pub fn can_be_causal(&self) -> bool {
         self.card().causal
     }
 
-    /// Names of the families of which `is_able` holds with default options, comma separated: what errors advise.
+    /// Comma-separated names of the families that satisfy `is_able` with default options, for error messages.
     pub(crate) fn families_that(is_able: impl Fn(&Self) -> bool) -> String {
         let able = Self::all().into_iter().filter(|config| config.card().kind != Kind::Mixture && is_able(config));
         let mut families: Vec<_> = able.map(|config| config.family()).collect();
@@ -93,10 +93,10 @@ impl AnyMechanism {
         families.join(", ")
     }
 
-    /// Checks the options, and whether the mechanism is defined for its place in the model.
+    /// Validates the options and the place in the model.
     ///
     /// # Errors
-    /// An impossible option or place, naming both and the remedy. After `Ok`, building does not fail.
+    /// An invalid option or place, with both names and the remedy. After `Ok`, initialisation does not fail.
     pub fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let name = self.name();
         let check = spec.check(&name);
@@ -146,7 +146,7 @@ impl AnyMechanism {
     }
 }
 
-/// `a, b or c` of `a, b, c`.
+/// `a, b or c` from `a, b, c`.
 fn either(list: &str) -> String {
     list.rsplit_once(", ").map_or_else(|| list.to_owned(), |(first, last)| format!("{first} or {last}"))
 }

@@ -8,15 +8,14 @@ use burn::tensor::Tensor;
 
 use crate::registry;
 
-/// The module with every constrained parameter, wherever in it, moved to the nearest value that is allowed: what mechanisms name in
-/// [`Card::fractions`](crate::description::Card::fractions) is cut to `[0, 1]`, such as the spans of Sukhbaatar et al. 2019 (section 2.2).
-/// Parameters keep their identities. To be called after every optimiser step.
+/// Moves every constrained parameter of the module to the nearest allowed value: parameters in [`Card::fractions`](crate::description::Card::fractions) are
+/// clamped to `[0, 1]`, such as the spans of Sukhbaatar et al. 2019 (section 2.2). Parameters keep their identities. Call it after every optimiser step.
 pub fn apply<M: Module>(module: M) -> M {
     module.map(&mut Constraints { fractions: registry::fractions(), place: Vec::new() })
 }
 
 struct Constraints {
-    /// Parameters that are fractions, by the type of the module that has them and their name in it.
+    /// Parameters that are fractions, by module type and field name.
     fractions: Vec<(&'static str, &'static str)>,
     /// Names and types of the modules around the current parameter.
     place: Vec<(String, String)>,
@@ -44,9 +43,8 @@ impl ModuleMapper for Constraints {
     }
 }
 
-/// Makes the floating-point parameters that share an identity one: each takes the value of the first, and with it its place in the graph, so that the
-/// gradient of the first is that of all. An optimiser updates the first alone, a file holds each by itself, and moving to another device parts them: to be
-/// called after all of these.
+/// Ties floating-point parameters with the same identity: each takes the value and the graph node of the first, so the gradient of the first is that of all. An
+/// optimiser updates only the first, a file stores each separately, and a move to another device separates them: call it after all of these.
 pub fn tie<M: Module>(module: M) -> M {
     module.map(&mut Tie::default())
 }
@@ -76,7 +74,7 @@ mod tests {
     use crate::description::AnyMechanism;
     use crate::mechanisms::adaptive_span::AdaptiveSpan;
 
-    /// Two layers, of which the second has an adaptive span.
+    /// Two layers, the second with an adaptive span.
     fn layers(spans: [f32; 2], device: &Device) -> Vec<AnyAttention> {
         let spec = LayerSpec::new(Role::Decoder, 4, 2).at_layer(0, 2).with_max_length(8);
         let layer = |name: &str| {
@@ -120,7 +118,7 @@ mod tests {
     fn tied_parameters_have_the_value_of_the_first_and_one_gradient() {
         let device = Device::flex().autodiff();
         let first = Param::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
-        // Two leaves of the graph under one identity.
+        // Two graph leaves with one identity.
         let second = Param::initialized(first.id, Tensor::<2>::ones([2, 2], &device).require_grad());
         let module = Shared { first, second };
         let gradient = |module: &Shared| {

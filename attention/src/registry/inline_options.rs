@@ -1,4 +1,4 @@
-//! Options behind the name of a mechanism: `linformer{rank=16}`.
+//! Inline options after a mechanism's name: `linformer{rank=16}`.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -6,18 +6,18 @@ use serde_json::{Map, Value};
 use crate::contract::error::ConfigError;
 use crate::description::AnyMechanism;
 
-/// The field of a table that says which mechanism it is.
+/// Table field with the mechanism's name.
 const NAME: &str = "name";
 
 impl AnyMechanism {
-    /// Cuts `name{options}` into the name and the options with their braces, without blanks and quotes; a name alone has none.
+    /// Splits `name{options}` into the name and the options with braces, without blanks and quotes; a plain name has no options.
     pub fn split_options(text: &str) -> (&str, Option<String>) {
         let Some(begin) = text.find('{').filter(|&begin| begin > 0 && text.ends_with('}')) else { return (text, None) };
         let options = text[begin..].chars().filter(|c| !c.is_whitespace() && !['"', '\''].contains(c));
         (text[..begin].trim_end(), Some(options.collect()))
     }
 
-    /// This mechanism with `options` such as `{rank=16,sharing=headwise}`: fields as in a configuration file, whose words need no quotes.
+    /// This mechanism with `options` such as `{rank=16,sharing=headwise}`: configuration fields whose words need no quotes.
     ///
     /// ```
     /// use heedful_attention::mechanisms::linformer::LinformerConfig;
@@ -29,7 +29,7 @@ impl AnyMechanism {
     /// ```
     ///
     /// # Errors
-    /// Text that is no list of options, and options that the mechanism does not have or whose values are of another kind.
+    /// If the text is not a list of options, or an option is unknown or of the wrong type.
     pub fn with_options(&self, options: &str) -> Result<Self, ConfigError> {
         let refuse = |problem: String| ConfigError::Options { attention: self.name(), options: options.to_owned(), problem };
         let given: Map<String, Value> = serde_json::from_str(&json(options))
@@ -45,7 +45,7 @@ impl AnyMechanism {
         Self::deserialize(Value::Object(table)).map_err(|error| refuse(error.to_string()))
     }
 
-    /// Names of the options in such a text, as far as it can be read.
+    /// Names of the options in such a text, as far as it can be parsed.
     pub fn option_names(options: &str) -> Vec<String> {
         serde_json::from_str::<Map<String, Value>>(&json(options))
             .map(|given| given.into_iter().map(|(name, _)| name).collect())
@@ -53,7 +53,7 @@ impl AnyMechanism {
     }
 }
 
-/// Options without quotes as JSON has them: with quotes around words, and colons.
+/// Converts unquoted options to JSON, with quoted words and colons.
 fn json(options: &str) -> String {
     let word_of = |rest: &str| rest.find(|c: char| !(c.is_ascii_alphanumeric() || "_+-@.".contains(c))).unwrap_or(rest.len());
     let mut json = String::new();

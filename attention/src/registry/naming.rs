@@ -1,4 +1,4 @@
-//! Names of mechanisms, and what names mean.
+//! Names of mechanisms and their meanings.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,23 +8,23 @@ use crate::contract::error::ConfigError;
 use crate::description::{AnyMechanism, Kind};
 
 impl AnyMechanism {
-    /// Names of all families, as they stand in the field `name` of configurations.
+    /// Names of all families, the values of the field `name` in configurations.
     pub fn families() -> &'static [&'static str] {
         super::families()
     }
 
-    /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
+    /// Names that [`from_str`](Self::from_str) accepts; names of mechanisms with logits can also be joined by `+`.
     pub fn names() -> Vec<&'static str> {
         entries().iter().flat_map(|entry| (entry.named)()).map(|(name, _)| name).collect()
     }
 
-    /// One configuration of every name, with default options, and a mixture.
+    /// One configuration per name, with default options, and a mixture.
     pub fn all() -> Vec<Self> {
         let (mixtures, others): (Vec<_>, Vec<_>) = entries().into_iter().partition(|entry| entry.card.kind == Kind::Mixture);
         others.into_iter().chain(mixtures).flat_map(|entry| (entry.examples)()).collect()
     }
 
-    /// A family with its default options; a mixture has no members then.
+    /// A family with its default options; a mixture then has no members.
     pub fn of_family(family: &str) -> Option<Self> {
         entries().iter().find(|entry| entry.name == family).map(|entry| (entry.default)())
     }
@@ -39,12 +39,12 @@ impl fmt::Display for AnyMechanism {
 impl FromStr for AnyMechanism {
     type Err = ConfigError;
 
-    /// Reads a name, with default options. `a+b` is the mixture of `a` and `b`, with softmax-normalised weights. `random`, `dense`,
-    /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained,
-    /// `adaptive-span-fixed` the span that is not, `lsh-random` LSH attention with buckets that do not depend on the content. `logits@pattern` restricts
-    /// logits, which may be a mixture, by a pattern: `a+b@local-1d`. `logits@soft-cap` bounds them. `logits@normaliser` turns them into weights by another
-    /// normaliser than a softmax: `a+b@sigmoid`, `a@local-1d@sigmoid`. `logits@gate` gates what the heads give: `a@output-gate`. `logits@heads` makes heads
-    /// otherwise than by one softmax: `a@differential`. Options of the whole may follow it in braces: see [`with_options`](Self::with_options).
+    /// Parses a name, with default options. `a+b` is the mixture of `a` and `b`, with softmax-normalised weights. `random`, `dense`, `factorized-random` and
+    /// `factorized-dense` abbreviate the synthesizers. `synthesizer-random-fixed` is the untrained random synthesizer, `adaptive-span-fixed` the untrained
+    /// span, `lsh-random` LSH attention with content-independent buckets. `logits@pattern` restricts logits, which may be a mixture, by a pattern:
+    /// `a+b@local-1d`. `logits@soft-cap` bounds them. `logits@normaliser` replaces the softmax: `a+b@sigmoid`, `a@local-1d@sigmoid`. `logits@gate` gates the
+    /// head outputs: `a@output-gate`. `logits@heads` computes heads by other means than one softmax: `a@differential`. Options of the whole may follow in
+    /// braces: see [`with_options`](Self::with_options).
     fn from_str(name: &str) -> Result<Self, ConfigError> {
         if let (name, Some(options)) = Self::split_options(name) {
             return Self::from_str(name)?.with_options(&options);

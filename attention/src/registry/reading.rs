@@ -8,14 +8,14 @@ use serde::{Deserialize, Deserializer};
 
 use crate::description::AnyMechanism;
 
-/// The field of a table that says which mechanism it is.
+/// Table field with the mechanism's name.
 const NAME: &str = "name";
 
 impl AnyMechanism {
-    /// Reads the options of a family: what stands in its table beside `name`.
+    /// Reads the options of a family: the fields beside `name`.
     ///
-    /// Unlike [`Deserialize`], which may have to read a whole table before it knows the family, this hands each option to the format's own deserialiser, so
-    /// that an error can say where the option stands.
+    /// Unlike [`Deserialize`], which may read a whole table before it finds the family, this function passes each option to the format's own deserialiser, so
+    /// errors report the option's location.
     ///
     /// # Errors
     /// An unknown family or option, or a value of the wrong type.

@@ -1,4 +1,4 @@
-//! What the heads of an attention give: of logits their one softmax, of other mechanisms several of them together.
+//! Computation of heads: one softmax for logits, combinations of several for other mechanisms.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,25 +17,24 @@ use crate::engine::heads::repeat_heads;
 use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, fused, reference};
 use crate::softmax_attention::logits::{Logits, LogitsRef};
 
-/// Queries at which the visible keys of a pattern are counted; all others are taken to see as many on average.
+/// Number of queries at which the visible keys of a pattern are counted; the average applies to all others.
 const SAMPLED_QUERIES: usize = 128;
 
-/// What was seen at the latest call. Steps of training ask for the same again and again, and masks and tiles are kept with what they are of.
+/// Visibility of the latest call. Training steps repeat it, and it caches its masks and tiles.
 pub(crate) type LatestVisibility = Arc<Mutex<Option<Visibility>>>;
 
-/// How the heads of a [`SoftmaxAttention`](super::SoftmaxAttention) come about from what is remembered of keys, and values.
+/// Computation of the heads of a [`SoftmaxAttention`](super::SoftmaxAttention) from cached keys and values.
 ///
-/// All [`Logits`] are heads: sums of values that are weighed by their scores. A type that makes heads in another way, such as of the sums of several logits,
-/// implements this trait itself and gets the projections, masks and decoding state.
+/// All [`Logits`] are heads: sums of values weighted by their scores. A type that computes heads differently, such as from several logits, implements this
+/// trait and reuses the projections, masks and decoding state.
 pub trait Heads: Module + ModuleDisplay + 'static {
-    /// The logits that the heads come from, at least one. What they say of abilities, biases, reach, cache and losses is true of the heads, and what all of them
-    /// remember of keys is remembered side by side.
+    /// Logits of the heads, at least one. Their abilities, biases, reach, cache and losses apply to the heads, and their keys are cached side by side.
     fn scores(&self) -> Vec<LogitsRef<'_>>;
 
-    /// What the heads give, `[B, H, Q, D]`.
+    /// Head outputs, `[B, H, Q, D]`.
     fn attend(&self, call: HeadCall, probe: &mut Probe) -> Tensor<4>;
 
-    /// Whether there are weights of keys to be shown: not negative, and 0 where hidden. Default: no.
+    /// Whether the heads have key weights that a probe can observe: not negative, and 0 if hidden. Default: no.
     fn have_weights(&self) -> bool {
         false
     }
@@ -55,7 +54,7 @@ pub trait Heads: Module + ModuleDisplay + 'static {
         false
     }
 
-    /// Multiplications of scores and weighted sums for one sequence. Default: a score and a weighted value for each pair.
+    /// Multiplications of scores and weighted sums for one sequence. Default: a score and a weighted value per pair.
     fn head_multiplications(&self, pairs: &QueryKeyPairs) -> f64 {
         pairs.dense() * 2.0 * pairs.d_head()
     }
@@ -100,25 +99,25 @@ impl<L: Logits> Heads for L {
     }
 }
 
-/// What heads are given: queries, what is remembered of keys and values, and what is seen of them.
+/// Inputs of the heads: queries, cached keys and values, and their visibility.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HeadCall<'a> {
     /// `[B, Q, C]`.
     pub query: Tensor<3>,
-    /// What the [logits](Heads::scores) remember, `[B, G, K, R]`.
+    /// Cached keys of the [logits](Heads::scores), `[B, G, K, R]`.
     pub keys: Option<Tensor<4>>,
     /// `[B, G, K, D]`.
     pub values: Tensor<4>,
     /// Index of the first key.
     pub key_start: usize,
-    /// Which keys each query sees, whatever logits hide.
+    /// Visible keys of each query, before any restriction by the logits.
     pub visibility: Visibility,
     /// Positions of the queries.
     pub positions: Positions,
-    /// Key of the random numbers of this call; dropout is on exactly if it is present.
+    /// Key of the random numbers of this call; dropout is active if and only if it is present.
     pub random: Option<RandomKey>,
-    /// How it is computed where there is a choice.
+    /// Requested engine.
     pub engine: Engine,
     pub(super) heads: usize,
     pub(super) dropout: f64,
@@ -128,7 +127,7 @@ pub struct HeadCall<'a> {
 }
 
 impl<'a> HeadCall<'a> {
-    /// The values weighed by the scores of logits, `[B, H, Q, D]`, without their gates. The keys have to be those of the logits.
+    /// Values weighted by the scores of logits, `[B, H, Q, D]`, without gates. The keys must be those of the logits.
     pub fn weighed_by<L: Logits>(self, logits: &L, probe: &mut Probe) -> Tensor<4> {
         let span = self.span();
         let (visibility, added) = self.seen_through(logits).without_additive(span);
@@ -143,7 +142,7 @@ impl<'a> HeadCall<'a> {
             None => terms,
         };
         let terms = LogitTerms { sink, ..terms };
-        // Logits that all heads share do not say how many heads there are.
+        // Logits shared by all heads do not specify the number of heads.
         let values = if terms.heads() < heads { repeat_heads(values, heads) } else { values };
         let program = AttentionProgram {
             weighting: Weighting::Scores(terms, logits.normaliser()),
@@ -156,12 +155,12 @@ impl<'a> HeadCall<'a> {
             let mask = visibility.mask(span, heads, program.values.dtype(), &program.values.device());
             AttentionProgram { mask, ..program }
         };
-        // What only a tensor on the device knows is no part of tiles and blocks: it goes into the scores.
+        // Tensor masks on the device are not part of tiles and blocks: they are added to the scores.
         let given = visibility.is_given().then(|| visibility.mask(span, heads, program.values.dtype(), &program.values.device())).flatten();
         let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
         let execution = execution(logits, engine, scored.as_ref().unwrap_or(&program), &visibility.known(), (span, heads), &positions);
         if probe.is_listening() && !matches!(execution, SoftmaxExecution::Reference) {
-            // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
+            // Only a probe reads the weight matrix; the output is computed without it.
             let shown = AttentionProgram { dropout: None, ..masked(program.clone()) };
             probe.with_keys_before(key_start, |probe| reference::attend(shown, probe));
         }
@@ -177,8 +176,8 @@ impl<'a> HeadCall<'a> {
         }
     }
 
-    /// The values weighed by the scores of logits, and if somebody listens, the weights `[B|1, H, Q, K]` of all keys of the sequence before dropout. Only the
-    /// execution is handed out.
+    /// Values weighted by the scores of logits, and with a listener, the weights `[B|1, H, Q, K]` of all keys of the sequence before dropout. Only the
+    /// execution is reported to the probe.
     pub(crate) fn weighed_and_shown<L: Logits>(self, logits: &L, probe: &mut Probe) -> (Tensor<4>, Option<Tensor<4>>) {
         if !probe.is_listening() {
             return (self.weighed_by(logits, &mut Probe::off()), None);
@@ -193,12 +192,12 @@ impl<'a> HeadCall<'a> {
         (context, weights)
     }
 
-    /// The same with a visibility of its own that is kept for the next call.
+    /// The same with its own cached visibility for the next call.
     pub(crate) fn keeping(self, latest: &'a LatestVisibility) -> Self {
         Self { latest, ..self }
     }
 
-    /// Which keys queries see of those that logits show.
+    /// Visible keys of the queries under the restriction of the logits.
     pub(crate) fn seen_through<L: Logits>(&self, logits: &L) -> Visibility {
         let Some(own) = logits.visibility() else { return self.visibility.clone() };
         let own = match &self.positions.left_padding {
@@ -211,7 +210,7 @@ impl<'a> HeadCall<'a> {
         latest.get_or_insert(joint).clone()
     }
 
-    /// The part of the plane of queries and keys that the call covers.
+    /// Part of the plane of queries and keys that the call covers.
     pub fn span(&self) -> Span {
         Span { query_start: self.positions.start, queries: self.query.dims()[1], key_start: self.key_start, keys: self.values.dims()[2] }
     }
@@ -221,20 +220,20 @@ impl<'a> HeadCall<'a> {
         self.heads
     }
 
-    /// Probability that a weight is dropped where the call has a key of random numbers.
+    /// Dropout probability of a weight if the call has a key of random numbers.
     pub fn dropout(&self) -> f64 {
         self.dropout
     }
 }
 
-/// How a program is executed.
+/// Execution of a program.
 enum SoftmaxExecution {
     Fused(Arc<[Part]>),
     Blocked(Vec<Blocks>),
     Reference,
 }
 
-/// How the values of a program are weighed by the scores of logits.
+/// Chooses the execution for the scores of logits.
 fn execution<L: Logits>(
     logits: &L,
     engine: Engine,
@@ -253,7 +252,7 @@ fn execution<L: Logits>(
     {
         return SoftmaxExecution::Fused(parts);
     }
-    // A few queries score all keys before blocks of keys are gathered.
+    // A few queries score all keys, rather than gathering blocks of keys.
     if engine == Engine::Auto && span.queries < fused::FEWEST_QUERIES {
         return SoftmaxExecution::Reference;
     }
@@ -268,7 +267,7 @@ fn execution<L: Logits>(
     }
 }
 
-/// Executes a program of logits of all pairs: by the fused engine where it can, else by the reference. Says which it was.
+/// Executes a program over all pairs by the fused engine if possible, otherwise by the reference, and reports the choice.
 pub(crate) fn tiled_or_dense(
     program: AttentionProgram,
     visibility: &Visibility,
@@ -282,7 +281,7 @@ pub(crate) fn tiled_or_dense(
         Some(bias) => hidden_by_scores(program, bias.to_device(&device).cast(dtype)),
         None => program,
     };
-    // What only a tensor on the device knows is no part of tiles: it goes into the scores.
+    // Tensor masks on the device are not part of tiles: they are added to the scores.
     let given = visibility.is_given().then(|| visibility.mask(span, heads, dtype, &device)).flatten();
     let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
     let masked = |program: AttentionProgram| AttentionProgram { mask: visibility.mask(span, heads, dtype, &device), ..program };
@@ -291,7 +290,7 @@ pub(crate) fn tiled_or_dense(
         return reference::attend(masked(program), probe);
     }
     if probe.is_listening() {
-        // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
+        // Only a probe reads the weight matrix; the output is computed without it.
         reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
     }
     probe.executed(Executed::Fused);
@@ -299,7 +298,7 @@ pub(crate) fn tiled_or_dense(
     of_those_with_a_key(fused::attend(scored.unwrap_or(program), Arc::new([part])), given)
 }
 
-/// The program with numbers that are added to its logits.
+/// The program with additional biases on its logits.
 fn hidden_by_scores(program: AttentionProgram, bias: Tensor<4>) -> AttentionProgram {
     let weighting = match program.weighting {
         Weighting::Scores(terms, normaliser) => Weighting::Scores(terms.plus(LogitTerms::bias(bias)), normaliser),
@@ -308,7 +307,7 @@ fn hidden_by_scores(program: AttentionProgram, bias: Tensor<4>) -> AttentionProg
     AttentionProgram { weighting, ..program }
 }
 
-/// A softmax over nothing but hidden keys weighs all of them the same: 0 instead.
+/// Sets the context to 0 for queries without visible keys; a softmax over only hidden keys would weight them equally.
 fn of_those_with_a_key(context: Tensor<4>, given: Option<DenseMask>) -> Tensor<4> {
     match given.and_then(|mask| mask.has_key) {
         Some(has_key) => context * has_key,
@@ -316,7 +315,7 @@ fn of_those_with_a_key(context: Tensor<4>, given: Option<DenseMask>) -> Tensor<4
     }
 }
 
-/// Pairs of all heads that these logits let be seen.
+/// Pairs of all heads that these logits leave visible.
 pub(crate) fn seen_pairs(pairs: &QueryKeyPairs, logits: &impl Logits) -> f64 {
     let QueryKeyPairs { queries, heads, .. } = pairs;
     let Some(pattern) = logits.pattern() else {

@@ -1,4 +1,4 @@
-//! What stepwise decoding remembers: keys and values of the steps so far, or of a fixed memory.
+//! Decoding state: keys and values of past steps, or of a fixed memory.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::contract::visibility::selected;
 use crate::contract::{AttentionInput, SinkCache};
 use crate::tensors::main_memory;
 
-/// State of the mechanisms that remember a value, and possibly a key, for each position.
+/// State of mechanisms that cache a value, and possibly a key, per position.
 #[derive(Clone, Debug)]
 pub struct KeyValueState {
     progress: Progress,
@@ -18,14 +18,13 @@ pub struct KeyValueState {
     length: usize,
     capacity: usize,
     reach: Option<usize>,
-    /// How many of the first positions are never forgotten.
+    /// Number of first positions that are never evicted.
     sinks: usize,
-    /// Rows of the memory, if it is one of another sequence.
+    /// Rows of the memory in cross-attention.
     fixed: Option<MemoryRows>,
 }
 
-/// Numbers of the first positions, if these are never forgotten, and behind them of the latest ones, with room for more, so that what is there already need not be
-/// copied at each step.
+/// Numbers of the permanent first positions, if any, followed by those of the latest positions, with spare room, so that steps do not copy the existing ones.
 #[derive(Clone, Debug)]
 struct Remembered {
     /// `[B, G, room, D]`.
@@ -44,10 +43,10 @@ impl Remembered {
         self.room.clone().narrow(2, self.start, self.length)
     }
 
-    /// The first `sinks` positions, the last `reach` of the others, and new ones, of which there will be no more than `capacity` in all.
+    /// The first `sinks` positions, the last `reach` of the others, and the new ones, at most `capacity` in all.
     fn followed_by(self, new: Tensor<4>, sinks: usize, reach: usize, capacity: usize) -> Self {
-        // Where Burn 0.22.1 fuses operations, convolutions and banded Gaussians got wrong numbers after a step that assigned to the room in place, and right
-        // ones where it was copied. What mechanisms with a limited reach keep is little enough to be copied.
+        // With fusion in Burn 0.22.1, convolutions and banded Gaussians returned wrong numbers after a step that assigned to the room in place, and correct
+        // ones after a copy. Mechanisms with a limited reach cache so little that copying is cheap.
         let in_place = reach == usize::MAX || main_memory::has_kernels(&new.device());
         let Self { mut room, start: held_from, length: held } = self;
         let sinks = sinks.min(held);
@@ -58,7 +57,7 @@ impl Remembered {
         let end = start + length;
         if in_place && end <= room.dims()[2] {
             if sinks > 0 && forgotten > 0 {
-                // They move up. A view of the room will not do, since the room would be copied whole when it is assigned to.
+                // The positions move up. A view of the room would not do, since assigning to it would copy the whole room.
                 let first = Tensor::zeros([rows, heads, sinks, width], (&new.device(), new.dtype()));
                 let first = first.slice_assign([0..rows, 0..heads, 0..sinks, 0..width], room.clone().narrow(2, held_from, sinks));
                 room = room.slice_assign([0..rows, 0..heads, start..start + sinks, 0..width], first);
@@ -66,7 +65,7 @@ impl Remembered {
             room = room.slice_assign([0..rows, 0..heads, end - added..end, 0..width], new);
             return Self { room, start, length };
         }
-        // Half as much again: what is copied over all steps grows with their number and not with its square.
+        // Half as much again: the total copied over all steps then grows linearly, not quadratically, with their number.
         let spare = if in_place { (length / 2).min(capacity - length.min(capacity)) } else { 0 };
         let spare = (spare > 0).then(|| Tensor::zeros([rows, heads, spare, width], (&new.device(), new.dtype())));
         let held = [(held_from, sinks), (start + sinks, kept)].into_iter().filter(|(_, count)| *count > 0);
@@ -82,20 +81,20 @@ impl KeyValueState {
         Self { progress, keys: None, values: None, length: 0, capacity, reach: None, sinks: 0, fixed: None }
     }
 
-    /// Of a state that grows, forgets what lies more than `reach` positions before the next step.
+    /// For a growing state: evicts positions more than `reach` before the next step.
     pub(crate) fn reaching(mut self, reach: Option<usize>) -> Self {
         self.reach = reach;
         self
     }
 
-    /// Of a state that grows, keeps what such a cache holds of each batch row. What stands behind the [gap](Self::gap) has moved up by its length.
+    /// For a growing state: keeps what such a cache keeps of each batch row. Positions behind the [gap](Self::gap) have moved up by its length.
     pub(crate) fn keeping(mut self, cache: SinkCache) -> Self {
         let padding = self.progress.positions().left_padding.as_ref().and_then(|counts| counts.iter().max().copied());
         self.sinks = cache.sinks + padding.unwrap_or(0);
         self.reaching(Some(cache.window - 1))
     }
 
-    /// A state that holds a memory of another sequence: keys `[B, G, K, R]` and values `[B, G, K, D]`.
+    /// A state with a fixed memory for cross-attention: keys `[B, G, K, R]` and values `[B, G, K, D]`.
     pub fn fixed(start: &DecodingStart, keys: Option<Tensor<4>>, values: Tensor<4>) -> Self {
         let length = values.dims()[2];
         let [keys, values] = [keys, Some(values)].map(|numbers| numbers.map(|numbers| Remembered::full(numbers.detach())));
@@ -103,22 +102,22 @@ impl KeyValueState {
         Self { progress: Progress::new(start), keys, values, length, capacity: length, reach: None, sinks: 0, fixed }
     }
 
-    /// The next positions `[B, N, C]` as an input. What is given next follows them.
+    /// Returns the next positions `[B, N, C]` as an input, and advances past them.
     pub fn advance(&mut self, query: Tensor<3>) -> AttentionInput {
         self.progress.advance(query)
     }
 
-    /// Whether this is a memory of another sequence.
+    /// Whether this state holds a fixed memory.
     pub fn is_fixed(&self) -> bool {
         self.fixed.is_some()
     }
 
-    /// Index of the first remembered position.
+    /// Index of the first cached position.
     pub fn start(&self) -> usize {
         if self.sinks == 0 { self.forgotten() } else { 0 }
     }
 
-    /// Positions that are forgotten although the first ones are remembered.
+    /// Evicted positions between the permanent first ones and the latest ones.
     pub(crate) fn gap(&self) -> Range<usize> {
         self.sinks..self.sinks + if self.sinks == 0 { 0 } else { self.forgotten() }
     }
@@ -127,10 +126,10 @@ impl KeyValueState {
         self.length - self.values.as_ref().map_or(0, |values| values.length)
     }
 
-    /// Appends the keys and values of new positions, and forgets what these cannot reach.
+    /// Appends the keys and values of new positions, and evicts positions out of their reach.
     ///
     /// # Panics
-    /// If the capacity is exceeded, or the state is that of a fixed memory.
+    /// If the capacity is exceeded, or the state holds a fixed memory.
     pub fn push(&mut self, keys: Option<Tensor<4>>, values: Tensor<4>) {
         assert!(self.fixed.is_none(), "a memory of another sequence cannot grow");
         self.length += values.dims()[2];
@@ -144,15 +143,15 @@ impl KeyValueState {
         self.values = Some(append(self.values.take(), values));
     }
 
-    /// Keys of the remembered positions, `[B, G, K, R]`.
+    /// Keys of the cached positions, `[B, G, K, R]`.
     pub fn keys(&self) -> Option<Tensor<4>> {
         self.keys.as_ref().map(Remembered::numbers)
     }
 
-    /// Values of the remembered positions, `[B, G, K, D]`.
+    /// Values of the cached positions, `[B, G, K, D]`.
     ///
     /// # Panics
-    /// If nothing is remembered yet.
+    /// If the cache is empty.
     pub fn values(&self) -> Tensor<4> {
         self.values.as_ref().expect("a state is read after its first step").numbers()
     }
@@ -168,7 +167,7 @@ impl KeyValueState {
         }
     }
 
-    /// Bytes of the numbers that are remembered, at 4 bytes a number.
+    /// Bytes of the cached numbers, at 4 bytes per number.
     pub fn held_bytes(&self) -> usize {
         let held = |Remembered { room, length, .. }: &Remembered| {
             let [rows, heads, _, width] = room.dims();
@@ -177,7 +176,7 @@ impl KeyValueState {
         self.remembered().map(held).sum()
     }
 
-    /// Bytes that the state holds, room for more included, at 4 bytes a number.
+    /// Bytes of the state, including spare room, at 4 bytes per number.
     pub fn bytes(&self) -> usize {
         self.remembered().map(|Remembered { room, .. }| room.dims().iter().product::<usize>() * 4).sum()
     }
@@ -199,7 +198,7 @@ mod tests {
         x.into_data().try_to_vec().unwrap()
     }
 
-    /// Positions from `start` on: each number says its row, head, position and channel.
+    /// Positions from `start` on: each number encodes its row, head, position and channel.
     fn positions(rows: &[usize], start: usize, length: usize) -> Tensor<4> {
         let number =
             |row: usize, head: usize, position: usize, channel: usize| (((row * 10 + head) * 100 + position) * 10 + channel) as f32;
@@ -271,7 +270,7 @@ mod tests {
         assert_eq!(numbers(state.values()), numbers(positions(&[2, 0, 0], 0, 6)));
     }
 
-    /// Where the numbers of a tensor begin in main memory.
+    /// Address of the numbers of a tensor in main memory.
     fn address(numbers: &Tensor<4>) -> *const f32 {
         let tensor = <DispatchTensor as DispatchKindConversion<Flex>>::try_into_backend(numbers.clone().into_dispatch());
         crate::tensors::main_memory::numbers(&tensor.expect("the tensor is one of flex").float()).as_ptr()

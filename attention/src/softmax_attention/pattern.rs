@@ -1,7 +1,7 @@
-//! Patterns of visibility: pure functions of head and positions that say which keys a query may see, and how queries are grouped so that only those keys
-//! are ever scored.
+//! Visibility patterns: pure functions of head and positions that define the visible keys of a query and the grouping of queries, so that only visible keys are
+//! scored.
 //!
-//! A pattern counts positions in the sequence without padding, and says nothing about the future: causality is the model's, and both hold together.
+//! A pattern uses positions in the unpadded sequence and does not handle the future: the model adds causality.
 //! [`Restricted`](crate::description::restricted::Restricted) puts a pattern over logits.
 
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use crate::contract::error::ConfigError;
 
 mod query_blocks;
 
-/// Which keys a query may see, as a pure function, and which queries are executed together.
+/// Visible keys of a query, as a pure function, and the grouping of queries for execution.
 ///
 /// # Example
 /// ```
@@ -42,54 +42,54 @@ pub trait Pattern: Debug + Send + Sync {
     /// Whether query `i` of a head may see key `j`.
     fn sees(&self, head: usize, i: usize, j: usize) -> bool;
 
-    /// Number of the block that query `i` is executed in. The less the keys of a block's queries differ, the less is computed in vain.
+    /// Block in which query `i` is executed. The more the keys of a block's queries overlap, the less computation is wasted.
     fn block(&self, head: usize, i: usize) -> usize;
 
-    /// Keys among `keys`, ascending, which hold all that the queries of one block may see. The queries are ascending, at least one. Keys that none sees are sorted
-    /// out later; leaving them out saves time. Default: all.
+    /// Keys among `keys`, ascending, that include every key visible to the queries of one block. The queries are ascending, at least one. Keys visible to no
+    /// query are removed later; omitting them saves time. Default: all.
     fn candidates(&self, _head: usize, _queries: &[usize], keys: Range<usize>) -> Vec<usize> {
         keys.collect()
     }
 
-    /// The greatest distance between a query and a key before it that it may see, if there is one. Default: none.
+    /// Maximum distance between a query and an earlier visible key, if limited. Default: none.
     fn reach(&self) -> Option<usize> {
         None
     }
 
-    /// Patterns that together show what this one shows, and no pair twice: each is executed in blocks of its own, and their results are joined to one
-    /// softmax. For patterns that no one grouping of queries serves. Default: none, the pattern is executed whole.
+    /// Disjoint patterns whose union is this pattern. Each part is executed in its own blocks, and the results are joined to one softmax. For patterns without
+    /// a single efficient grouping. Default: none, the pattern is executed whole.
     fn parts(&self) -> Vec<Arc<dyn Pattern>> {
         Vec::new()
     }
 
-    /// Whether heads differ. Default: yes, which is never wrong.
+    /// Whether heads differ. Default: yes, which is always safe.
     fn depends_on_head(&self) -> bool {
         true
     }
 }
 
-/// How factors, which only together connect all positions, are brought into a model (Child et al. 2019, section 5.1).
+/// Integration of factors, which only together connect all positions, into a model (Child et al. 2019, section 5.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Integration {
-    /// Layers have the factors in turn: of two factors, even layers, counted from 0, have the first and odd ones the second.
+    /// Layers use the factors in turn: with two factors, even layers (from 0) use the first and odd layers the second.
     Interleaved,
-    /// Every head sees what any factor shows: of two factors one layer reaches nearly all, two reach all.
+    /// Every head uses the union of all factors: with two factors, one layer reaches nearly all positions, two layers reach all.
     #[default]
     Merged,
-    /// Heads have the factors in turn: of two factors, even heads, counted from 0, have the first and odd ones the second. Heads that are left over, fewer than
-    /// there are factors, have all of them.
+    /// Heads use the factors in turn: with two factors, even heads (from 0) use the first and odd heads the second. Remaining heads, fewer than the factors,
+    /// use the union.
     Heads,
 }
 
-/// Most factors of a pattern.
+/// Maximum number of factors of a pattern.
 const MOST_FACTORS: usize = 16;
 
 impl Integration {
-    /// Checks the number of factors, and the ratio at which layers have them.
+    /// Validates the number of factors and the ratio of layers.
     ///
     /// # Errors
-    /// If there are fewer than two factors or more than 16, or if a ratio is given that has no effect or not a number of layers for each factor.
+    /// If there are fewer than two or more than 16 factors, or the ratio has no effect or does not list one number of layers per factor.
     pub(crate) fn validate(self, factors: usize, ratio: Option<&[usize]>, check: &Check) -> Result<(), ConfigError> {
         if !(2..=MOST_FACTORS).contains(&factors) {
             return Err(check.refuse("factors", factors, format!("give a number from 2 to {MOST_FACTORS}")));
@@ -105,14 +105,14 @@ impl Integration {
         Ok(())
     }
 
-    /// Why an option of factors changes nothing.
+    /// Reason why an option of factors has no effect.
     pub(crate) fn without_effect(self, option: &str) -> Option<&'static str> {
         (option == "ratio" && self != Self::Interleaved).then_some("ratio is for integration = \"interleaved\"")
     }
 }
 
-/// The factor that a layer has where `ratio[0]` successive layers have the first factor, `ratio[1]` the second, and so on, and then the first again. Without a
-/// ratio one layer has each: what is returned is the layer itself, which stands for its factor in turn.
+/// Factor of a layer if `ratio[0]` successive layers use the first factor, `ratio[1]` the second, and so on, cyclically. Without a ratio, returns the layer
+/// index itself, which selects the factors in turn.
 pub(crate) fn turn(ratio: Option<&[usize]>, layer: usize) -> usize {
     let Some(ratio) = ratio else { return layer };
     let place = layer % ratio.iter().fold(0, |sum: usize, layers| sum.saturating_add(*layers)).max(1);
@@ -123,12 +123,12 @@ pub(crate) fn turn(ratio: Option<&[usize]>, layer: usize) -> usize {
     ends.take_while(|&end| end <= place).count()
 }
 
-/// Keys that are near their query, on either side of it.
+/// Keys near their query, on either side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Near {
-    /// The greatest distance of a key.
+    /// Maximum distance of a key.
     pub farthest: usize,
-    /// Successive queries that are executed together, at least 1.
+    /// Number of successive queries executed together, at least 1.
     pub block: usize,
 }
 
@@ -155,7 +155,7 @@ impl Pattern for Near {
     }
 }
 
-/// What a head has.
+/// Share of a head in the factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
     /// The factor of this index.
@@ -163,17 +163,17 @@ enum Share {
     All,
 }
 
-/// Patterns of which a layer or a head has one, or what any of them shows.
+/// Patterns with one factor per layer or head, or the union of all factors.
 #[derive(Clone, Debug)]
 pub struct Factorised {
     factors: Vec<Arc<dyn Pattern>>,
     joint_block: usize,
-    /// Shares of the heads; of all heads, if there is only one.
+    /// Shares of the heads; a single entry applies to all heads.
     shares: Vec<Share>,
     executed_apart: bool,
 }
 
-/// What one pattern shows and others do not.
+/// Difference of one pattern and others.
 #[derive(Clone, Debug)]
 struct Without {
     pattern: Arc<dyn Pattern>,
@@ -181,7 +181,7 @@ struct Without {
 }
 
 impl Factorised {
-    /// The share of one layer in several factors. Where a head has all, `joint_block` successive queries are executed together.
+    /// Share of one layer in several factors. If a head uses all factors, `joint_block` successive queries are executed together.
     ///
     /// # Panics
     /// If there is no factor.
@@ -206,7 +206,7 @@ impl Factorised {
         Self { factors, joint_block, shares, executed_apart: false }
     }
 
-    /// Where all heads have all factors, executes these one after the other: for factors that group queries in different ways.
+    /// Executes the factors one after another if all heads use all factors: for factors that group queries differently.
     pub fn executed_apart(mut self) -> Self {
         self.executed_apart = true;
         self
@@ -252,7 +252,7 @@ impl Pattern for Factorised {
             Share::One(factor) => self.factors[*factor].reach(),
             Share::All => farthest(self.factors.iter().map(|factor| factor.reach()).collect()),
         };
-        // One head without a limit is enough.
+        // One head without a limit suffices.
         farthest(self.shares.iter().map(reach).collect())
     }
 

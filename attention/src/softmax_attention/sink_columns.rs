@@ -1,7 +1,7 @@
-//! Sinks among the keys of a call: the first keys, before which a query stands at its index in a cache (Xiao et al. 2023, section 3.2).
+//! Attention sinks among the keys of a call: for them, a query stands at its index in a cache (Xiao et al. 2023, section 3.2).
 //!
-//! Distances to all other keys in the cache are those in the sequence. So scores have two parts: those of the sinks, where queries stand elsewhere, and those of
-//! all others. The part of the sinks is a product of thin factors, of which that of the keys has one channel for each sink.
+//! Distances to all other keys in the cache equal those in the sequence. So scores have two parts: those of the sinks, with shifted query positions, and those
+//! of all other keys. The sink part is a product of thin factors, whose key factor has one channel per sink.
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
@@ -9,17 +9,17 @@ use crate::contract::visibility::Span;
 use crate::contract::{Positions, SinkCache};
 use crate::engine::LogitTerms;
 
-/// The sinks among the keys of a span, and where its queries stand before them.
+/// Sinks among the keys of a span, and the query positions relative to them.
 #[derive(Clone, Debug)]
 pub(crate) struct SinkColumns {
     cache: SinkCache,
     span: Span,
-    /// Padding elements before the first real one, of each batch row or of all.
+    /// Left padding of each batch row, or of all.
     counts: Vec<usize>,
 }
 
 impl SinkColumns {
-    /// The sinks of a span, unless all queries stand before them as they do in the sequence.
+    /// Sinks of a span, unless all queries stand relative to them as in the sequence.
     pub(crate) fn new(cache: SinkCache, span: Span, positions: &Positions) -> Option<Self> {
         let counts = positions.left_padding.as_deref().unwrap_or(&[0]).to_vec();
         let last = span.query_start + span.queries - 1;
@@ -33,31 +33,31 @@ impl SinkColumns {
         self.cache
     }
 
-    /// Batch rows that are told apart.
+    /// Number of distinct batch rows.
     pub(crate) fn rows(&self) -> usize {
         self.counts.len()
     }
 
-    /// Positions of the queries of a batch row, from its first real element on; 0 on padding.
+    /// Positions of the queries of a batch row, from its first real token on; 0 on padding.
     pub(crate) fn positions(&self, row: usize) -> impl Iterator<Item = usize> {
         let count = self.counts[row];
         (self.span.query_start..self.span.query_start + self.span.queries).map(move |index| index.saturating_sub(count))
     }
 
-    /// Where queries stand before the sinks, padding included: those of one batch row after those of another.
+    /// Query positions relative to the sinks, including padding, batch row after batch row.
     pub(crate) fn places(&self) -> Vec<usize> {
         let of_row = |row: usize| self.positions(row).map(move |position| self.counts[row] + self.cache.index(position));
         (0..self.rows()).flat_map(of_row).collect()
     }
 
-    /// Indices of the sinks of a batch row among the keys of the span; `None` before its first key and behind its last.
+    /// Indices of the sinks of a batch row among the keys of the span; `None` outside its keys.
     fn indices(&self, row: usize) -> impl Iterator<Item = Option<usize>> {
         let first = self.counts[row];
         let Span { key_start, keys, .. } = self.span;
         (first..first + self.cache.sinks).map(move |sink| sink.checked_sub(key_start).filter(|&index| index < keys))
     }
 
-    /// The keys of the sinks, `[B, G, S, R]` of `[B, G, K, R]`. For a sink that is not among the keys of the span another key stands there.
+    /// Keys of the sinks, `[B, G, S, R]` from `[B, G, K, R]`. A sink outside the span is replaced by another key.
     pub(crate) fn sinks(&self, keys: Tensor<4>) -> Tensor<4> {
         let ([batch, heads, _, width], sinks) = (keys.dims(), self.cache.sinks);
         let indices = (0..self.rows()).flat_map(|row| self.indices(row)).map(|index| index.unwrap_or(0) as i32).collect();
@@ -83,14 +83,14 @@ impl SinkColumns {
         Tensor::from_data(TensorData::new(choice, [rows, 1, keys, sinks]), (device, dtype))
     }
 
-    /// Keys `[B, G, K, R]`, of which those of sinks are 0.
+    /// Keys `[B, G, K, R]` with those of sinks set to 0.
     pub(crate) fn others(&self, keys: Tensor<4>) -> Tensor<4> {
         let is_other = self.choice(&keys.device(), keys.dtype()).sum_dim(3).neg() + 1.0;
         keys * is_other
     }
 
-    /// Logits of the sinks alone that depend on head and distance inside the cache, for queries `[B, H, Q, R]`. Where the distance in the sequence is that of a key
-    /// of the window, as of all other keys, they are 0.
+    /// Sink logits that depend on head and cache distance, for queries `[B, H, Q, R]`. They are 0 for all other keys, and where the distance equals that in the
+    /// sequence.
     pub(crate) fn biased(&self, queries: &Tensor<4>, bias: impl Fn(usize, usize) -> f32) -> LogitTerms {
         let ([_, heads, length, _], SinkCache { sinks, window }) = (queries.dims(), self.cache);
         let mut biases = Vec::new();
@@ -105,7 +105,7 @@ impl SinkColumns {
         self.scored(Tensor::from_data(TensorData::new(biases, shape), (&queries.device(), queries.dtype())))
     }
 
-    /// Logits of the sinks alone, `[B|1, H, Q, S]`; those of all other keys are 0.
+    /// Sink logits, `[B|1, H, Q, S]`; those of all other keys are 0.
     pub(crate) fn scored(&self, scores: Tensor<4>) -> LogitTerms {
         let choice = self.choice(&scores.device(), scores.dtype());
         LogitTerms::content(scores, choice)

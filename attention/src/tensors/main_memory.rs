@@ -1,4 +1,4 @@
-//! The tensors of flex as slices of numbers, for kernels: flex keeps them in main memory.
+//! Tensors of flex as slices of numbers, for kernels: flex stores them in main memory.
 
 use burn::backend::DispatchDevice;
 use burn::backend::flex::FlexTensor;
@@ -10,12 +10,12 @@ use burn::{
     tensor::read_sync,
 };
 
-/// The tensor without gaps between its numbers.
+/// Copies the tensor without gaps between its numbers, if necessary.
 pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
     if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
 }
 
-/// A contiguous tensor of 32-bit floats that no other tensor shares, in a buffer without anything else: the given one if it is such.
+/// A contiguous, unshared tensor of 32-bit floats in a buffer of its own; returns the given tensor if it qualifies.
 pub fn owned(tensor: FlexTensor) -> FlexTensor {
     let mut tensor = contiguous(tensor);
     let count = tensor.layout().num_elements();
@@ -23,18 +23,18 @@ pub fn owned(tensor: FlexTensor) -> FlexTensor {
     if is_owned { tensor } else { self::tensor(numbers(&tensor).to_vec(), tensor.layout().shape().clone()) }
 }
 
-/// The numbers of a [`contiguous`] tensor.
+/// Numbers of a [`contiguous`] tensor.
 ///
 /// # Panics
-/// If it is not contiguous or not one of 32-bit floats.
+/// If it is not contiguous or not of 32-bit floats.
 pub fn numbers(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("the tensor is contiguous and of 32-bit floats")
 }
 
-/// The numbers of an [`owned`] tensor.
+/// Mutable numbers of an [`owned`] tensor.
 ///
 /// # Panics
-/// If it is not one of 32-bit floats.
+/// If it is not of 32-bit floats.
 pub fn numbers_mut(tensor: &mut FlexTensor) -> &mut [f32] {
     tensor.storage_mut()
 }
@@ -42,27 +42,27 @@ pub fn numbers_mut(tensor: &mut FlexTensor) -> &mut [f32] {
 /// A tensor of the given numbers, row by row.
 ///
 /// # Panics
-/// If they are not as many as the shape has elements.
+/// If their number differs from the size of the shape.
 pub fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(numbers, shape.into()))
 }
 
-/// The tensor of ndarray as one of flex.
+/// Converts a tensor from ndarray to flex.
 #[cfg(feature = "ndarray")]
 #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this function with it")]
 pub fn flex(tensor: NdArrayTensor) -> FlexTensor {
-    // Data of floats and of integers are made alike.
+    // Float and integer data are created alike.
     FlexTensor::from_data(read_sync(NdArray::float_into_data(tensor)).expect("the numbers are in main memory"))
 }
 
-/// The tensor of flex as one of ndarray.
+/// Converts a tensor from flex to ndarray.
 #[cfg(feature = "ndarray")]
 #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this function with it")]
 pub fn ndarray(tensor: FlexTensor) -> NdArrayTensor {
     NdArrayTensor::from_data(tensor.into_data())
 }
 
-/// Whether kernels for main memory run on the device.
+/// Whether the device runs kernels for main memory.
 pub(crate) fn has_kernels(device: &Device) -> bool {
     #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and its line with it")]
     match device.clone().without_autodiff().as_dispatch() {

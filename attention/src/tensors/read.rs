@@ -1,19 +1,19 @@
-//! Reading tensors back to main memory.
+//! Copying tensors to main memory.
 
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::main_memory;
 
-/// The numbers that a tensor holds now.
+/// Current values of a tensor.
 ///
-/// `Tensor::into_data` of Burn's GPU backends copies nothing: the bytes leave the device when they are first looked at. Until then the data does not count
-/// as an owner of its buffer, so that an operation on another handle of the same tensor may write into it, and the data holds the numbers of that
-/// operation. Here the bytes are copied before anything else can run.
+/// `Tensor::into_data` of Burn's GPU backends copies lazily: the bytes leave the device on first access. Until then the data does not own its buffer, so an
+/// operation on another handle of the same tensor can overwrite it, and the data then contains that operation's numbers. This function copies the bytes before
+/// other operations run.
 ///
 /// # Panics
-/// If the device fails to hand out the numbers.
-// The one place at which the bare call is right.
+/// If the device fails to return the numbers.
+// The only correct place for the bare call.
 #[allow(clippy::disallowed_methods)]
 pub fn read<const D: usize, K: Basic>(x: Tensor<D, K>) -> TensorData {
     let data = x.into_data();
@@ -21,7 +21,7 @@ pub fn read<const D: usize, K: Basic>(x: Tensor<D, K>) -> TensorData {
     data
 }
 
-/// Whether operations on a device are queued: the host goes on while they run, and waits for all of them where it reads a number.
+/// Whether operations on a device are queued: the host continues while they run, and waits for all of them when it reads a number.
 pub fn is_queued(device: &Device) -> bool {
     !main_memory::has_kernels(device)
 }

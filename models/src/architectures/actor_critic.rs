@@ -1,8 +1,8 @@
-//! Policy and value heads: a stack that acts (Parisotto et al. 2020, section 3).
+//! Policy and value heads for acting with a stack (Parisotto et al. 2020, section 3).
 //!
-//! The states of a stack, one for each step of an episode, give logits of the actions `π(a | s)` and an estimate of the return `V(s)`. A stack acts step by
-//! step with [`Stack::segment`](crate::block::stack::Stack::segment) and a [`SegmentMemory`](crate::block::segment::SegmentMemory), which holds as much after
-//! ten thousand steps as after the first few, and whose rows forget when their episodes end; it learns from whole unrolls the same way.
+//! The heads map the states of a stack, one per step of an episode, to action logits `π(a | s)` and an estimate of the return `V(s)`. A stack acts step by step
+//! with [`Stack::segment`](crate::block::stack::Stack::segment) and a [`SegmentMemory`](crate::block::segment::SegmentMemory) of bounded size, whose rows are
+//! cleared when their episodes end. Training on whole unrolls works the same way.
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -12,7 +12,7 @@ use heedful_attention::contract::init;
 use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// Sizes of [`ActorCriticHeads`], and weights of their losses. The number of actions must be given.
+/// Sizes and loss weights of [`ActorCriticHeads`]. The number of actions must be given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ActorCriticHeadsConfig {
@@ -22,7 +22,7 @@ pub struct ActorCriticHeadsConfig {
     pub actions: usize,
     /// Weight of the squared error of values, at least 0 (default 0.5).
     pub value_weight: f64,
-    /// Weight of the entropy of policies, which is rewarded, at least 0 (default 0.01).
+    /// Weight of the policy entropy bonus, at least 0 (default 0.01).
     pub entropy_weight: f64,
 }
 
@@ -36,7 +36,7 @@ impl ActorCriticHeadsConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// No actions, no width, or a weight that is negative or not finite.
+    /// If the number of actions or the width is 0, or a weight is negative or not finite.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("actor-critic heads");
         check.at_least_one("d_model", self.d_model)?;
@@ -49,7 +49,7 @@ impl ActorCriticHeadsConfig {
         Ok(())
     }
 
-    /// Initialises the heads. All actions are equally likely at first, and all values 0.
+    /// Initialises the heads. At first all actions are equally likely, and all values are 0.
     ///
     /// # Panics
     /// If the configuration is not valid.
@@ -69,15 +69,15 @@ impl ActorCriticHeadsConfig {
 /// Should be created with [`ActorCriticHeadsConfig`].
 #[derive(Module, Debug)]
 pub struct ActorCriticHeads {
-    /// To logits of the actions, `[C, actions]`, with bias.
+    /// Map to action logits, `[C, actions]`, with bias.
     pub policy: Linear,
-    /// To the value, `[C, 1]`, with bias.
+    /// Map to the value, `[C, 1]`, with bias.
     pub value: Linear,
     #[module(skip)]
     config: ActorCriticHeadsConfig,
 }
 
-/// What the heads say of each step.
+/// Outputs of the heads for each step.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// `ln π(a | s)`, `[B, N, actions]`.
@@ -86,18 +86,18 @@ pub struct Decision {
     pub value: Tensor<2>,
 }
 
-/// What was done in some steps `[B, T]`, and how well it went.
+/// Recorded steps `[B, T]` with their advantages and returns.
 #[derive(Clone, Debug)]
 pub struct Experience {
     /// The actions.
     pub actions: Tensor<2, Int>,
-    /// `ln π` of each when it was taken.
+    /// `ln π` of each action at the time it was taken.
     pub log_probabilities: Tensor<2>,
-    /// How much better than expected it was.
+    /// Advantages of the actions.
     pub advantages: Tensor<2>,
-    /// What the values are to become.
+    /// Target returns of the value head.
     pub returns: Tensor<2>,
-    /// 1 where there was a step, 0 where there is padding.
+    /// 1 for steps, 0 for padding.
     pub real: Tensor<2>,
 }
 
@@ -107,8 +107,8 @@ impl ActorCriticHeads {
         Decision { log_policy: log_softmax(self.policy.forward(states.clone()), 2), value: self.value.forward(states).squeeze_dim(2) }
     }
 
-    /// The loss of an advantage actor-critic (Mnih et al. 2016), a mean over steps: `-ln π(a) (R - V) + w_v (R - V)^2 - w_e H(π)`, for the actions `[B, N]` that
-    /// were taken and the returns `R` `[B, N]` after them. The advantage `R - V` is a constant to the policy.
+    /// Loss of an advantage actor-critic (Mnih et al. 2016), a mean over steps: `-ln π(a) (R - V) + w_v (R - V)^2 - w_e H(π)`, for the taken actions `[B, N]`
+    /// and the subsequent returns `R` `[B, N]`. No policy gradient flows through the advantage `R - V`.
     ///
     /// # Panics
     /// If shapes do not fit.
@@ -122,8 +122,8 @@ impl ActorCriticHeads {
         (-(taken * advantage.clone().detach()) + advantage.powi_scalar(2) * value_weight - entropy * entropy_weight).mean()
     }
 
-    /// Loss of proximal policy optimisation: the mean over the real steps of `-min(r A, clip(r, 1 - ε, 1 + ε) A) + w_v (R - V)^2 - w_h H(π)`, where `r` is the
-    /// ratio of the probabilities of the action now and when it was taken (Schulman et al. 2017, equations 7 and 9). `clip` is ε.
+    /// Loss of proximal policy optimisation: the mean over real steps of `-min(r A, clip(r, 1 - ε, 1 + ε) A) + w_v (R - V)^2 - w_h H(π)`, where `r` is the
+    /// ratio of the action's current probability to its recorded one (Schulman et al. 2017, equations 7 and 9). `clip` is ε.
     ///
     /// # Panics
     /// If the tensors differ in shape.
@@ -253,7 +253,7 @@ mod tests {
             real: Tensor::from_data([[1.0, 1.0, 1.0, 1.0, 0.0]], &device),
         };
         let loss: f32 = heads.clipped_loss(&decision, experience, 0.2).into_scalar();
-        // Ratios 1.6 and 0.4: a gain is limited, a loss is not.
+        // Ratios 1.6 and 0.4: gains are clipped, losses are not.
         let surrogates = [1.2 * 2.0, -1.6, 0.4 * 2.0, -0.8];
         let entropy = -(0.8f64 * 0.8f64.ln() + 0.2 * 0.2f64.ln());
         let expected = (-surrogates.iter().sum::<f64>() + 0.5) / 4.0 - 0.01 * entropy;

@@ -1,4 +1,4 @@
-//! The encoder-only Transformer, or the decoder-only one as a classifier: classification of, or regression on, sentences and pairs of sentences.
+//! The encoder-only Transformer, or the decoder-only one as a classifier: classification or regression of sentences and sentence pairs.
 
 mod config;
 
@@ -24,7 +24,7 @@ pub struct Sentences<'a> {
     pub tokens: Tensor<2, Int>,
     /// Segment types `[B, N]`: 0 in the first sentence of a pair, 1 in the second.
     pub segments: Option<Tensor<2, Int>>,
-    /// Number of real tokens of each row, at least 1.
+    /// Number of real tokens per row, at least 1.
     pub lengths: &'a [usize],
 }
 
@@ -37,11 +37,11 @@ pub struct Classifier<A: Attention = AnyAttention> {
     pub embedding: TokenEmbedding,
     /// The layers.
     pub encoder: Stack<A>,
-    /// What the pooled vector passes before a hyperbolic tangent, `[C, C]`.
+    /// Linear map of the pooled vector before a hyperbolic tangent, `[C, C]`.
     pub pooler: Option<Linear>,
-    /// From the pooled vector to the outputs.
+    /// Map from the pooled vector to the outputs.
     pub output: Linear,
-    /// What hidden states pass before [masked tokens](crate::architectures::masked) are found from them, and biases.
+    /// Head that predicts [masked tokens](crate::architectures::masked) from hidden states, with biases.
     pub masked_head: Option<MaskedHead>,
     #[module(skip)]
     pooling: Pooling,
@@ -51,14 +51,14 @@ pub struct Classifier<A: Attention = AnyAttention> {
 }
 
 impl<A: Attention> Classifier<A> {
-    /// Logits of the classes, or the prediction, `[B, outputs]`, of tokens `[B, N]`, of which the mask tells the padding: [`Mask::none`], [`Mask::padding`],
-    /// or a mask of a tensor, which is read back.
+    /// Class logits, or the prediction, `[B, outputs]`, for tokens `[B, N]`. The mask defines the padding: [`Mask::none`], [`Mask::padding`], or a tensor mask,
+    /// which is read back.
     ///
-    /// Dropout is as that of [`LanguageModel::forward`](crate::architectures::language_model::LanguageModel::forward): on where the model is trained.
-    /// [`forward_with`](Self::forward_with) is the full form, which takes segments of pairs of sentences too.
+    /// Dropout follows [`LanguageModel::forward`](crate::architectures::language_model::LanguageModel::forward): it is active in training.
+    /// [`forward_with`](Self::forward_with) is the full form, which also accepts segments of sentence pairs.
     ///
     /// # Panics
-    /// If the sequences are longer than the maximal length of the model, or the mask hides something else than padding at the end of rows.
+    /// If the sequences exceed the maximal length of the model, or the mask hides more than padding at the end of rows.
     pub fn forward(&self, tokens: Tensor<2, Int>, mask: &Mask) -> Tensor<2> {
         let [batch, length] = tokens.dims();
         let sentences = Sentences { tokens, segments: None, lengths: &mask.lengths(batch, length) };
@@ -68,10 +68,10 @@ impl<A: Attention> Classifier<A> {
         logits
     }
 
-    /// The full form of [`forward`](Self::forward): logits of the classes, or the prediction, `[B, outputs]`. Dropout is on exactly if a key is given.
+    /// Full form of [`forward`](Self::forward): class logits, or the prediction, `[B, outputs]`. Dropout is active if and only if a key is given.
     ///
     /// # Panics
-    /// If the sequences are longer than `max_length`, or segment types are given to a model without vectors for them.
+    /// If the sequences exceed `max_length`, or segment types are given to a model without segment vectors.
     pub fn forward_with(&self, sentences: Sentences, random: Option<RandomKey>, probe: &mut Probe) -> Scores<2> {
         let lengths = sentences.lengths;
         let hidden = match self.pooling {
@@ -90,7 +90,7 @@ impl<A: Attention> Classifier<A> {
     /// Hidden states `[B, N, C]` of the last layer.
     ///
     /// # Panics
-    /// If the sequences are longer than `max_length`, or segment types are given to a model without vectors for them.
+    /// If the sequences exceed `max_length`, or segment types are given to a model without segment vectors.
     pub fn hidden(&self, sentences: Sentences, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let lengths = sentences.lengths;
         let x = self.embedded(sentences, random);
@@ -100,7 +100,7 @@ impl<A: Attention> Classifier<A> {
         probe.within("encoder", None, |probe| self.encoder.forward(x, &context, random, probe))
     }
 
-    /// What the layers are given, `[B, N, C]`.
+    /// Input of the layers, `[B, N, C]`.
     fn embedded(&self, Sentences { tokens, segments, .. }: Sentences, random: Option<RandomKey>) -> Tensor<3> {
         let key = random.map(|key| key.named("embedding"));
         self.embedding.forward_segments(tokens, segments, &Positions::default(), key)
@@ -186,7 +186,7 @@ mod tests {
                 hidden.states.into_data().try_to_vec::<f32>().unwrap()
             };
             let (one, other) = (states(6), states(7));
-            // The future moves the borders of chunks of LSH.
+            // In LSH attention later tokens move the borders of chunks.
             assert!(attention.family() == "lsh" || close(&one[..16], &other[..16]), "{attention}: before");
             assert!(!close(&one[16..], &other[16..]), "{attention}: last");
         }

@@ -26,17 +26,17 @@ use crate::parts::loss::{CrossEntropy, cross_entropy, projected_cross_entropy, w
 /// Should be created with [`LanguageModelConfig`].
 #[derive(Module, Debug)]
 pub struct LanguageModel<A: Attention = AnyAttention> {
-    /// Embedding, and the output projection if it is tied.
+    /// Embedding, also the output projection if tied.
     pub embedding: TokenEmbedding,
     /// The layers.
     pub decoder: Stack<A>,
-    /// Output projection `[C, V]`, where it is not the embedding's matrix.
+    /// Output projection `[C, V]`, if not tied to the embedding.
     pub output: Option<Linear>,
-    /// The [adaptive](crate::parts::adaptive_softmax) softmax in its place, where vectors are adaptive.
+    /// The [adaptive](crate::parts::adaptive_softmax) softmax that replaces it, for adaptive vectors.
     pub adaptive: Option<AdaptiveSoftmax>,
     /// Biases of the logits, `[V]`.
     pub output_bias: Option<Param<Tensor<1>>>,
-    /// What [`auxiliary`](crate::block::auxiliary) losses are computed with, of use in training alone.
+    /// Classifiers of the [`auxiliary`](crate::block::auxiliary) losses, used only in training.
     pub auxiliary: Option<AuxiliaryClassifiers>,
     logit_softcap: Option<f64>,
     max_length: usize,
@@ -44,15 +44,14 @@ pub struct LanguageModel<A: Attention = AnyAttention> {
 }
 
 impl<A: Attention> LanguageModel<A> {
-    /// Logits `[B, N, V]` of the token after each token of `[B, N]`. Rows that are shorter than others are padded on the right with any token: nothing
-    /// before it sees it.
+    /// Logits `[B, N, V]` of the token after each token of `[B, N]`. Shorter rows are padded on the right with any token, which earlier tokens cannot see.
     ///
-    /// Dropout follows Burn's own layers: it is on where the model is on a device with autodiff and was neither frozen nor made by [`valid`](Module::valid).
-    /// Each such call takes the next key of a stream that begins with the model's seed. [`forward_with`](Self::forward_with) is the full form, which
-    /// returns auxiliary losses too: training a mechanism that has some (adaptive spans) needs it, and a call that loses some in training says so once in the log.
+    /// Dropout follows Burn's layers: it is active if the model is on a device with autodiff and was neither frozen nor created by [`valid`](Module::valid).
+    /// Each such call takes the next key of a stream that starts with the model's seed. [`forward_with`](Self::forward_with) is the full form, which also
+    /// returns auxiliary losses. Training a mechanism with such losses (adaptive spans) requires it; a training call that discards losses logs one warning.
     ///
     /// # Panics
-    /// If the sequences are longer than the maximal length of the model.
+    /// If the sequences exceed the maximal length of the model.
     pub fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let random = self.training.next_key(&self.device());
         let Scores { logits, losses } = self.forward_with(tokens, &[], random, &mut Probe::off());
@@ -60,27 +59,27 @@ impl<A: Attention> LanguageModel<A> {
         logits
     }
 
-    /// The full form of [`forward`](Self::forward): logits `[B, N, V]` of the token after each token of `[B, N]`. Row `b` begins with `left_padding[b]`
-    /// padding elements (an empty slice: none does); padding on the right needs no mention, since nothing before it sees it. Dropout is on exactly if a key is
+    /// Full form of [`forward`](Self::forward): logits `[B, N, V]` of the token after each token of `[B, N]`. Row `b` begins with `left_padding[b]` padding
+    /// tokens (an empty slice: no padding). Right padding need not be declared, since earlier tokens cannot see it. Dropout is active if and only if a key is
     /// given.
     ///
     /// # Panics
-    /// If the sequences are longer than `max_length`.
+    /// If the sequences exceed `max_length`.
     pub fn forward_with(&self, tokens: Tensor<2, Int>, left_padding: &[usize], random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
         let hidden = self.hidden(tokens, left_padding, random, probe);
         Scores { logits: self.project(hidden.states), losses: hidden.losses }
     }
 
-    /// What [`forward_with`](Self::forward_with) projects to logits, `[B, N, C]`.
+    /// Hidden states before the output projection of [`forward_with`](Self::forward_with), `[B, N, C]`.
     ///
     /// # Panics
-    /// If the sequences are longer than `max_length`.
+    /// If the sequences exceed `max_length`.
     pub fn hidden(&self, tokens: Tensor<2, Int>, left_padding: &[usize], random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let (x, context) = self.embedded(tokens, None, left_padding, random);
         probe.within("decoder", None, |probe| self.decoder.forward(x, &context, random, probe))
     }
 
-    /// What the layers are given for whole sequences, whose classes may be given for each element.
+    /// Input of the layers for whole sequences, with an optional class for each token.
     fn embedded(
         &self,
         tokens: Tensor<2, Int>,
@@ -93,10 +92,10 @@ impl<A: Attention> LanguageModel<A> {
         (x, Context { positions: positions.clone(), ..Context::new(causal(&positions)) })
     }
 
-    /// Like [`hidden`](Self::hidden), with the output of each layer `[B, N, C]` as well, for [auxiliary losses](crate::block::auxiliary).
+    /// Like [`hidden`](Self::hidden), also returning the output of each layer `[B, N, C]`, for [auxiliary losses](crate::block::auxiliary).
     ///
     /// # Panics
-    /// If the sequences are longer than `max_length`, or the stack is reversible.
+    /// If the sequences exceed `max_length`, or the stack is reversible.
     pub fn hidden_of_layers(
         &self,
         tokens: Tensor<2, Int>,
@@ -108,20 +107,20 @@ impl<A: Attention> LanguageModel<A> {
         probe.within("decoder", None, |probe| self.decoder.forward_each(x, &context, random, probe))
     }
 
-    /// Like [`hidden`](Self::hidden) for the next segment of sequences that the memory has the segments before of, which the layers attend to as well.
+    /// Like [`hidden`](Self::hidden) for the next segment of sequences; the layers also attend to the earlier segments in the memory.
     ///
     /// # Panics
-    /// If what is remembered and the segment are longer than `max_length`, or the memory is that of another batch or model.
+    /// If memory and segment together exceed `max_length`, or the memory belongs to another batch or model.
     pub fn segment(&self, tokens: Tensor<2, Int>, memory: &mut SegmentMemory, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let x = self.embedding.forward(tokens, &memory.positions(), random.map(|key| key.named("embedding")));
         probe.within("decoder", None, |probe| self.decoder.segment(x, memory, random, probe))
     }
 
-    /// Like [`hidden`](Self::hidden) for sequences without padding, with the [auxiliary losses](crate::block::auxiliary) of the model, if it has any, among the losses:
-    /// those at the fraction `progress` of training, 0 to 1, of `targets` `[B, N]`, the token after each position.
+    /// Like [`hidden`](Self::hidden) for sequences without padding; the losses include the model's [auxiliary losses](crate::block::auxiliary), if any, at the
+    /// fraction `progress` of training, 0 to 1. `targets` `[B, N]` is the token after each position.
     ///
     /// # Panics
-    /// If the sequences are longer than `max_length`, or there are not as many targets.
+    /// If the sequences exceed `max_length`, or the number of targets differs.
     pub fn hidden_with_auxiliary(
         &self,
         tokens: Tensor<2, Int>,
@@ -135,14 +134,14 @@ impl<A: Attention> LanguageModel<A> {
         probe.within("decoder", None, |probe| self.decoder.forward_with_losses(x, &context, &of_layers, random, probe))
     }
 
-    /// How many of the positions of a row of `length` take part in the loss of the next token in training: all, or the last one alone where the
-    /// [auxiliary losses](crate::block::auxiliary) of the model are without `multiple_positions`.
+    /// Number of positions in a row of `length` that contribute to the next-token loss in training: all, or only the last one if the model's [auxiliary
+    /// losses](crate::block::auxiliary) disable `multiple_positions`.
     pub fn predicting_positions(&self, length: usize) -> usize {
         let has_all = self.auxiliary.as_ref().is_none_or(AuxiliaryClassifiers::has_multiple_positions);
         if has_all { length } else { length.min(1) }
     }
 
-    /// The hidden states `[N, C]` that predict in training and their targets `[N]`, of states `[B, N, C]` and the token after each position `[B, N]`: those of
+    /// Hidden states `[N, C]` that predict in training and their targets `[N]`, selected from states `[B, N, C]` and next tokens `[B, N]` by
     /// [`predicting_positions`](Self::predicting_positions).
     ///
     /// # Panics
@@ -159,11 +158,11 @@ impl<A: Attention> LanguageModel<A> {
         (states.reshape([batch * positions, width]), targets.reshape([batch * positions]))
     }
 
-    /// Like [`segment`](Self::segment), with the [auxiliary losses](crate::block::auxiliary) of the positions of the segment as
-    /// [`hidden_with_auxiliary`](Self::hidden_with_auxiliary) has them.
+    /// Like [`segment`](Self::segment), with the [auxiliary losses](crate::block::auxiliary) of the segment's positions, as in
+    /// [`hidden_with_auxiliary`](Self::hidden_with_auxiliary).
     ///
     /// # Panics
-    /// As [`segment`](Self::segment), and if there are not as many targets as tokens.
+    /// As [`segment`](Self::segment), and if the numbers of targets and tokens differ.
     pub fn segment_with_auxiliary(
         &self,
         tokens: Tensor<2, Int>,
@@ -179,7 +178,7 @@ impl<A: Attention> LanguageModel<A> {
         hidden
     }
 
-    /// Logits `[.., V]` of hidden states `[.., C]`; those of an adaptive softmax are logarithms of probabilities, in 32 bits.
+    /// Logits `[.., V]` of hidden states `[.., C]`; for an adaptive softmax, log probabilities in 32 bits.
     pub fn project<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
         if let Some(adaptive) = &self.adaptive {
             return adaptive.log_probabilities(hidden, &self.embedding);
@@ -195,12 +194,12 @@ impl<A: Attention> LanguageModel<A> {
         }
     }
 
-    /// Cross-entropy of hidden states `[N, C]` against the tokens `[N]` that follow: that of [`project`](Self::project)'s logits, which never exist all at
-    /// once ([`projected_cross_entropy`]) unless they are capped, or smoothed and of an adaptive softmax. Without smoothing, an
-    /// [adaptive softmax](crate::parts::adaptive_softmax) reads the targets and computes each tail for its own targets alone.
+    /// Cross-entropy of hidden states `[N, C]` against the following tokens `[N]`, equal to that of [`project`](Self::project)'s logits. The logits are never
+    /// materialised at once ([`projected_cross_entropy`]) unless they are capped, or smoothed with an adaptive softmax. Without smoothing, an [adaptive
+    /// softmax](crate::parts::adaptive_softmax) reads the targets and computes each tail only for its own targets.
     ///
     /// # Panics
-    /// If `label_smoothing` is not in `[0, 1)` or there are not as many targets.
+    /// If `label_smoothing` is not in `[0, 1)` or the number of targets differs.
     pub fn cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
         if let Some(adaptive) = &self.adaptive
             && label_smoothing == 0.0
@@ -218,7 +217,7 @@ impl<A: Attention> LanguageModel<A> {
         projected_cross_entropy(hidden, matrix, targets, padding, label_smoothing)
     }
 
-    /// Continues prompts, which may be of different lengths: the best hypothesis for each. It runs without gradients and dropout.
+    /// Generates the best continuation of each prompt; prompts may differ in length. It runs without gradients and dropout.
     ///
     /// # Example
     /// ```
@@ -231,7 +230,7 @@ impl<A: Attention> LanguageModel<A> {
     /// ```
     ///
     /// # Panics
-    /// If a prompt is empty or longer than the maximal length of the model, the options are not valid, or no logit is a number.
+    /// If a prompt is empty or exceeds the maximal length of the model, the options are not valid, or all logits are NaN.
     pub fn generate<P: AsRef<[u32]>>(&self, prompts: &[P], config: &GenerationConfig) -> Vec<Hypothesis> {
         if self.device().is_autodiff() {
             return self.valid().generate(prompts, config);
@@ -239,16 +238,16 @@ impl<A: Attention> LanguageModel<A> {
         if prompts.is_empty() {
             return Vec::new();
         }
-        // No one sees what padding holds.
+        // The content of padding is never visible.
         let (tokens, left_padding) = left_padded(prompts, 0, &self.device());
         generate(self, self.start(prompts.len(), &left_padding), tokens, config)
     }
 
-    /// A state for decoding `batch` rows of at most `max_length` tokens, padding included. Row `b` begins with `left_padding[b]` padding elements (an empty
-    /// slice: none does).
+    /// Decoding state for `batch` rows of at most `max_length` tokens, padding included. Row `b` begins with `left_padding[b]` padding tokens (an empty slice:
+    /// no padding).
     ///
     /// # Panics
-    /// If the counts are not one for each row.
+    /// If the number of counts differs from the number of rows.
     pub fn start(&self, batch: usize, left_padding: &[usize]) -> StackState<A::State> {
         self.decoder.state(batch, self.max_length, left_padding, None)
     }
@@ -300,8 +299,8 @@ pub(crate) mod tests {
     use crate::parts::position::PositionConfig;
     use crate::parts::residual::NormOrder;
 
-    /// LSH attention to all pairs. Where it hashes, later elements shift the borders of chunks, so that steps need not equal a forward pass, and rounding moves
-    /// elements to other buckets.
+    /// LSH attention over all pairs. With hashing, later tokens shift the borders of chunks, so steps need not equal a forward pass, and rounding moves tokens
+    /// to other buckets.
     pub(crate) fn all_pairs(attention: AnyMechanism) -> AnyMechanism {
         attention.get::<LshConfig>().map(|lsh| lsh.clone().with_full_attention_below(24).into()).unwrap_or(attention)
     }
@@ -348,7 +347,7 @@ pub(crate) mod tests {
                         let part = input.clone().narrow(1, start, chunk.min(7 - start));
                         parts.push(model.step(part, &mut state, &mut Probe::off()).logits);
                     }
-                    // What a query that is itself padding computes is of no use to anyone.
+                    // The outputs of padding queries are unused.
                     let first = padding.iter().copied().max().unwrap_or(0);
                     let real = |x: Tensor<3>| x.narrow(1, first, 7 - first);
                     let difference = largest_difference(real(Tensor::cat(parts, 1)), real(whole.clone()));
@@ -386,7 +385,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Per layer: keys and values of all tokens, of those in a window, or the last values of a kernel; and the tails of the convolutions of separable networks.
+    /// Per layer: keys and values of all tokens, of a window, or the last values of a kernel; and the tails of the convolutions of separable networks.
     #[test]
     fn states_hold_what_later_tokens_can_reach() {
         let (rows, length, width, d_ff) = (2, 13, 8, 16);
@@ -691,13 +690,13 @@ pub(crate) mod tests {
         assert!(base().validate().is_ok());
     }
 
-    /// The mean of the visible values: an attention that heedful does not know.
+    /// Mean of the visible values: an attention defined outside of heedful.
     #[derive(Module, Debug)]
     struct MeanAttention {
         value: Linear,
     }
 
-    /// The values so far.
+    /// Values so far.
     #[derive(Clone, Debug)]
     struct MeanState(Progress, Option<Tensor<3>>);
 
@@ -809,11 +808,11 @@ pub(crate) mod tests {
             assert!(largest_difference(real(Tensor::cat(parts.to_vec(), 1)), real(whole.clone())) < 1e-5);
             let alone = logits(&model, tokens([[2, 8, 8, 10, 6]]), &[]);
             assert!(largest_difference(alone, whole.clone().slice([1..2, 2..7])) < 1e-5);
-            // A convolution looks back and not ahead.
+            // A convolution looks back, not ahead.
             let changed = logits(&model, tokens([[2, 5, 7, 6, 9, 3, 4], [4, 9, 2, 8, 8, 10, 6]]), &[0, 2]);
             let before = |x: &Tensor<3>| x.clone().slice([0..1, 0..3]).into_data();
             assert_eq!(before(&whole), before(&changed));
-            // Rows that are selected take what the convolutions remember with them.
+            // Selected rows keep the cached inputs of the convolutions.
             let mut state = model.start(2, &[]);
             model.step(input.clone().narrow(1, 0, 4), &mut state, &mut Probe::off());
             StepDecoder::select(&model, &mut state, &[1, 1]);

@@ -1,17 +1,17 @@
-//! Mixtures of discretised logistics: the distribution of a pixel of an image (Salimans et al. 2017, PixelCNN++, section 2.1 and 2.2; Parmar et al. 2018,
-//! section 3.1, there DMOL).
+//! Mixtures of discretised logistics: the distribution of an image pixel (Salimans et al. 2017, PixelCNN++, sections 2.1 and 2.2; Parmar et al. 2018, section
+//! 3.1, called DMOL there).
 //!
-//! An intensity `v` of 256 stands for the interval of width 2/255 around `x = v / 127.5 - 1`, whose ends at 0 and 255 are open. A logistic with mean `μ` and
-//! scale `s` gives it the probability `σ((x + 1/255 - μ) / s) - σ((x - 1/255 - μ) / s)`. One component of the mixture speaks for all three channels; its
-//! means of green and blue move with the channels before: `μ_g + a x_r` and `μ_b + b x_r + c x_g`.
+//! Each of 256 intensities `v` stands for the interval of width 2/255 around `x = v / 127.5 - 1`; the outer intervals, of 0 and 255, are open. A logistic with
+//! mean `μ` and scale `s` assigns it the probability `σ((x + 1/255 - μ) / s) - σ((x - 1/255 - μ) / s)`. Each mixture component covers all three channels; its
+//! means of green and blue depend on the earlier channels: `μ_g + a x_r` and `μ_b + b x_r + c x_g`.
 //!
-//! The alternative is to take each intensity of each channel as a token of 256 ([`crate::parts::loss::cross_entropy`]): then no order of intensities is known, and a
-//! pixel is three steps of the model instead of one.
+//! The alternative treats each intensity of each channel as a token of 256 ([`crate::parts::loss::cross_entropy`]): it ignores the order of intensities, and a
+//! pixel takes three model steps instead of one.
 //!
-//! Unlike public code, which goes over to the density where the difference of the two σ is small, logarithms of probabilities are computed as
-//! `ln σ(p) + ln σ(-m) + ln(1 - e^(m - p))` for the ends `m < p`, which is exact for all of them.
+//! Public code approximates by the density if the difference of the two σ is small. Here log probabilities are computed as
+//! `ln σ(p) + ln σ(-m) + ln(1 - e^(m - p))` for the ends `m < p`, which is exact for all.
 //!
-//! [`PixelDecoder`] is a decoder with such outputs.
+//! [`PixelDecoder`] is a decoder with these outputs.
 
 mod decoder;
 
@@ -23,16 +23,16 @@ use rand::{Rng, RngExt};
 
 pub use self::decoder::{PixelDecoder, PixelDecoderConfig};
 
-/// Numbers for one component of a mixture: a logit, three means, three logarithms of scales and three coefficients.
+/// Numbers per mixture component: a logit, three means, three log scales and three coefficients.
 pub const NUMBERS_PER_COMPONENT: usize = 10;
-/// Least logarithm of a scale.
+/// Minimum log scale.
 const LEAST_LOG_SCALE: f64 = -7.0;
 
-/// The parts of the numbers of mixtures of `M` components.
+/// Parameters of mixtures with `M` components.
 struct Mixture {
     /// `ln π`, `[N, M]`.
     log_weights: Tensor<2>,
-    /// `μ`, `[N, 3, M]`, before they move.
+    /// `μ`, `[N, 3, M]`, before the channel shifts.
     means: Tensor<3>,
     /// `ln s`, `[N, 3, M]`.
     log_scales: Tensor<3>,
@@ -55,7 +55,7 @@ impl Mixture {
         }
     }
 
-    /// The means for channels whose values are `x` `[N, 3, 1]`.
+    /// Means for channel values `x` `[N, 3, 1]`.
     fn moved_means(&self, x: &Tensor<3>) -> Tensor<3> {
         let coefficient = |index| self.coefficients.clone().narrow(1, index, 1);
         let mean = |channel| self.means.clone().narrow(1, channel, 1);
@@ -66,13 +66,13 @@ impl Mixture {
     }
 }
 
-/// Negative log-likelihood `[N]`, in nats, of pixels `[N, 3]` of intensities 0 to 255 (red, green, blue) under mixtures of `M` components whose numbers are
-/// `[N, 10 M]`: `M` logits of weights, then `3 M` each of means, logarithms of scales (at least -7) and coefficients before tanh, channel by channel.
+/// Negative log-likelihood `[N]`, in nats, of pixels `[N, 3]` of intensities 0 to 255 (red, green, blue) under mixtures of `M` components with numbers
+/// `[N, 10 M]`: `M` weight logits, then `3 M` each of means, log scales (at least -7) and coefficients before tanh, channel by channel.
 ///
 /// Bits per dimension are the mean over pixels, divided by `3 ln 2`.
 ///
 /// # Panics
-/// If there are not ten numbers for each component, or not as many pixels.
+/// If there are not ten numbers per component, or the number of pixels differs.
 pub fn logistic_mixture_nll(numbers: Tensor<2>, pixels: Tensor<2, Int>) -> Tensor<1> {
     let count = numbers.dims()[0];
     assert_eq!(pixels.dims(), [count, 3], "pixels for the numbers of {count} mixtures");
@@ -91,26 +91,26 @@ pub fn logistic_mixture_nll(numbers: Tensor<2>, pixels: Tensor<2, Int>) -> Tenso
         .mask_where(intensities.clone().equal_elem(0).expand(shape), below_upper)
         .mask_where(intensities.equal_elem(255).expand(shape), above_lower);
     let joint = mixture.log_weights + log_probability.sum_dim(1).squeeze_dim::<2>(1);
-    // The greatest is a constant: what it adds it takes away.
+    // The maximum is a constant: its contributions cancel.
     let greatest = joint.clone().detach().max_dim(1);
     ((joint - greatest.clone()).exp().sum_dim(1).log() + greatest).neg().squeeze_dim(1)
 }
 
 /// `ln(1 - e^-x)` for `x > 0`.
 fn log_of_complement(x: Tensor<3>) -> Tensor<3> {
-    // The series has terms of the fourth order and higher left out.
+    // The series omits terms of the fourth and higher orders.
     const SMALL: f64 = 0.1;
     let small = x.clone().lower_elem(SMALL);
     let series = x.clone().log() - x.clone() * 0.5 + x.clone().powi_scalar(2) / 24.0;
-    // Neither branch may be infinite where the other is taken, or its gradient is not a number.
+    // The unused branch must not be infinite, or its gradient is NaN.
     let direct = (x.clamp_min(SMALL).neg().exp().neg() + 1.0).log();
     direct.mask_where(small, series)
 }
 
-/// Draws a pixel `[N, 3]` of intensities 0 to 255 from each of the mixtures whose numbers are `[N, 10 M]`, as in [`logistic_mixture_nll`].
+/// Samples a pixel `[N, 3]` of intensities 0 to 255 from each mixture with numbers `[N, 10 M]`, as in [`logistic_mixture_nll`].
 ///
 /// # Panics
-/// If there are not ten numbers for each component.
+/// If there are not ten numbers per component.
 pub fn sample_logistic_mixture(numbers: Tensor<2>, key: &RandomKey) -> Tensor<2, Int> {
     let device = numbers.device();
     let mixture = Mixture::new(numbers);
@@ -136,7 +136,7 @@ pub fn sample_logistic_mixture(numbers: Tensor<2>, key: &RandomKey) -> Tensor<2,
     Tensor::from_data(TensorData::new(pixels, [count, 3]), &device)
 }
 
-/// An index, drawn with the given logarithms of probabilities.
+/// Samples an index with the given log probabilities.
 fn choose(log_weights: &[f64], rng: &mut impl Rng) -> usize {
     let mut left: f64 = rng.random();
     for (index, log_weight) in log_weights.iter().enumerate() {
@@ -155,7 +155,7 @@ mod tests {
 
     const COMPONENTS: usize = 3;
 
-    /// Numbers of one mixture, the same for `count` pixels.
+    /// Numbers of one mixture, repeated for `count` pixels.
     fn numbers(count: usize, scale: f32, device: &Device) -> Tensor<2> {
         let mut rng = RandomKey::from_seed(4).rng();
         let width = NUMBERS_PER_COMPONENT * COMPONENTS;
@@ -203,7 +203,7 @@ mod tests {
         match value {
             0 => sigmoid(upper),
             255 => sigmoid(-lower),
-            // Above the mean both are nearly 1, and their difference would have no digits.
+            // Above the mean both are nearly 1, and their difference would lose all digits.
             _ if x > mean => sigmoid(-lower) - sigmoid(-upper),
             _ => sigmoid(upper) - sigmoid(lower),
         }
@@ -249,7 +249,7 @@ mod tests {
         let count = 4000;
         let drawn = sample_logistic_mixture(numbers(count, -2.0, &device), &RandomKey::from_seed(9));
         let red: Vec<i64> = drawn.into_data().iter::<i64>().step_by(3).collect();
-        // Sums over blue and green would take 65,536 probabilities each: one component's red is enough to see the weights at work.
+        // Sums over blue and green would take 65,536 probabilities each: the red channel of one component suffices to test the weights.
         let row: Vec<f32> = numbers(1, -2.0, &device).into_data().iter::<f32>().collect();
         let weights: Vec<f64> = row[..COMPONENTS].iter().map(|&logit| f64::from(logit).exp()).collect();
         let expected: f64 = (0..COMPONENTS)

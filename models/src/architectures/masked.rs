@@ -1,9 +1,9 @@
-//! Masked language modelling (Devlin et al. 2019, section 3.1): an encoder learns by finding tokens that were hidden from it.
+//! Masked language modelling (Devlin et al. 2019, section 3.1): an encoder learns to predict masked tokens.
 //!
-//! Of the tokens of a sequence a fraction is chosen, 15 % in the paper. The model reads the mask token in place of four fifths of them, a random token for a
-//! tenth, and the token itself for the rest, and predicts all of them. A [`Classifier`] can continue with the encoder; the output projection is the embedding's
-//! matrix. With the option [`masked_head`](crate::architectures::classifier::ClassifierConfig::masked_head) states pass [more](MaskedHead) before it, as in the
-//! code of the paper.
+//! A fraction of the tokens of a sequence is chosen, 15 % in the paper. The model reads the mask token in place of four fifths of them, a random token for a
+//! tenth, and the original token for the rest, and predicts all chosen tokens. A [`Classifier`] can continue with the encoder; the output projection is the
+//! embedding matrix. The option [`masked_head`](crate::architectures::classifier::ClassifierConfig::masked_head) adds a [head](MaskedHead) before it, as in the
+//! paper's code.
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
@@ -20,7 +20,7 @@ use crate::parts::feed_forward::Activation;
 use crate::parts::loss::{CrossEntropy, projected_cross_entropy, with_biases};
 use crate::parts::norm::Norm;
 
-/// How many tokens are chosen, and what takes their place. The vocabulary and the mask token must be given.
+/// Fraction of chosen tokens and their replacements. The vocabulary and the mask token must be given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MaskingConfig {
@@ -30,14 +30,14 @@ pub struct MaskingConfig {
     pub mask: u32,
     /// Number of tokens, from 0 on, that are never chosen and never drawn (padding, separators).
     pub special: usize,
-    /// Further tokens that are never chosen, and may be drawn: the special ones of a pretrained model, which lie anywhere (default: none).
+    /// Further tokens that are never chosen but may be drawn: special tokens of a pretrained model at arbitrary ids (default: none).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<u32>,
-    /// Probability that a token is chosen, greater than 0 and at most 1 (default 0.15).
+    /// Probability of choosing a token, greater than 0 and at most 1 (default 0.15).
     pub probability: f64,
-    /// Fraction of the chosen that become the mask token (default 0.8).
+    /// Fraction of the chosen tokens replaced by the mask token (default 0.8).
     pub masked: f64,
-    /// Fraction of the chosen that become a random token (default 0.1); the rest stays.
+    /// Fraction of the chosen tokens replaced by a random token (default 0.1); the rest is unchanged.
     pub random: f64,
 }
 
@@ -47,14 +47,14 @@ impl Default for MaskingConfig {
     }
 }
 
-/// Sequences some of whose tokens are to be found.
+/// Sequences with masked tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Masked {
-    /// What the model is given.
+    /// Input of the model.
     pub tokens: Vec<u32>,
-    /// Where the tokens stand that it is to find.
+    /// Positions of the tokens to predict.
     pub positions: Vec<usize>,
-    /// What they are.
+    /// The tokens to predict.
     pub targets: Vec<u32>,
 }
 
@@ -62,7 +62,7 @@ impl MaskingConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// A vocabulary without an ordinary token, a mask token outside it, or fractions that are none.
+    /// If the vocabulary contains no ordinary token, the mask token is outside it, or a fraction is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("masked language model");
         if self.vocabulary <= self.special {
@@ -81,7 +81,7 @@ impl MaskingConfig {
         Ok(())
     }
 
-    /// Chooses tokens of one sequence, at least one if there is an ordinary one.
+    /// Chooses tokens of one sequence, at least one if it contains an ordinary token.
     pub fn mask(&self, tokens: &[u32], key: &RandomKey) -> Masked {
         let mut rng = key.rng();
         let is_ordinary = |token: u32| token as usize >= self.special && !self.kept.contains(&token);
@@ -104,15 +104,15 @@ impl MaskingConfig {
     }
 }
 
-/// What hidden states pass before the embedding's matrix projects them, and biases of the logits: `norm(f(h W + b)) E^T + c` (the released code of Devlin et al.
-/// 2019). Non-linearity and normalisation are those of the layers.
+/// Head before the projection by the embedding matrix, with logit biases: `norm(f(h W + b)) E^T + c` (the released code of Devlin et al. 2019). Non-linearity
+/// and normalisation are those of the layers.
 ///
 /// Should be created with [`ClassifierConfig::masked_head`](crate::architectures::classifier::ClassifierConfig::masked_head).
 #[derive(Module, Debug)]
 pub struct MaskedHead {
     /// `W`, `[C, C]`, and `b`.
     pub transform: Linear,
-    /// Normalisation of what is projected.
+    /// Normalisation before the projection.
     pub norm: Norm,
     /// Biases of the logits `c`, `[V]`.
     pub bias: Param<Tensor<1>>,
@@ -121,7 +121,7 @@ pub struct MaskedHead {
 }
 
 impl MaskedHead {
-    /// Of a model with such blocks and so many tokens.
+    /// Head for models with such blocks and this vocabulary.
     pub(crate) fn init(block: &BlockConfig, vocabulary: usize, key: &RandomKey, device: &Device) -> Self {
         let BlockConfig { d_model, norm, activation, .. } = *block;
         Self {
@@ -132,15 +132,14 @@ impl MaskedHead {
         }
     }
 
-    /// What is projected of hidden states `[.., C]`.
+    /// Hidden states `[.., C]` after the head.
     fn transformed<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
         self.norm.forward(self.activation.apply(linear(hidden, &self.transform)))
     }
 }
 
 impl<A: Attention> Classifier<A> {
-    /// Logits `[.., V]` of the tokens that stood at the positions of hidden states `[.., C]`, with the embedding's matrix as output projection, after the
-    /// [head](MaskedHead) if there is one.
+    /// Logits `[.., V]` of the masked tokens from hidden states `[.., C]`, projected by the embedding matrix, after the [head](MaskedHead) if present.
     pub fn masked_logits<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
         match &self.masked_head {
             Some(head) => self.embedding.project(head.transformed(hidden)) + head.bias.val().unsqueeze(),
@@ -148,11 +147,11 @@ impl<A: Attention> Classifier<A> {
         }
     }
 
-    /// Cross-entropy of hidden states `[P, C]` at masked positions against the tokens `[P]` that stood there: that of
-    /// [`masked_logits`](Self::masked_logits), which never exist all at once.
+    /// Cross-entropy of hidden states `[P, C]` at masked positions against the original tokens `[P]`, equal to that of [`masked_logits`](Self::masked_logits),
+    /// which are never materialised at once.
     ///
     /// # Panics
-    /// If there are not as many targets.
+    /// If the number of targets differs.
     pub fn masked_cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>) -> CrossEntropy {
         let matrix = self.embedding.tokens.weight.val();
         let (hidden, matrix) = match &self.masked_head {
@@ -191,7 +190,7 @@ mod tests {
         assert!((share(positions.len(), ordinary) - 0.15).abs() < 0.01);
         let count = |fits: &dyn Fn(usize) -> bool| share(positions.iter().filter(|&&at| fits(at)).count(), positions.len() as f64);
         assert!((count(&|at| given[at] == 2) - 0.8).abs() < 0.02);
-        // A random token is the one that stood there in one of 27 cases.
+        // A random token equals the original one in one of 27 cases.
         assert!((count(&|at| given[at] == tokens[at]) - 0.1 - 0.1 / 27.0).abs() < 0.02);
         assert!(positions.iter().zip(&targets).all(|(&at, &target)| tokens[at] == target && target >= 3));
         let changed: Vec<_> = (0..tokens.len()).filter(|&at| given[at] != tokens[at]).collect();
@@ -233,7 +232,7 @@ mod tests {
         assert!(mean(&losses[250..]) < 0.5 * mean(&losses[..20]), "{losses:?}");
     }
 
-    /// Hidden states `[2, 5, 16]`, and a model whose biases and norms of a head, if it has one, are not those of the beginning.
+    /// Hidden states `[2, 5, 16]`, and a model with changed biases and norms in its head, if present.
     fn states_and_model(masked_head: bool, device: &Device) -> (Tensor<3>, Classifier) {
         let drawn = |name| Init::Normal(1.0).tensor([2, 5, 16], &RandomKey::from_seed(2).named(name), device);
         let mut model = classifier(masked_head).init(&RandomKey::from_seed(1), device);

@@ -1,8 +1,8 @@
-//! The policy of an agent that remembers (Parisotto et al. 2020, section 3; its baseline: Hochreiter and Schmidhuber 1997).
+//! Policy of an agent with memory (Parisotto et al. 2020, section 3; baseline: Hochreiter and Schmidhuber 1997).
 //!
-//! An observation becomes a vector, a core reads the vectors of an episode in their order, and [`ActorCriticHeads`] say what to do in each state and what it is
-//! worth. The core is a causal [`Stack`] that remembers the segments before, or LSTM layers. Both act step by step, and learn from unrolls: what they carry over
-//! from before the unroll has no gradients, and rows forget it when their episodes end.
+//! A core reads the embedded observations of an episode in order, and [`ActorCriticHeads`] map each state to a policy and a value. The core is a causal
+//! [`Stack`] with a memory of earlier segments, or a stack of LSTM layers. Both act step by step and learn from unrolls. The state from before an unroll
+//! carries no gradients, and rows are cleared when their episodes end.
 
 use burn::module::Module;
 use burn::nn::{Linear, Lstm, LstmConfig, LstmState};
@@ -23,14 +23,14 @@ use crate::block::stack::{Stack, StackConfig};
 use crate::parts::embedding::EmbeddingScale;
 use crate::parts::position::{PositionConfig, PositionEncoding};
 
-/// What reads the observations of an episode.
+/// Core that reads the observations of an episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Core {
-    /// A causal Transformer with a memory of the segments before.
+    /// Causal Transformer with a memory of earlier segments.
     #[default]
     Transformer,
-    /// LSTM layers of the width of the model.
+    /// LSTM layers with the width of the model.
     Lstm,
 }
 
@@ -40,19 +40,19 @@ pub enum Core {
 pub struct PolicyConfig {
     /// Numbers in an observation.
     pub observation: usize,
-    /// What reads the observations (default: a Transformer).
+    /// Core (default: a Transformer).
     pub core: Core,
     /// Self-attention of a Transformer's layers.
     pub attention: LayerAttention,
     /// Number of layers, at least 1.
     pub layers: usize,
-    /// Sizes and options of a Transformer's layers; an LSTM has their width.
+    /// Sizes and options of a Transformer's layers; an LSTM uses their width.
     pub block: BlockConfig,
     /// Position vectors of a Transformer. Attention with relative positions needs none.
     pub positions: PositionConfig,
-    /// How initial weights are drawn.
+    /// Initialisation of the weights.
     pub initialisation: Initialisation,
-    /// Number of actions, and weights of the losses. The width is that of the block.
+    /// Number of actions, and loss weights. The width is that of the block.
     pub heads: ActorCriticHeadsConfig,
 }
 
@@ -60,7 +60,7 @@ impl PolicyConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    /// An invalid option, or an attention that does not support it; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("policy");
         check.at_least_one("observation", self.observation)?;
@@ -92,7 +92,7 @@ impl PolicyConfig {
         self.init_with(key, device, |spec, key, device| self.attention.at(spec.layer).init(spec, key, device))
     }
 
-    /// The same with attentions made by `build` from their place and key.
+    /// The same with attentions that `build` creates from their place and key.
     ///
     /// # Panics
     /// If the configuration is not valid.
@@ -116,7 +116,7 @@ impl PolicyConfig {
     }
 }
 
-/// An LSTM layer with Xavier-uniform maps whose forget gate is open at first, with a bias of 1 (Jozefowicz et al. 2015, section 2.2).
+/// An LSTM layer with Xavier-uniform maps and an initially open forget gate, with a bias of 1 (Jozefowicz et al. 2015, section 2.2).
 fn lstm(d_model: usize, key: &RandomKey, device: &Device) -> Lstm {
     let mut lstm = LstmConfig::new(d_model, d_model, true).init(device);
     let gates = [Some(&mut lstm.input_gate), lstm.forget_gate.as_mut(), Some(&mut lstm.output_gate), Some(&mut lstm.cell_gate)];
@@ -136,24 +136,24 @@ fn lstm(d_model: usize, key: &RandomKey, device: &Device) -> Lstm {
 /// Should be created with [`PolicyConfig`].
 #[derive(Module, Debug)]
 pub struct Policy<A: Attention = AnyAttention> {
-    /// From an observation to a vector of the model.
+    /// Map from an observation to a model vector.
     pub observation: Linear,
-    /// The layers, if they are a Transformer's.
+    /// Layers of a Transformer core.
     pub stack: Option<Stack<A>>,
     /// Position vectors of a Transformer.
     pub positions: Option<PositionEncoding>,
-    /// The layers, if they are an LSTM's.
+    /// Layers of an LSTM core.
     pub lstm: Vec<Lstm>,
-    /// What is done, and what it is worth.
+    /// Policy and value heads.
     pub heads: ActorCriticHeads,
 }
 
-/// What a policy remembers of the episodes of some rows.
+/// Memory of a policy for the episodes of several rows.
 #[derive(Clone, Debug)]
 pub enum PolicyState {
-    /// Inputs of a Transformer's layers.
+    /// Layer inputs of a Transformer.
     Segments(SegmentMemory),
-    /// Cell and hidden state `[B, C]` of each LSTM layer; none before the first step.
+    /// Cell and hidden state `[B, C]` of each LSTM layer; empty before the first step.
     Recurrent {
         /// Cell, then hidden state, of each layer.
         layers: Vec<[Tensor<2>; 2]>,
@@ -163,7 +163,7 @@ pub enum PolicyState {
 }
 
 impl<A: Attention> Policy<A> {
-    /// Remembers nothing yet of `rows` rows, and then at most `length` steps of each, which an LSTM does not ask for.
+    /// Empty memory for `rows` rows, of at most `length` steps each; an LSTM ignores the length.
     pub fn start(&self, rows: usize, length: usize) -> PolicyState {
         match self.stack {
             Some(_) => PolicyState::Segments(SegmentMemory::new(rows, length)),
@@ -171,10 +171,10 @@ impl<A: Attention> Policy<A> {
         }
     }
 
-    /// Reads the next steps `[B, T, O]` of episodes, and remembers them.
+    /// Reads the next steps `[B, T, O]` of episodes and stores them.
     ///
     /// # Panics
-    /// If the state is of another policy, or of other rows.
+    /// If the state belongs to another policy or other rows.
     pub fn read(&self, observations: Tensor<3>, state: &mut PolicyState, probe: &mut Probe) -> Decision {
         let x = relu(self.observation.forward(observations));
         let states = match (&self.stack, state) {
@@ -210,10 +210,10 @@ impl PolicyState {
         }
     }
 
-    /// Forgets the rows that are marked.
+    /// Clears the marked rows.
     ///
     /// # Panics
-    /// If there is not one mark for each row.
+    /// If the number of marks differs from the number of rows.
     pub fn forget(&mut self, marked: &[bool]) {
         assert_eq!(marked.len(), self.rows(), "marks for rows of the state");
         match self {
@@ -229,7 +229,7 @@ impl PolicyState {
         }
     }
 
-    /// The state of these rows, which may repeat. A Transformer's remembers what it did, of at most the last `length` steps, and has room for that many.
+    /// State of these rows, which may repeat. For a Transformer it keeps at most the last `length` steps, and has room for that many.
     pub fn select(&self, rows: &[usize], length: usize) -> Self {
         let index = |device: &Device| {
             let indices = rows.iter().map(|&row| row as i32).collect();
@@ -265,7 +265,7 @@ impl PolicyState {
         }
     }
 
-    /// What is remembered, by name, for a file.
+    /// Memory tensors by name, for a file.
     pub fn tensors(&self) -> Vec<(String, TensorData)> {
         match self {
             Self::Segments(memory) => {
@@ -281,7 +281,7 @@ impl PolicyState {
         }
     }
 
-    /// What [`tensors`](Self::tensors) gave, in a state like this one, on a device.
+    /// Restores the result of [`tensors`](Self::tensors) into a state like this one, on a device.
     pub fn restored(&self, mut tensors: Vec<(String, TensorData)>, device: &Device) -> Self {
         tensors.sort_by(|a, b| a.0.cmp(&b.0));
         match self {
@@ -343,7 +343,7 @@ mod tests {
         let config = config(core);
         config.validate().unwrap();
         let mut policy = config.init(&RandomKey::from_seed(1), device);
-        // At first all actions are as good as each other.
+        // At first all actions are equally good.
         policy.heads.policy.weight = Init::Normal(0.5).parameter([8, 4], &RandomKey::from_seed(2), device);
         policy
     }
@@ -450,7 +450,7 @@ mod tests {
             let loss = decision.log_policy.narrow(2, 0, 1).sum() + decision.value.sum();
             let gradients = burn::optim::GradientsParams::from_grads(loss.backward(), &policy);
             let untrained = gradients.len() - burn::module::list_param_ids(&policy).len();
-            // The keys' bias has no effect where every key has it.
+            // The keys' bias cancels if every key has it.
             assert_eq!(untrained, 0, "{core:?}");
         }
     }

@@ -1,8 +1,8 @@
-//! Recurrent networks with adaptive computation time, the setting that it was proposed for (Graves 2016, section 2).
+//! Recurrent networks with adaptive computation time, its original setting (Graves 2016, section 2).
 //!
-//! For each element `x_t` of a sequence the cell is applied again and again, `s_n = S(s_{n-1}, [x_t, δ_{n,1}])`: a flag says which step is the first. What
-//! the steps are blended to ([`crate::block::halting`]) is the state that the next element begins with, and gives the output `y_t = s_t W + b`, which
-//! is the blend of the outputs of all steps since their weights sum to 1. With one step allowed it is an ordinary recurrent network.
+//! For each input `x_t` of a sequence the cell is applied repeatedly, `s_n = S(s_{n-1}, [x_t, δ_{n,1}])`, with a flag for the first step. The blend of the
+//! steps ([`crate::block::halting`]) is the initial state for the next input and determines the output `y_t = s_t W + b`, which equals the blend of the outputs
+//! of all steps, since their weights sum to 1. With a limit of one step this is an ordinary recurrent network.
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::halting::{Halting, HaltingConfig};
 
-/// Which cell.
+/// Type of cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CellKind {
@@ -35,11 +35,11 @@ pub struct RecurrentConfig {
     pub units: usize,
     /// Width of an output.
     pub outputs: usize,
-    /// Which cell (default: tanh).
+    /// Type of cell (default: tanh).
     pub cell: CellKind,
-    /// Steps that an element may take, at least 1 (default 100).
+    /// Maximum number of steps per input, at least 1 (default 100).
     pub limit: usize,
-    /// How steps halt.
+    /// Halting options.
     pub halting: HaltingConfig,
 }
 
@@ -53,7 +53,7 @@ impl RecurrentConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// An impossible option, by name.
+    /// An invalid option, by name.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("recurrent network");
         for (option, value) in [("inputs", self.inputs), ("units", self.units), ("outputs", self.outputs), ("limit", self.limit)] {
@@ -88,18 +88,18 @@ impl RecurrentConfig {
     }
 }
 
-/// A recurrent network that may take several steps for each element.
+/// A recurrent network with several steps per input.
 ///
 /// Should be created with [`RecurrentConfig`].
 #[derive(Module, Debug)]
 pub struct RecurrentNetwork {
-    /// From inputs and the flag to the gates.
+    /// Map from inputs and the flag to the gates.
     pub input: Linear,
-    /// From the cell's output to the gates.
+    /// Map from the cell's output to the gates.
     pub recurrent: Linear,
-    /// What says when to halt.
+    /// Halting unit.
     pub halting: Halting,
-    /// From the cell's output to the network's.
+    /// Map from the cell's output to the network's output.
     pub output: Linear,
     #[module(skip)]
     cell: CellKind,
@@ -108,17 +108,16 @@ pub struct RecurrentNetwork {
 }
 
 impl RecurrentNetwork {
-    /// Outputs `[B, N, O]` of sequences `[B, N, I]`, and the ponder cost, a mean over all elements.
+    /// Outputs `[B, N, O]` for sequences `[B, N, I]`, and the ponder cost, a mean over all inputs.
     pub fn forward(&self, sequence: Tensor<3>, probe: &mut Probe) -> (Tensor<3>, Losses) {
         let [batch, length, _] = sequence.dims();
         self.forward_padded(sequence, &vec![length; batch], probe)
     }
 
-    /// The same of sequences of which the first `lengths[b]` elements of row `b` are real. Padding is not pondered over and costs nothing; what comes out for it
-    /// says nothing.
+    /// The same for sequences with `lengths[b]` real inputs in row `b`. Padding takes no steps and costs nothing; its outputs are arbitrary.
     ///
     /// # Panics
-    /// If there is not one length for each row.
+    /// If the number of lengths differs from the number of rows.
     pub fn forward_padded(&self, sequence: Tensor<3>, lengths: &[usize], probe: &mut Probe) -> (Tensor<3>, Losses) {
         let [batch, length, inputs] = sequence.dims();
         assert_eq!(lengths.len(), batch, "lengths of the rows of a batch");
@@ -154,7 +153,7 @@ impl RecurrentNetwork {
         (Tensor::stack(outputs, 1), losses)
     }
 
-    /// What of a state the network's output is made of.
+    /// Part of a state that determines the network's output.
     fn units_of(&self, state: Tensor<2>) -> Tensor<2> {
         state.narrow(1, 0, self.units)
     }

@@ -17,7 +17,7 @@ use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, lef
 use crate::parts::embedding::{TokenEmbedding, output_matrix, project};
 use crate::parts::loss::{CrossEntropy, projected_cross_entropy};
 
-/// Logits and the auxiliary losses on the way to them.
+/// Logits, and the auxiliary losses of the pass.
 #[derive(Clone, Debug)]
 pub struct Scores<const D: usize> {
     /// `[.., V]`.
@@ -31,7 +31,7 @@ pub struct Scores<const D: usize> {
 pub struct Padded<'a> {
     /// Token ids `[B, N]`.
     pub tokens: Tensor<2, Int>,
-    /// Number of real tokens of each row.
+    /// Number of real tokens per row.
     pub lengths: &'a [usize],
 }
 
@@ -40,30 +40,30 @@ pub struct Padded<'a> {
 /// Should be created with [`Seq2SeqConfig`].
 #[derive(Module, Debug)]
 pub struct Seq2SeqTransformer<A: Attention = AnyAttention> {
-    /// Embedding of the source; of the target too, and the output projection, if there is only one vocabulary.
+    /// Embedding of the source; with a joint vocabulary also of the target, and the output projection.
     pub source: TokenEmbedding,
-    /// Embedding of the target, where it is another.
+    /// Embedding of the target, if separate.
     pub target: Option<TokenEmbedding>,
     /// The encoder.
     pub encoder: Stack<A>,
     /// The decoder.
     pub decoder: Stack<A>,
-    /// Output projection `[C, V]`, where it is not an embedding's matrix.
+    /// Output projection `[C, V]`, if not tied to an embedding.
     pub output: Option<Linear>,
     max_length: usize,
     training: Training,
 }
 
 impl<A: Attention> Seq2SeqTransformer<A> {
-    /// Logits `[B, T, V]` of the token after each target token `[B, T]`, given the source `[B, S]`, of which the mask tells the padding:
-    /// [`Mask::none`], [`Mask::padding`], or a mask of a tensor, which is read back. The target begins with the begin token, and its padding on the right
-    /// needs no mention, since nothing before it sees it.
+    /// Logits `[B, T, V]` of the token after each target token `[B, T]`, given the source `[B, S]`. The mask defines the padding of the source: [`Mask::none`],
+    /// [`Mask::padding`], or a tensor mask, which is read back. The target starts with the begin token; its right padding need not be declared, since earlier
+    /// tokens cannot see it.
     ///
-    /// Dropout is as that of [`LanguageModel::forward`](crate::architectures::language_model::LanguageModel::forward): on where the model is trained.
+    /// Dropout follows [`LanguageModel::forward`](crate::architectures::language_model::LanguageModel::forward): it is active in training.
     /// [`forward_with`](Self::forward_with) is the full form.
     ///
     /// # Panics
-    /// If a sequence is longer than the maximal length of the model, or the mask hides something else than padding at the end of the source.
+    /// If a sequence exceeds the maximal length of the model, or the mask hides more than padding at the end of the source.
     pub fn forward(&self, source: Tensor<2, Int>, target: Tensor<2, Int>, mask: &Mask) -> Tensor<3> {
         let ([batch, source_length], [rows, length]) = (source.dims(), target.dims());
         let lengths = mask.lengths(batch, source_length);
@@ -75,20 +75,20 @@ impl<A: Attention> Seq2SeqTransformer<A> {
         logits
     }
 
-    /// The full form of [`forward`](Self::forward): logits `[B, T, V]` of the token after each target token, given the source `[B, S]`. The target `[B, T]`
-    /// begins with the begin token. Dropout is on exactly if a key is given.
+    /// Full form of [`forward`](Self::forward): logits `[B, T, V]` of the token after each target token, given the source `[B, S]`. The target `[B, T]` starts
+    /// with the begin token. Dropout is active if and only if a key is given.
     ///
     /// # Panics
-    /// If a sequence is longer than `max_length`.
+    /// If a sequence exceeds `max_length`.
     pub fn forward_with(&self, source: Padded, target: Padded, random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
         let hidden = self.hidden(source, target, random, probe);
         Scores { logits: self.project(hidden.states), losses: hidden.losses }
     }
 
-    /// What [`forward_with`](Self::forward_with) projects to logits, `[B, T, C]`.
+    /// Hidden states before the output projection of [`forward_with`](Self::forward_with), `[B, T, C]`.
     ///
     /// # Panics
-    /// If a sequence is longer than `max_length`.
+    /// If a sequence exceeds `max_length`.
     pub fn hidden(&self, source: Padded, target: Padded, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let named = |name| random.map(|key| key.named(name));
         let memory_visibility = Visibility::padding(source.lengths.to_vec());
@@ -103,7 +103,7 @@ impl<A: Attention> Seq2SeqTransformer<A> {
     /// The encoder's output `[B, S, C]`.
     ///
     /// # Panics
-    /// If the source is longer than `max_length`.
+    /// If the source exceeds `max_length`.
     pub fn encode(&self, source: Padded, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let x = self.source.forward(source.tokens, &Positions::default(), random.map(|key| key.named("source")));
         let context = Context::new(Visibility::padding(source.lengths.to_vec())).lengths(source.lengths);
@@ -115,18 +115,18 @@ impl<A: Attention> Seq2SeqTransformer<A> {
         project(hidden, self.output.as_ref(), self.target_embedding())
     }
 
-    /// Cross-entropy of hidden states `[N, C]` against the tokens `[N]` that follow: that of [`project`](Self::project)'s logits, which never exist all at
-    /// once ([`projected_cross_entropy`]).
+    /// Cross-entropy of hidden states `[N, C]` against the following tokens `[N]`, equal to that of [`project`](Self::project)'s logits, which are never
+    /// materialised at once ([`projected_cross_entropy`]).
     ///
     /// # Panics
-    /// If `label_smoothing` is not in `[0, 1)` or there are not as many targets.
+    /// If `label_smoothing` is not in `[0, 1)` or the number of targets differs.
     pub fn cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
         let matrix = output_matrix(self.output.as_ref(), self.target_embedding());
         projected_cross_entropy(hidden, matrix, targets, padding, label_smoothing)
     }
 
-    /// Generates the target of each source `[B, S]`, from the token that begins it: the best hypothesis for each, without that token. The mask tells the padding of
-    /// the source, as in [`forward`](Self::forward). It runs without gradients and dropout.
+    /// Generates the best target for each source `[B, S]`, starting from the begin token, which is not part of the result. The mask defines the padding of the
+    /// source, as in [`forward`](Self::forward). It runs without gradients and dropout.
     ///
     /// # Example
     /// ```
@@ -142,8 +142,7 @@ impl<A: Attention> Seq2SeqTransformer<A> {
     /// ```
     ///
     /// # Panics
-    /// If the source is longer than the maximal length of the model, the mask hides something else than padding at its end, the options are not valid, or no
-    /// logit is a number.
+    /// If the source exceeds the maximal length of the model, the mask hides more than padding at its end, the options are not valid, or all logits are NaN.
     pub fn generate(&self, source: Tensor<2, Int>, mask: &Mask, begin: u32, config: &GenerationConfig) -> Vec<Hypothesis> {
         let device = self.device();
         if device.is_autodiff() {
@@ -154,10 +153,10 @@ impl<A: Attention> Seq2SeqTransformer<A> {
         generate(self, self.start(Padded { tokens: source, lengths: &mask.lengths(batch, length) }), tokens, config)
     }
 
-    /// A state for decoding translations of the source, of at most `max_length` tokens each.
+    /// Decoding state for translations of the source, of at most `max_length` tokens each.
     ///
     /// # Panics
-    /// If the source is longer than `max_length`.
+    /// If the source exceeds `max_length`.
     pub fn start(&self, source: Padded) -> StackState<A::State> {
         let lengths = source.lengths.to_vec();
         let memory = self.encode(source, None, &mut Probe::off()).states;
@@ -201,7 +200,7 @@ impl<A: Attention> StepDecoder for Seq2SeqTransformer<A> {
     }
 }
 
-/// The last of the states `[B, N, C]`, `[B, C]`.
+/// Last of the states `[B, N, C]`, `[B, C]`.
 pub(crate) fn last_position(states: Tensor<3>) -> Tensor<2> {
     let [batch, length, width] = states.dims();
     states.narrow(1, length - 1, 1).reshape([batch, width])
@@ -333,7 +332,7 @@ mod tests {
         }
     }
 
-    /// Parameters of a model with dot-product attention by the formulae of the paper.
+    /// Parameters of a model with dot-product attention by the paper's formulas.
     fn formula(config: &Seq2SeqConfig) -> usize {
         let (d, f) = (config.block.d_model, config.block.d_ff);
         let (attention, feed_forward, norm) = (4 * d * d, 2 * d * f + f + d, 2 * d);
@@ -371,7 +370,7 @@ mod tests {
             ..tiny(AttentionLayout::default())
         };
         for depth in [DepthConfig::Stacked, DepthConfig::Shared(SharedConfig::default())] {
-            // Whether another order of the source, or of the target, leaves the last logits as they are.
+            // Whether the last logits are invariant to the order of the source, or of the target.
             let reads_no_order = |positions| {
                 let config = config(positions, depth);
                 config.validate().unwrap();
@@ -397,7 +396,7 @@ mod tests {
         let (projections, layers, norm) = (2 * 64, 2 + 3, 2 * 8);
         assert_eq!(count(AttentionLayout::named("hc-sa").unwrap()), base - layers * projections);
         assert_eq!(count(AttentionLayout::named("hc-all").unwrap()), base - (layers + 3) * projections);
-        // Two of three cross-attentions are gone, with their normalisation; the third has one head and as many weights as before.
+        // Two of three cross-attentions are removed with their normalisation; the third has one head and unchanged weights.
         assert_eq!(count(AttentionLayout::named("sh-x").unwrap()), base - layers * projections - 2 * (4 * 64 + norm));
     }
 

@@ -1,20 +1,20 @@
-//! Span corruption (Raffel et al. 2020, section 3.1.4; the "i.i.d. denoising with spans" of T5): an encoder-decoder learns by filling gaps.
+//! Span corruption (Raffel et al. 2020, section 3.1.4; the "i.i.d. denoising with spans" of T5): an encoder-decoder learns to fill gaps.
 //!
-//! A share of a sequence is hidden, in spans of some mean length. The encoder reads a sentinel in place of each span, and the decoder writes each
-//! sentinel followed by the tokens that it replaces. The shown and the hidden tokens are cut into the same number of pieces at random places, and the pieces
-//! alternate; a sequence begins with a shown piece.
+//! A fraction of a sequence is hidden, in spans with a given mean length. The encoder reads a sentinel in place of each span; the decoder predicts each
+//! sentinel followed by its tokens. Shown and hidden tokens are cut into the same number of pieces at random places, and the pieces alternate; a sequence
+//! begins with a shown piece.
 
 use heedful_attention::prelude::*;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
-/// How much is hidden. The first sentinel must be given.
+/// Amount of corruption. The first sentinel must be given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpanCorruptionConfig {
-    /// Number of the first sentinel: that of all other tokens. The next ones follow it.
+    /// Id of the first sentinel, equal to the number of all other tokens. Further sentinels follow it.
     pub sentinel: u32,
-    /// Share of the tokens that is hidden, greater than 0 and less than 1 (default 0.15).
+    /// Fraction of hidden tokens, greater than 0 and less than 1 (default 0.15).
     pub density: f64,
     /// Mean length of a hidden span in tokens, at least 1 (default 3).
     pub mean_span: f64,
@@ -26,12 +26,12 @@ impl Default for SpanCorruptionConfig {
     }
 }
 
-/// A sequence with gaps, and what fills them.
+/// A sequence with gaps, and their contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corrupted {
-    /// What is shown, with a sentinel in each gap.
+    /// Shown tokens, with a sentinel per gap.
     pub source: Vec<u32>,
-    /// Each sentinel with what it stands for.
+    /// Each sentinel followed by its tokens.
     pub target: Vec<u32>,
 }
 
@@ -39,7 +39,7 @@ impl SpanCorruptionConfig {
     /// Checks the options.
     ///
     /// # Errors
-    /// If one is out of its range.
+    /// If an option is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("span corruption");
         if !(self.density > 0.0 && self.density < 1.0) {
@@ -51,19 +51,19 @@ impl SpanCorruptionConfig {
         Ok(())
     }
 
-    /// How many tokens of a sequence are hidden, and in how many spans: at least one is hidden and one shown of two or more.
+    /// Number of hidden tokens and of spans in a sequence: of two or more tokens, at least one is hidden and one shown.
     fn counts(&self, length: usize) -> (usize, usize) {
         let hidden = ((length as f64 * self.density).round() as usize).clamp(1, length.max(2) - 1);
         let spans = ((hidden as f64 / self.mean_span).round() as usize).clamp(1, hidden.min(length - hidden).max(1));
         (hidden, spans)
     }
 
-    /// How many sentinels a sequence of this length needs.
+    /// Number of sentinels for a sequence of this length.
     pub fn sentinels(&self, length: usize) -> usize {
         if length < 2 { 0 } else { self.counts(length).1 }
     }
 
-    /// Hides spans of a sequence. One of fewer than two tokens stays as it is.
+    /// Hides spans of a sequence. Sequences of fewer than two tokens are unchanged.
     pub fn corrupt(&self, tokens: &[u32], key: &RandomKey) -> Corrupted {
         if tokens.len() < 2 {
             return Corrupted { source: tokens.to_vec(), target: Vec::new() };
@@ -86,7 +86,7 @@ impl SpanCorruptionConfig {
     }
 }
 
-/// Lengths, each at least 1, of `count` pieces of a length, all divisions equally probable.
+/// Lengths, each at least 1, of `count` pieces of a total length; all divisions are equally probable.
 fn pieces(length: usize, count: usize, key: &RandomKey) -> Vec<usize> {
     let mut begins: Vec<bool> = (1..length).map(|index| index < count).collect();
     begins.shuffle(&mut key.rng());
@@ -106,7 +106,7 @@ mod tests {
 
     const CONFIG: SpanCorruptionConfig = SpanCorruptionConfig { sentinel: 1000, density: 0.15, mean_span: 3.0 };
 
-    /// The sequence that was corrupted.
+    /// The original sequence.
     fn filled(corrupted: &Corrupted) -> Vec<u32> {
         let fill = |sentinel: u32| {
             let at = corrupted.target.iter().position(|&token| token == sentinel).unwrap();

@@ -1,7 +1,7 @@
 //! The Vision Transformer (Dosovitskiy et al. 2021, section 3.1): an encoder over the patches of an image, and a classifier.
 //!
-//! An image is cut into squares of `P` by `P` pixels, which a linear map makes the elements of a sequence, row by row. A trained class token stands before them, and
-//! the classifier reads its state in the last layer.
+//! An image is cut into patches of `P` by `P` pixels, which a linear map embeds as a sequence, row by row. A trained class token precedes them, and the
+//! classifier reads its state in the last layer.
 
 mod config;
 
@@ -23,21 +23,21 @@ use crate::parts::position::PositionEncoding;
 /// Embedded patches plus positions, after a class token.
 #[derive(Module, Debug)]
 pub struct PatchEmbedding {
-    /// Of the pixels of a patch, `[channels P P, C]`, channel by channel and in a channel row by row.
+    /// Map from the pixels of a patch, `[channels P P, C]`; channel by channel, and row by row within a channel.
     pub patches: Linear,
-    /// What stands before the patches, `[1, C]`.
+    /// Class token before the patches, `[1, C]`.
     pub class_token: Option<Param<Tensor<2>>>,
-    /// Position vectors, of the class token too.
+    /// Position vectors, including that of the class token.
     pub positions: PositionEncoding,
     patch: usize,
     dropout: f64,
 }
 
 impl PatchEmbedding {
-    /// Embeds images `[B, channels, H, W]` to `[B, N, C]`. Dropout is on exactly if a key is given.
+    /// Embeds images `[B, channels, H, W]` to `[B, N, C]`. Dropout is active if and only if a key is given.
     ///
     /// # Panics
-    /// If an image does not divide into patches, or has more than there are positions.
+    /// If an image does not divide into patches, or has more patches than there are positions.
     pub fn forward(&self, images: Tensor<4>, random: Option<RandomKey>) -> Tensor<3> {
         let batch = images.dims()[0];
         let x = linear(patches(images, self.patch), &self.patches);
@@ -77,7 +77,7 @@ pub struct VisionTransformer<A: Attention = AnyAttention> {
     pub embedding: PatchEmbedding,
     /// The layers.
     pub encoder: Stack<A>,
-    /// From the pooled vector to the classes.
+    /// Map from the pooled vector to the classes.
     pub output: Linear,
     #[module(skip)]
     pooling: Pooling,
@@ -87,10 +87,10 @@ pub struct VisionTransformer<A: Attention = AnyAttention> {
 impl<A: Attention> VisionTransformer<A> {
     /// Logits of the classes `[B, classes]` of images `[B, channels, H, W]`.
     ///
-    /// Dropout is as that of [`LanguageModel::forward`](crate::architectures::language_model::LanguageModel::forward): on where the model is trained.
+    /// Dropout follows [`LanguageModel::forward`](crate::architectures::language_model::LanguageModel::forward): it is active in training.
     ///
     /// # Panics
-    /// If an image does not divide into patches, or has more than there are positions.
+    /// If an image does not divide into patches, or has more patches than there are positions.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let device = self.output.weight.device();
         let Scores { logits, losses } = self.forward_with(images, self.training.next_key(&device), &mut Probe::off());
@@ -98,7 +98,7 @@ impl<A: Attention> VisionTransformer<A> {
         logits
     }
 
-    /// The full form of [`forward`](Self::forward). Dropout is on exactly if a key is given.
+    /// The full form of [`forward`](Self::forward). Dropout is active if and only if a key is given.
     ///
     /// # Panics
     /// As [`forward`](Self::forward).
@@ -116,7 +116,7 @@ impl<A: Attention> VisionTransformer<A> {
         Scores { logits: linear(pooled.reshape([batch, width]), &self.output), losses }
     }
 
-    /// Hidden states `[B, N, C]` of the last layer, that of the class token first.
+    /// Hidden states `[B, N, C]` of the last layer, starting with the class token.
     ///
     /// # Panics
     /// As [`forward`](Self::forward).
@@ -126,7 +126,7 @@ impl<A: Attention> VisionTransformer<A> {
         probe.within("encoder", None, |probe| self.encoder.forward(x, &context, random, probe))
     }
 
-    /// What the layers are given, `[B, N, C]`.
+    /// Input of the layers, `[B, N, C]`.
     fn embedded(&self, images: Tensor<4>, random: Option<RandomKey>) -> Tensor<3> {
         self.embedding.forward(images, random.map(|key| key.named("embedding")))
     }

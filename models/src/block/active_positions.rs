@@ -1,9 +1,9 @@
-//! Passes through a block for some positions alone: those that have not halted.
+//! Passes through a block for a subset of positions: those that have not halted.
 //!
-//! A position that has halted keeps its state (Dehghani et al. 2018, section 2.2), to which others still attend. It is a key and a value of self-attention, and
-//! no query; cross-attention and the feed-forward network need not know of it. What can be left out is left out from some sublayer on: feed-forward networks
-//! always, except separable ones, which read neighbours; attentions whose queries may be any positions
-//! ([`Attention::any_queries`]). In stepwise decoding self-attention takes all queries, since it has to remember all positions.
+//! A halted position keeps its state (Dehghani et al. 2018, section 2.2), to which others still attend. It is a key and a value of self-attention but not a
+//! query, and cross-attention and the feed-forward network can skip it. Feed-forward networks always skip halted positions, except separable ones, which read
+//! neighbours. Attentions skip them if their queries may be arbitrary positions ([`Attention::any_queries`]). In decoding, self-attention processes all
+//! queries, since it must cache all positions.
 
 use std::sync::Arc;
 
@@ -12,43 +12,43 @@ use heedful_attention::prelude::*;
 
 use super::{Block, BlockState, Context, Hidden, Sublayer};
 
-/// The positions of a batch whose states are still updated.
+/// Positions of a batch whose states are still updated.
 #[derive(Clone, Debug)]
 pub(crate) struct Running {
-    /// Those of each row, in ascending order.
+    /// Running positions of each row, in ascending order.
     rows: Vec<Vec<usize>>,
     length: usize,
 }
 
-/// How the states of a batch lie in a tensor.
+/// Arrangement of the states of a batch in a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// Those of all positions, `[B, N, C]`.
+    /// All positions, `[B, N, C]`.
     All,
-    /// Those of running positions, as many in each row as in the row that has most of them, `[B, R, C]`: the last one repeats.
+    /// Running positions, padded to the longest row, `[B, R, C]`, by repeating the last one.
     Rows,
-    /// Those of running positions and no others, `[1, Σ R_b, C]`.
+    /// Only running positions, `[1, Σ R_b, C]`.
     Alone,
 }
 
 impl Running {
-    /// Those that are marked in `[B, N]`, row by row; `None` if all are.
+    /// Positions marked in `[B, N]`, row by row; `None` if all are.
     pub(crate) fn of(marked: &[bool], length: usize) -> Option<Self> {
         let rows = marked.chunks(length).map(|row| (0..length).filter(|&at| row[at]).collect()).collect();
         marked.contains(&false).then_some(Self { rows, length })
     }
 
-    /// Whether there are none.
+    /// Whether no position is running.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.iter().all(Vec::is_empty)
     }
 
-    /// Places in [`Order::Rows`] of a row.
+    /// Length of a row in [`Order::Rows`].
     fn longest(&self) -> usize {
         self.rows.iter().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// The positions that stand in [`Order::Rows`].
+    /// Positions in [`Order::Rows`].
     fn repeated(&self) -> Vec<Vec<usize>> {
         let longest = self.longest();
         let row = |row: &Vec<usize>| {
@@ -58,12 +58,12 @@ impl Running {
         self.rows.iter().map(row).collect()
     }
 
-    /// The numbers of the queries in [`Order::Rows`], in a sequence in which the batch begins at `start`.
+    /// Query indices in [`Order::Rows`], for a batch that begins at `start` of a sequence.
     fn queries(&self, start: usize) -> Arc<[Vec<usize>]> {
         self.repeated().into_iter().map(|row| row.into_iter().map(|at| start + at).collect()).collect()
     }
 
-    /// States that lie in the order `from`, in the order `to`. Where `to` has positions that `from` lacks, what stands there says nothing.
+    /// Rearranges states from the order `from` to `to`. Positions missing in `from` get arbitrary values.
     fn arranged(&self, x: Tensor<3>, from: Order, to: Order) -> Tensor<3> {
         if from == to {
             return x;
@@ -100,8 +100,8 @@ impl Running {
 }
 
 impl<A: Attention> Block<A> {
-    /// As [`forward`](Self::forward), or with a state as [`step`](Self::step), for the running positions of `x` `[B, N, C]` alone, as far as the block can; what
-    /// is returned for the others says nothing. All run where none are named.
+    /// As [`forward`](Self::forward), or with a state as [`step`](Self::step), restricted to the running positions of `x` `[B, N, C]`, as far as the block
+    /// supports it; results for the others are arbitrary. `None` runs all positions.
     pub(crate) fn pass_running(
         &self,
         x: Tensor<3>,
@@ -117,7 +117,7 @@ impl<A: Attention> Block<A> {
         if running.is_empty() && state.is_none() {
             return Hidden { states: x, losses: Losses::default() };
         }
-        // Nothing changes places where the states of a step are remembered.
+        // Cached states of a step keep their order.
         let own =
             state.is_none().then(|| self.seen_by_running(&self.self_attention, &context.visibility, running, context.positions.start));
         let of_cross = |attention| self.seen_by_running(attention, &context.memory_visibility, running, context.positions.start);
@@ -175,7 +175,7 @@ impl<A: Attention> Block<A> {
         Hidden { states: running.arranged(stream, order, Order::All), losses }
     }
 
-    /// What the running queries see, if they can be given to the attention without the others.
+    /// Visibility of the running queries, if the attention accepts them without the others.
     fn seen_by_running(&self, attention: &A, visibility: &Visibility, running: &Running, start: usize) -> Option<Visibility> {
         visibility.within(&attention.any_queries()?).of_queries(running.queries(start))
     }
@@ -196,7 +196,7 @@ mod tests {
 
     static ASKED: Mutex<Vec<[usize; 3]>> = Mutex::new(Vec::new());
 
-    /// Dot-product attention that says how many queries it was given.
+    /// Dot-product attention that counts its queries.
     #[derive(burn::module::Module, Debug)]
     struct Counting {
         inner: AnyAttention,
@@ -243,7 +243,7 @@ mod tests {
         Init::Normal(1.0).tensor([3, length, 8], &RandomKey::from_seed(seed), device)
     }
 
-    /// The last row has none.
+    /// The last row has no running position.
     fn marked() -> Vec<bool> {
         let rows = [[true, false, true, true, false, false, true], [false, true, false, false, false, true, false], [false; LENGTH]];
         rows.concat()
@@ -259,7 +259,7 @@ mod tests {
         Context { memory, memory_visibility: Visibility::padding(vec![4, 2, 3]), ..Context::new(own) }
     }
 
-    /// The largest difference at running positions.
+    /// Maximum difference at running positions.
     fn difference(a: Tensor<3>, b: Tensor<3>) -> f32 {
         let running = running();
         let [a, b] = [a, b].map(|x| running.arranged(x, Order::All, Order::Alone));
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn blocks_of_every_form_leave_out_what_they_can() {
         let device = Device::flex();
-        // How many of 21 positions pass the network: 6 run.
+        // Number of 21 positions that pass the network: 6 run.
         for (config, expected) in [
             (BlockConfig::default(), 6),
             (BlockConfig { gated_feed_forward: true, feed_forward_chunk: Some(4), ..BlockConfig::default() }, 6),

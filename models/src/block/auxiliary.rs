@@ -1,19 +1,19 @@
 //! The auxiliary losses of deep character-level Transformers (Al-Rfou et al. 2018, section 3).
 //!
-//! Beside the loss of every position, `L = Σ_l 1[l = n or τ < l / (2n)] (CE_l^(+1) + w CE_l^(+2) + ..)`: the states of each of `n` layers predict not only the
-//! next token but further ones, of which each adds with weight `w = 0.5`, and layers below the last do so until the fraction `l / (2n)` of training is over
-//! (`τ` is the fraction that has passed). Each layer and each distance has a classifier of its own. What the last layer predicts of the next token is the
-//! model's own loss and not here. All are means over the positions that have such a target. Where a model reads segments, these are positions of the segment.
+//! In addition to the loss of every position, `L = Σ_l 1[l = n or τ < l / (2n)] (CE_l^(+1) + w CE_l^(+2) + ..)`. The states of each of `n` layers predict the
+//! next token and further ones, whose losses each have weight `w = 0.5`. Layers below the last predict until the fraction `l / (2n)` of training has passed
+//! (`τ` is the current fraction). Each layer and each distance has its own classifier. The last layer's next-token loss is the model's own loss and not
+//! included. All losses are means over the positions with such a target. For models that read segments, these are positions of the segment.
 //!
-//! A reversible stack keeps no outputs of its layers, the means of its streams: their losses are computed on the way up, and again with their gradients on the
-//! way down, where the streams are found again.
+//! A reversible stack does not keep the outputs of its layers, the means of its streams. Their losses are computed in the forward pass, and again with
+//! gradients in the backward pass, when the streams are reconstructed.
 //!
-//! Of the three auxiliary losses of the paper the first is that all positions predict. [`multiple_positions`](AuxiliaryLossesConfig::multiple_positions) takes
-//! it away: then the last position alone does, in the model's own loss
+//! The first of the paper's three auxiliary losses is that all positions predict. [`multiple_positions`](AuxiliaryLossesConfig::multiple_positions) disables
+//! it: then only the last position predicts, in the model's own loss
 //! ([`LanguageModel::predicting`](crate::architectures::language_model::LanguageModel::predicting)) and in the others.
 //!
-//! The classifiers serve training alone. The experiments leave them out of what a run ends with and of counts of parameters; checkpoints keep them, so that a
-//! run goes on from them as if it had not been stopped.
+//! The classifiers serve only training. The experiments exclude them from the final weights of a run and from parameter counts; checkpoints keep them, so that
+//! an interrupted run resumes exactly.
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -24,18 +24,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::parts::loss::projected_cross_entropy;
 
-/// Which losses are added.
+/// Selection of auxiliary losses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuxiliaryLossesConfig {
-    /// Whether layers below the last predict as well (default: yes).
+    /// Whether layers below the last also predict (default: yes).
     pub intermediate_layers: bool,
-    /// How many tokens ahead are predicted, at least 1 (default 2: the next one and the one after it).
+    /// Number of predicted tokens ahead, at least 1 (default 2: the next one and the one after it).
     pub targets: usize,
-    /// Weight of each target but the next token, at least 0 (default 0.5).
+    /// Weight of each target beyond the next token, at least 0 (default 0.5).
     pub target_weight: f64,
-    /// Whether all positions predict, the first of the paper's auxiliary losses (default: yes). Without it all losses, the model's own among them, are those of
-    /// the last position that has such a target: of a segment the last one.
+    /// Whether all positions predict, the first of the paper's auxiliary losses (default: yes). If not, all losses, including the model's own, cover only the
+    /// last position with such a target: the last one of a segment.
     pub multiple_positions: bool,
 }
 
@@ -46,13 +46,13 @@ impl Default for AuxiliaryLossesConfig {
 }
 
 impl AuxiliaryLossesConfig {
-    /// Whether it changes the training of a model of so many layers: without further targets, losses of lower layers or a loss of the last position alone it
-    /// adds nothing.
+    /// Whether it changes the training of a model with this number of layers: without further targets, losses of lower layers or the last-position loss it adds
+    /// nothing.
     pub fn has_effect(&self, layers: usize) -> bool {
         self.has_further_targets() && self.target_weight > 0.0 || self.intermediate_layers && layers > 1 || !self.multiple_positions
     }
 
-    /// Whether more than the next token is predicted.
+    /// Whether tokens beyond the next are predicted.
     pub fn has_further_targets(&self) -> bool {
         self.targets > 1
     }
@@ -60,7 +60,7 @@ impl AuxiliaryLossesConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// No target, or a weight that is negative or not finite.
+    /// If the number of targets is 0, or a weight is negative or not finite.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("auxiliary losses");
         check.at_least_one("targets", self.targets)?;
@@ -89,12 +89,12 @@ impl AuxiliaryLossesConfig {
     }
 }
 
-/// What predicts tokens from the states of layers.
+/// Classifiers that predict tokens from the states of layers.
 ///
 /// Should be created with [`AuxiliaryLossesConfig`].
 #[derive(Module, Debug)]
 pub struct AuxiliaryClassifiers {
-    /// For each layer a matrix `[C, V]` for each target; the last layer has none for the next token.
+    /// One matrix `[C, V]` per layer and target; the last layer has none for the next token.
     pub layers: Vec<Vec<Linear>>,
     #[module(skip)]
     config: AuxiliaryLossesConfig,
@@ -106,19 +106,19 @@ impl AuxiliaryClassifiers {
         self.config.multiple_positions
     }
 
-    /// The losses at the fraction `progress` of training, 0 to 1, each a mean over positions. `states` `[B, N, C]` are the outputs of the layers in their order
+    /// Losses at the fraction `progress` of training, 0 to 1, each a mean over positions. `states` `[B, N, C]` are the outputs of the layers in order
     /// ([`LanguageModel::hidden_of_layers`](crate::architectures::language_model::LanguageModel::hidden_of_layers)), `targets` `[B, N]` the token after each
     /// position.
     ///
     /// # Panics
-    /// If there are not as many layers or targets.
+    /// If the number of layers or targets differs.
     pub fn losses(&self, states: &[Tensor<3>], targets: Tensor<2, Int>, progress: f64) -> Losses {
         assert_eq!(states.len(), self.layers.len(), "states of layers for the classifiers of layers");
         LayerLosses::new(self, targets, progress).of_layers(states)
     }
 }
 
-/// The losses of the outputs of layers in a pass: classifiers, what they are to predict, and when.
+/// Auxiliary losses in a pass: classifiers, targets and schedule.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerLosses {
     pub(crate) classifiers: AuxiliaryClassifiers,
@@ -127,24 +127,24 @@ pub(crate) struct LayerLosses {
 }
 
 impl LayerLosses {
-    /// As those of [`AuxiliaryClassifiers::losses`].
+    /// As in [`AuxiliaryClassifiers::losses`].
     pub(crate) fn new(classifiers: &AuxiliaryClassifiers, targets: Tensor<2, Int>, progress: f64) -> Self {
         Self { classifiers: classifiers.clone(), targets: targets.inner(), progress }
     }
 
-    /// The same with other weights.
+    /// The same with other classifiers.
     pub(crate) fn with_classifiers(&self, classifiers: AuxiliaryClassifiers) -> Self {
         Self { classifiers, ..self.clone() }
     }
 
-    /// Of all layers.
+    /// Losses of all layers.
     pub(crate) fn of_layers(&self, states: &[Tensor<3>]) -> Losses {
         let mut losses = Losses::default();
         states.iter().enumerate().for_each(|(layer, states)| losses.extend(self.of_layer(layer, states)));
         losses
     }
 
-    /// Of a layer whose output is `states` `[B, N, C]`.
+    /// Losses of a layer with output `states` `[B, N, C]`.
     pub(crate) fn of_layer(&self, layer: usize, states: &Tensor<3>) -> Losses {
         let Self { classifiers: AuxiliaryClassifiers { layers, config }, targets, progress } = self;
         let (is_last, count) = (layer + 1 == layers.len(), layers.len());
@@ -273,7 +273,7 @@ mod tests {
         let last = AuxiliaryLossesConfig { multiple_positions: false, intermediate_layers: false, targets: 1, ..Default::default() };
         let last = with(last);
         assert_eq!(found(&last), (vec![3.0, 6.0], vec![3, 6]));
-        // It has no classifiers: the loss of the last position is the only one.
+        // Without classifiers, the loss of the last position is the only one.
         assert_eq!(last.auxiliary.as_ref().unwrap().num_params(), 0);
         assert_eq!((last.predicting_positions(7), model(&device).predicting_positions(7)), (1, 7));
     }
@@ -284,13 +284,13 @@ mod tests {
         let (_, states) = model(&device).hidden_of_layers(tokens(&device), &[], None, &mut Probe::off());
         let classifiers = classifiers(AuxiliaryLossesConfig::default(), &device);
         let count = |progress: f64| values(&classifiers.losses(&states, tokens(&device), progress)).len();
-        // Two losses of each layer below the last, which has one beside the model's own.
+        // Two losses per layer below the last; the last adds one to the model's own.
         assert_eq!([0.0, 0.16, 0.17, 0.33, 0.34, 0.5, 1.0].map(count), [5, 5, 3, 3, 1, 1, 1]);
     }
 
     #[test]
     fn the_published_numbers_of_extra_parameters_are_met() {
-        // 64 layers, two targets, 512 wide, 256 bytes: 16.8 M; the model's own classifier is one of them.
+        // 64 layers, two targets, 512 wide, 256 bytes: 16.8 M; the model's own classifier is included.
         for (layers, published) in [(64, 16.8), (12, 3.1)] {
             let classifiers = AuxiliaryLossesConfig::default().init(layers, 512, 256, &RandomKey::from_seed(0), &Device::flex());
             let count = (classifiers.num_params() + 512 * 256) as f64 / 1e6;
@@ -381,7 +381,7 @@ mod tests {
             let [found, alone] = [values(&hidden.losses), values(&alone.losses)];
             assert_eq!(found.len(), 5);
             let largest = found.iter().zip(&alone).map(|(a, b)| (a.1 - b.1).abs()).fold(0.0, f32::max);
-            // The first segment has nothing before it; the second remembers the first.
+            // The first segment has no predecessor; the second attends to the first.
             assert_eq!(largest > 1e-3, segment > 0, "segment {segment}: {largest}");
         }
     }

@@ -1,6 +1,6 @@
-//! What the configurations of models have in common: setters in the manner of Burn's configurations, and building.
+//! Common parts of model configurations: setters in the style of Burn's configurations, and building.
 
-/// Writes the setters of the block's sizes and options, and `build`.
+/// Defines the setters of the block's sizes and options, and `build`.
 macro_rules! model_builders {
     ($config:ident, $model:ident) => {
         impl burn::config::Config for $config {}
@@ -18,7 +18,7 @@ macro_rules! model_builders {
                 self
             }
 
-            /// Sets the number of heads of keys and values, a divisor of the number of heads, which share them in groups (default: as many as heads).
+            /// Sets the number of key and value heads, a divisor of the number of heads, which share them in groups (default: equal to the number of heads).
             pub fn with_n_kv_heads(mut self, n_kv_heads: usize) -> Self {
                 self.block.kv_heads = Some(n_kv_heads);
                 self
@@ -30,7 +30,7 @@ macro_rules! model_builders {
                 self
             }
 
-            /// Sets the number of hidden units of the feed-forward networks, at least 1 (default 2048, whatever the width).
+            /// Sets the number of hidden units of the feed-forward networks, at least 1 (default 2048, for any width).
             pub fn with_d_ff(mut self, d_ff: usize) -> Self {
                 self.block.d_ff = d_ff;
                 self
@@ -54,13 +54,13 @@ macro_rules! model_builders {
                 self
             }
 
-            /// Sets which normalisation there is (default: layer normalisation with ε = 1e-6).
+            /// Sets the kind of normalisation (default: layer normalisation with ε = 1e-6).
             pub fn with_norm(mut self, norm: crate::parts::norm::NormConfig) -> Self {
                 self.block.norm = norm;
                 self
             }
 
-            /// Sets where the normalisation stands (default: after the residual sum).
+            /// Sets the place of the normalisation (default: after the residual sum).
             pub fn with_norm_order(mut self, norm_order: crate::parts::residual::NormOrder) -> Self {
                 self.block.norm_order = norm_order;
                 self
@@ -82,7 +82,7 @@ macro_rules! model_builders {
                 Ok(self.init(&self.root(device), device))
             }
 
-            /// Checks the configuration and builds the model with attentions that `attention` makes for their place, from their key: any type that implements
+            /// Checks the configuration and builds the model with attentions that `attention` creates from their place and key: any type that implements
             /// [`Attention`](heedful_attention::contract::Attention). The [first page](crate) has an example.
             ///
             /// # Errors
@@ -104,12 +104,12 @@ macro_rules! model_builders {
     };
 }
 
-/// Writes what configurations of models with one stack of layers have besides.
+/// Defines further setters for models with one stack of layers.
 macro_rules! one_stack_builders {
     ($config:ident, $model:ident) => {
         impl $config {
-            /// Sets the self-attention: the same in all layers, or a list for the layers ([`IntoLayers`](crate::block::layout::IntoLayers) says what can be given;
-            /// default: dot-product).
+            /// Sets the self-attention: the same in all layers, or a list over the layers (see [`IntoLayers`](crate::block::layout::IntoLayers); default:
+            /// dot-product).
             pub fn with_attention<Form>(mut self, attention: impl crate::block::layout::IntoLayers<Form>) -> Self {
                 self.attention = attention.into_layers();
                 self

@@ -12,23 +12,23 @@ use crate::parts::position::PositionConfig;
 use crate::parts::residual::{NormOrder, ResidualConfig};
 use crate::parts::residual_gate::GateConfig;
 
-/// The stacks whose blocks have a feed-forward network.
+/// Stacks whose blocks have a feed-forward network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FeedForwardIn {
-    /// All of them (Vaswani et al. 2017).
+    /// All stacks (Vaswani et al. 2017).
     #[default]
     All,
-    /// Encoders alone.
+    /// Only encoders.
     Encoder,
-    /// Decoders, language models among them, alone.
+    /// Only decoders, including language models.
     Decoder,
-    /// None: blocks are attentions alone.
+    /// None: blocks contain only attention.
     None,
 }
 
 impl FeedForwardIn {
-    /// Whether the blocks of a stack have one, whose self-attention has this role.
+    /// Whether the blocks of a stack with this self-attention role have a feed-forward network.
     pub fn has(self, role: Role) -> bool {
         match self {
             Self::All => true,
@@ -47,14 +47,14 @@ pub struct BlockConfig {
     pub d_model: usize,
     /// Heads of self-attention, a divisor of `d_model` unless `head_width` is given (default 8).
     pub heads: usize,
-    /// Heads of keys and values, a divisor of `heads`, which share them in groups (default: as many as heads).
+    /// Key and value heads, a divisor of `heads`, which share them in groups (default: equal to `heads`).
     pub kv_heads: Option<usize>,
     /// Width of a head (default: `d_model / heads`).
     pub head_width: Option<usize>,
-    /// Whether the projections of queries, keys and values have biases (default: no, as in the equations of the paper). Where the layers of a language model or a
-    /// classifier have different mechanisms, those that cannot have biases have none.
+    /// Whether the projections of queries, keys and values have biases (default: no, as in the paper's equations). If the layers of a language model or a
+    /// classifier use different mechanisms, those without bias support have none.
     pub qkv_bias: bool,
-    /// Whether the output projections of attentions have biases (default: no, as in the equations of the paper).
+    /// Whether the output projections of attentions have biases (default: no, as in the paper's equations).
     pub attention_output_bias: bool,
     /// Which stacks have feed-forward networks (default: all).
     pub feed_forward_in: FeedForwardIn,
@@ -66,44 +66,43 @@ pub struct BlockConfig {
     pub gated_feed_forward: bool,
     /// Whether the maps of the feed-forward network have biases (default: yes).
     pub feed_forward_bias: bool,
-    /// Positions that pass the feed-forward network at once, at least 1 (default: all).
+    /// Positions per pass through the feed-forward network, at least 1 (default: all).
     pub feed_forward_chunk: Option<usize>,
-    /// Whether a convolution over the positions around, or before, precedes each map of the feed-forward networks (default: no).
+    /// Whether a convolution over surrounding or earlier positions precedes each map of the feed-forward networks (default: no).
     pub separable_feed_forward: bool,
-    /// Which normalisation (default: layer normalisation with ε = 1e-6).
+    /// Kind of normalisation (default: layer normalisation with ε = 1e-6).
     pub norm: NormConfig,
-    /// Where it stands (default: after the residual sum).
+    /// Place of the normalisation (default: after the residual sum).
     pub norm_order: NormOrder,
-    /// Whether the sublayers of a block are given the same states and their outputs are added together, and which normalisations they have then (default: they follow
-    /// each other).
+    /// Whether the sublayers of a block run in parallel on the same states with summed outputs, and with which normalisations (default: sequentially).
     pub parallel: Option<Parallel>,
-    /// What joins the stream and a sublayer's output (default: their sum). Gates need a stream that is not normalised.
+    /// Gate that joins the stream and a sublayer's output (default: their sum). Gates require an unnormalised stream.
     pub gate: Option<GateConfig>,
     /// Whether sublayer outputs pass a ReLU before they join the stream, as in TrXL-I and GTrXL (default: no).
     pub relu_before_residual: bool,
-    /// Whether a block's activations are not kept for the backward pass but computed again in it (default: no): memory for one tensor each block, at the
-    /// price of a second forward pass.
+    /// Whether a block's activations are recomputed in the backward pass instead of kept (default: no): memory for one tensor per block, at the cost of a
+    /// second forward pass.
     pub checkpoint: bool,
-    /// Whether the stack leaves out padding where it can (default: no): feed-forward networks with the normalisations around them compute the real positions
-    /// alone ([unpadding](crate::kernels::unpadding)), and attentions may leave out the queries that are padding, in linear maps and tiles
-    /// ([`Positions::ends`](heedful_attention::contract::Positions::ends)). Real positions have the same states but for rounding, dropout falls on other
-    /// numbers, and nothing is promised of padding, which has to be hidden from real positions. A batch without padding is computed as ever.
+    /// Whether the stack skips padding where possible (default: no). Feed-forward networks and their normalisations compute only real positions
+    /// ([unpadding](crate::kernels::unpadding)), and attentions may skip padding queries, in linear maps and tiles
+    /// ([`Positions::ends`](heedful_attention::contract::Positions::ends)). States of real positions are equal up to rounding, dropout acts on other numbers,
+    /// and the outputs of padding, which must be hidden from real positions, are unspecified. A batch without padding is computed as usual.
     pub unpadded: bool,
-    /// Whether the stack's output is normalised (default: where the residual sums are not; TrXL-I and GTrXL do without).
+    /// Whether the stack's output is normalised (default: yes if the residual sums are not; TrXL-I and GTrXL omit it).
     pub final_norm: Option<bool>,
     /// Dropout of sublayer outputs and of the model's embeddings (default 0.1).
     pub dropout: f64,
-    /// Dropout of attention weights (default 0, as in the paper; tensor2tensor has 0.1).
+    /// Dropout of attention weights (default 0, as in the paper; 0.1 in tensor2tensor).
     pub attention_dropout: f64,
-    /// Dropout of the feed-forward network's hidden units (default 0, as in the paper; tensor2tensor has 0.1).
+    /// Dropout of the feed-forward network's hidden units (default 0, as in the paper; 0.1 in tensor2tensor).
     pub feed_forward_dropout: f64,
-    /// Longest sequence in tokens, those that frame it included (default 512).
+    /// Maximum sequence length in tokens, including boundary tokens (default 512).
     pub max_length: usize,
-    /// Greatest offset by which the positions of a batch are moved in training, within `max_length` (default 0: they are not).
+    /// Maximum offset by which the positions of a batch are shifted in training, within `max_length` (default 0: no shift).
     pub position_offset: usize,
 }
 
-/// The residual connection that a shared normalisation belongs to.
+/// Residual connection of a shared normalisation.
 const FIRST: &str = "self_attention_residual";
 
 impl Default for BlockConfig {
@@ -192,7 +191,7 @@ impl BlockConfig {
         }
     }
 
-    /// Refuses to leave out padding in a model that has none.
+    /// Refuses unpadded execution in a model without padding.
     pub(crate) fn validate_without_padding(&self, check: &Check, reason: &str) -> Result<(), ConfigError> {
         match self.unpadded {
             true => Err(check.refuse("unpadded", true, format!("leave it out: {reason}"))),
@@ -205,14 +204,14 @@ impl BlockConfig {
         self.final_norm.unwrap_or(self.norm_order != NormOrder::Post)
     }
 
-    /// Embedded tokens of a model of such blocks, neither normalised nor in segments.
+    /// Token embedding of a model with such blocks, without normalisation and segments.
     pub(crate) fn embedding(&self, vocabulary: usize, positions: PositionConfig, scale: EmbeddingScale) -> TokenEmbeddingConfig {
         let Self { d_model, max_length, position_offset, dropout, .. } = *self;
         TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments: 0, scale, norm: None, dropout }
     }
 
-    /// Where an attention of the block `layer` of `layers` stands. If it has another number of heads than the block, each of them has keys and values of its
-    /// own and the usual width.
+    /// Place of an attention in block `layer` of `layers`. With a number of heads other than the block's, each head has its own keys and values and the usual
+    /// width.
     pub fn spec(&self, role: Role, layer: usize, layers: usize, heads: usize) -> LayerSpec {
         let Self { d_model, kv_heads, head_width, max_length, attention_dropout: dropout, .. } = *self;
         let place = LayerSpec::new(role, d_model, heads);
@@ -221,7 +220,7 @@ impl BlockConfig {
         place.at_layer(layer, layers).with_max_length(max_length).with_dropout(dropout)
     }
 
-    /// A block around attentions that are initialised already, in a stack whose self-attention has the role `role`.
+    /// A block around initialised attentions, in a stack whose self-attention has the role `role`.
     pub fn init<A: Attention>(
         &self,
         role: Role,
@@ -243,14 +242,14 @@ impl BlockConfig {
         }
     }
 
-    /// The residual connection of a sublayer: the first of the block, or a later one.
+    /// Residual connection of a sublayer: the first of the block, or a later one.
     pub(crate) fn residual(&self, is_first: bool) -> ResidualConfig {
         let Self { d_model, norm, norm_order, gate, relu_before_residual: relu, dropout, .. } = *self;
         let is_normalised = self.parallel == Some(Parallel::SharedNorm) && !is_first;
         ResidualConfig { d_model, norm, norm_order, is_normalised, gate, relu, dropout }
     }
 
-    /// The feed-forward network of the blocks of a stack whose self-attention has this role, if they have one.
+    /// Feed-forward network for the blocks of a stack with this self-attention role, if any.
     pub(crate) fn feed_forward(&self, role: Role) -> Option<FeedForwardConfig> {
         self.feed_forward_in.has(role).then(|| FeedForwardConfig {
             d_model: self.d_model,

@@ -1,4 +1,4 @@
-//! Gradients of all activations, norms and losses that a configuration can name, against central differences in double precision on every backend.
+//! Gradients of all configurable activations, norms and losses, against central differences in double precision on every backend.
 
 use burn::module::{Param, ParamId};
 use burn::tensor::{Int, Tensor};
@@ -13,7 +13,7 @@ use crate::parts::feed_forward::{Activation, FeedForwardConfig, Neighbours};
 use crate::parts::loss::{CrossEntropy, cross_entropy, projected_cross_entropy, squared_error, with_biases};
 use crate::parts::norm::{NormConfig, NormKind};
 
-/// Asserts on every backend that `found` has the gradient of `expected`, within 1e-5 of the greatest slope.
+/// Asserts on every backend that `found` has the gradient of `expected`, within 1e-5 of the largest slope.
 fn assert_slopes(what: &str, x: &[f32], found: impl Fn(Tensor<1>) -> Tensor<1>, expected: impl Fn(&[f64]) -> f64) {
     let exact: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
     let slope = |at: usize| {
@@ -125,7 +125,7 @@ fn slopes_of_norms_are_those_of_double_precision_on_every_backend() {
 const TARGETS: [i32; 4] = [3, 0, 4, 1];
 const VOCABULARY: usize = 5;
 
-/// The sum over the rows whose target is not `padding`.
+/// Sum over the rows whose target is not `padding`.
 fn plain_cross_entropy(logits: &[f64], padding: Option<u32>, smoothing: f64) -> f64 {
     let rows = logits.chunks(VOCABULARY).zip(TARGETS).filter(|(_, target)| padding != Some(*target as u32));
     rows.map(|(row, target)| {

@@ -1,12 +1,12 @@
-//! Adaptive computation time (Graves 2016): how often a state is updated depends on the state.
+//! Adaptive computation time (Graves 2016): the number of updates of a state depends on the state.
 //!
-//! After each update `n` a unit gives the probability `h_n = σ(s_n W + b)` to halt. `N` is the first `n` with `h_1 + .. + h_n >= 1 - ε`, or the largest that
-//! is allowed. The result is `Σ p_n s_n` with `p_n = h_n` before `N` and the remainder `R = 1 - Σ_{n<N} h_n` at `N`, so that the weights sum to 1. The
-//! ponder cost `N + R` is an auxiliary loss; `N` counts as a constant, so each `h_n` before `N` has the gradient -1 and the others none.
+//! After each update `n`, a unit computes the halting probability `h_n = σ(s_n W + b)`. `N` is the first `n` with `h_1 + .. + h_n >= 1 - ε`, or the step limit.
+//! The result is `Σ p_n s_n` with `p_n = h_n` before `N` and the remainder `R = 1 - Σ_{n<N} h_n` at `N`, so the weights sum to 1. The ponder cost `N + R` is an
+//! auxiliary loss; `N` is a constant, so each `h_n` before `N` has the gradient -1 and the others none.
 //!
-//! Universal Transformers (Dehghani et al. 2018, section 2.2) apply it to each position on its own ([`crate::block::layer_sharing`]). Their released code differs
-//! from the text in four ways, each an option here: it blends by interpolation ([`Blend::Interpolated`]), gives no remainder at the last allowed step
-//! ([`HaltingConfig::remainder_at_limit`]), updates states that have halted ([`HaltingConfig::freeze`]) and has the unit read what the update is given
+//! Universal Transformers (Dehghani et al. 2018, section 2.2) apply it to each position separately ([`crate::block::layer_sharing`]). Their released code
+//! differs from the text in four ways, each an option here. It blends by interpolation ([`Blend::Interpolated`]), omits the remainder at the step limit
+//! ([`HaltingConfig::remainder_at_limit`]), updates halted states ([`HaltingConfig::freeze`]), and its unit reads the input of the update
 //! ([`HaltingConfig::before_update`]).
 
 use burn::module::Module;
@@ -19,14 +19,14 @@ use heedful_attention::prelude::*;
 use heedful_attention::tensors::read::read;
 use serde::{Deserialize, Serialize};
 
-/// How the states of the steps become one.
+/// Blend of the states of the steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Blend {
     /// `Σ p_n s_n` (Graves 2016; `accumulated` in tensor2tensor).
     #[default]
     MeanField,
-    /// `y_n = p_n s_n + (1 - p_n) y_{n-1}` from `y_0 = 0` (`basic` in tensor2tensor, its default): less than the whole wherever there is more than one step.
+    /// `y_n = p_n s_n + (1 - p_n) y_{n-1}` from `y_0 = 0` (`basic` in tensor2tensor, its default): the weights sum to less than 1 after more than one step.
     Interpolated,
 }
 
@@ -34,22 +34,22 @@ pub enum Blend {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HaltingConfig {
-    /// `ε` in `[0, 1)`: what may lack to a probability of 1, so that a single step suffices (default 0.01).
+    /// `ε` in `[0, 1)`: tolerance to a probability of 1, so that a single step can suffice (default 0.01).
     pub epsilon: f64,
     /// Initial bias of the halting unit (default 1: few steps).
     pub bias: f64,
     /// Weight of the mean ponder cost in the loss, at least 0 (default 0.01).
     pub ponder_weight: f64,
-    /// How the states of the steps become one (default: mean field).
+    /// Blend of the states of the steps (default: mean field).
     pub blend: Blend,
-    /// Whether what has not halted at the last allowed step gets the remainder there (default: yes, Graves).
+    /// Whether states that have not halted at the step limit receive the remainder there (default: yes, Graves).
     pub remainder_at_limit: bool,
-    /// Whether a state that has halted stays as it is (default: yes).
+    /// Whether halted states are frozen (default: yes).
     pub freeze: bool,
-    /// Whether the halting unit reads what the update is given (default: what it returns).
+    /// Whether the halting unit reads the input of the update (default: no, its output).
     pub before_update: bool,
-    /// Whether training leaves out the positions that have halted, as inference does where they stay as they are (default: no, training computes them and does
-    /// not use them). It takes less time, and draws other numbers for dropout.
+    /// Whether training skips halted positions, as inference does with frozen states (default: no, training computes but ignores them). Skipping takes less
+    /// time and draws other dropout numbers.
     pub skip_in_training: bool,
 }
 
@@ -69,7 +69,7 @@ impl Default for HaltingConfig {
 }
 
 impl HaltingConfig {
-    /// What tensor2tensor computes by default.
+    /// Options of tensor2tensor's default.
     pub fn released() -> Self {
         Self { blend: Blend::Interpolated, remainder_at_limit: false, freeze: false, before_update: true, ..Self::default() }
     }
@@ -100,7 +100,7 @@ impl HaltingConfig {
     }
 }
 
-/// The unit that says when to halt.
+/// The halting unit.
 ///
 /// Should be created with [`HaltingConfig`].
 #[derive(Module, Debug)]
@@ -112,13 +112,13 @@ pub struct Halting {
 }
 
 impl Halting {
-    /// The options.
+    /// Its options.
     pub fn config(&self) -> &HaltingConfig {
         &self.config
     }
 
-    /// Begins to ponder over states `[.., C]` of which only those marked in `real` `[.., 1]` count; nothing is marked: all do. At most `limit` steps, at
-    /// least 1, are taken.
+    /// Starts pondering over states `[.., C]`, of which only those marked in `real` `[.., 1]` count; `None` marks all. At most `limit` steps, at least 1, are
+    /// taken.
     pub fn start<const D: usize>(&self, states: &Tensor<D>, real: Option<Tensor<D, Bool>>, limit: usize) -> Pondering<D> {
         let mut dims = states.dims();
         let blended = states.zeros_like();
@@ -137,8 +137,8 @@ impl Halting {
         }
     }
 
-    /// Takes one step from `states` `[.., C]` by `update`, which is given `input`: the states, or what was made of them for this step. Returns the states
-    /// that the next step begins with.
+    /// Takes one step from `states` `[.., C]` by `update`, whose argument `input` is the states, possibly transformed for this step. Returns the initial states
+    /// of the next step.
     pub fn step<const D: usize>(
         &self,
         pondering: &mut Pondering<D>,
@@ -156,7 +156,7 @@ impl Halting {
     }
 }
 
-/// What has been pondered so far.
+/// Progress of pondering.
 #[derive(Clone, Debug)]
 pub struct Pondering<const D: usize> {
     config: HaltingConfig,
@@ -166,9 +166,9 @@ pub struct Pondering<const D: usize> {
     halting: Tensor<D>,
     /// `R` of the states that have halted, `[.., 1]`.
     remainders: Tensor<D>,
-    /// Steps so far, `[.., 1]`.
+    /// Steps taken, `[.., 1]`.
     steps: Tensor<D>,
-    /// Which have not halted, `[.., 1]`.
+    /// Flags of states that have not halted, `[.., 1]`.
     running: Tensor<D, Bool>,
     /// `[.., C]`.
     blended: Tensor<D>,
@@ -197,27 +197,27 @@ impl<const D: usize> Pondering<D> {
         self.blended = weight * states + kept;
     }
 
-    /// Whether another step is allowed and changes anything. Reads from the device.
+    /// Whether another step is allowed and has an effect. Reads from the device.
     pub fn goes_on(&self) -> bool {
         self.taken < self.limit && (self.taken == 0 || self.running.clone().any().into_scalar::<bool>())
     }
 
-    /// Which states have not halted, in their order. Reads from the device.
+    /// Flags of states that have not halted, in order. Reads from the device.
     pub(crate) fn running(&self) -> Vec<bool> {
         read(self.running.clone()).iter::<bool>().collect()
     }
 
-    /// What the states of the steps have become, `[.., C]`.
+    /// Blend of the steps so far, `[.., C]`.
     pub fn blended(&self) -> Tensor<D> {
         self.blended.clone()
     }
 
-    /// Steps taken until each state halted, `N`, `[.., 1]`; 0 for those that do not count.
+    /// Steps until each state halted, `N`, `[.., 1]`; 0 for states that do not count.
     pub fn steps(&self) -> Tensor<D> {
         self.steps.clone()
     }
 
-    /// Ponder cost `N + R`, `[.., 1]`; 0 for those that do not count.
+    /// Ponder cost `N + R`, `[.., 1]`; 0 for states that do not count.
     pub fn cost(&self) -> Tensor<D> {
         self.steps.clone() + self.remainders.clone()
     }

@@ -1,7 +1,7 @@
-//! Initial weights of whole models, as papers have them.
+//! Initial weights of whole models, as in papers.
 //!
-//! Modules draw their own weights Xavier-uniformly, as the reference code of the Transformer does. Papers that draw them otherwise do so by the place of a
-//! weight in the model, which only the model knows.
+//! Modules draw their own weights Xavier-uniformly, as in the Transformer's reference code. Other schemes depend on the place of a weight in the model, which
+//! only the model can determine.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::parts::embedding::EmbeddingScale;
 
-/// How the weights of linear maps and embeddings are drawn. Biases begin with 0 and what else modules have with their own values always.
+/// Initialisation of the weights of linear maps and embeddings. Biases always start at 0, and other parameters at their modules' values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Initialisation {
-    /// As their modules say: Xavier-uniform maps, embeddings with standard deviation `d_model^-0.5`.
+    /// Module defaults: Xavier-uniform maps, embeddings with standard deviation `d_model^-0.5`.
     #[default]
     #[serde(deserialize_with = "without_options")]
     Xavier,
-    /// As `xavier`, but maps of queries, keys and values have `1 / sqrt(2)` of its deviation, as if they were drawn as one matrix of three times the width.
-    /// fairseq and PyTorch's `MultiheadAttention` draw them so.
+    /// As `xavier`, but query, key and value maps have `1 / sqrt(2)` of its deviation, as if drawn as one matrix of three times the width, like fairseq and
+    /// PyTorch's `MultiheadAttention`.
     #[serde(deserialize_with = "without_options")]
     PackedXavier,
     /// Normal with one standard deviation everywhere (Dai et al. 2019: 0.02).
@@ -28,18 +28,19 @@ pub enum Initialisation {
         /// The standard deviation, greater than 0.
         deviation: f64,
     },
-    /// Normal with one standard deviation everywhere, in tables of positions, segments and class tokens too (Devlin et al. 2019: 0.02, and most models since).
+    /// Normal with one standard deviation everywhere, including tables of positions, segments and class tokens (Devlin et al. 2019: 0.02, and most models
+    /// since).
     NormalTables {
         /// The standard deviation, greater than 0.
         deviation: f64,
-        /// Whether the last map of each residual branch has `1 / sqrt(2 N)` of it in a stack of `N` blocks, the deeper of two (Radford et al. 2019, section
+        /// Whether the last map of each residual branch is scaled by `1 / sqrt(2 N)` in a stack of `N` blocks, the deeper of two (Radford et al. 2019, section
         /// 2.3; default: no).
         #[serde(default)]
         scaled_branches: bool,
     },
-    /// Normal with standard deviation `0.125 / sqrt(inputs)`, the last map of each residual branch `1 / sqrt(2 N)` of it in a stack of `N` blocks (the deeper
-    /// of two), and the output projection 0, so that all tokens are equally likely at first (Child et al. 2019, section 6). Needs an output projection of
-    /// its own.
+    /// Normal with standard deviation `0.125 / sqrt(inputs)`, scaled by `1 / sqrt(2 N)` for the last map of each residual branch in a stack of `N` blocks (the
+    /// deeper of two). The output projection is 0, so that all tokens are equally likely at first (Child et al. 2019, section 6). Requires an untied output
+    /// projection.
     #[serde(deserialize_with = "without_options")]
     Scaled,
 }
@@ -58,7 +59,7 @@ impl Initialisation {
         }
     }
 
-    /// The model with weights drawn anew, where it is not Xavier. `blocks` is the number of residual blocks of a stack, `scale` that of embedded tokens.
+    /// The model with redrawn weights, unless it uses Xavier. `blocks` is the number of residual blocks of a stack, `scale` that of embedded tokens.
     pub(crate) fn apply<M: Module>(self, model: M, blocks: usize, scale: EmbeddingScale, key: &RandomKey) -> M {
         if self == Self::Xavier {
             return model;
@@ -67,7 +68,7 @@ impl Initialisation {
     }
 }
 
-/// Tables that are no embeddings of tokens: name and container.
+/// Tables other than token embeddings: name and container.
 const TABLES: [(&str, &str); 3] =
     [("learned", "Struct:PositionEncoding"), ("segments", "Struct:TokenEmbedding"), ("class_token", "Struct:PatchEmbedding")];
 
@@ -82,16 +83,16 @@ struct Draw {
 /// Linear maps that packed projections draw as one matrix.
 const PACKED: [&str; 3] = ["query", "key", "value"];
 
-/// What becomes of a parameter.
+/// Change of a parameter.
 enum Change {
-    /// It is drawn from a normal distribution with this standard deviation.
+    /// Redrawn from a normal distribution with this standard deviation.
     Normal(f64),
-    /// It is multiplied.
+    /// Multiplied by a factor.
     Times(f64),
 }
 
 impl Draw {
-    /// What becomes of the parameter at this path.
+    /// Change of the parameter at this path.
     fn change(&self, shape: &[usize]) -> Option<Change> {
         let at = |back: usize| self.path.iter().rev().nth(back).map_or(("", ""), |(name, container)| (name.as_str(), container.as_str()));
         let (name, container) = at(0);
@@ -119,12 +120,12 @@ impl Draw {
                 }
                 Some(Change::Normal(0.125 * of_branch / (shape[0] as f64).sqrt()))
             }
-            // They have `1 / sqrt(width)` already, and where embedded tokens are multiplied by `sqrt(width)`, they are not in the paper.
+            // They already have `1 / sqrt(width)`; unlike here, the paper does not multiply embedded tokens by `sqrt(width)`.
             Initialisation::Scaled if is_embedding => Some(Change::Times(match self.scale {
                 EmbeddingScale::Sqrt => 0.125 / (shape[1] as f64).sqrt(),
                 EmbeddingScale::None => 0.125,
             })),
-            // These have `1 / sqrt(width)` already, or less where several are added.
+            // These already have `1 / sqrt(width)`, or less if several are added.
             Initialisation::Scaled if is_of_grid || container == "Struct:PositionEncoding" => Some(Change::Times(0.125)),
             Initialisation::Scaled => None,
         }

@@ -1,17 +1,17 @@
-//! Depth of a stack: layers with their own weights, one shared layer, or reversible layers.
+//! Depth of a stack: layers with separate weights, one shared layer, or reversible layers.
 //!
-//! In a Universal Transformer (Dehghani et al. 2018, section 2.1) one block is applied to all positions as many times as the stack has layers. Before each
-//! step `t` it adds coordinates, the vectors of the positions and one of the step: `H_t = block(H_{t-1} + P + T_t)`, so that the residual connections carry
-//! them too. With halting each position decides on its own how many steps it needs ([`crate::block::halting`]), of at most as many as there are layers. A position that
-//! has halted is not computed any more, as far as the block can leave it out, in inference and, where [`HaltingConfig::skip_in_training`] says so, in training:
-//! self-attention still makes a key and a value of its state, which queries of others see.
+//! A Universal Transformer (Dehghani et al. 2018, section 2.1) applies one block to all positions, once per layer of the stack. Before each step `t` it adds
+//! coordinates, the position vectors and a step vector: `H_t = block(H_{t-1} + P + T_t)`, so the residual connections carry them too. With halting, each
+//! position decides how many steps it needs ([`crate::block::halting`]), up to the number of layers. Halted positions are skipped as far as the block supports
+//! it: in inference and, with [`HaltingConfig::skip_in_training`], in training. Self-attention still computes a key and a value from a halted state, visible to
+//! other queries.
 //!
-//! In a reversible stack (Gomez et al. 2017; Kitaev et al. 2020, section 3) two streams, both the stack's input at first, are added to in turn:
-//! `y_1 = x_1 + Attention(LN(x_2))`, `y_2 = x_2 + FeedForward(LN(y_1))`. What a layer was given can be computed from what it returns, so that training keeps
-//! no activations of layers but the last. The stack's output is the mean of the streams, as in reformer-pytorch; the paper puts them side by side. Inputs
-//! are found again up to rounding, with the same dropout, at the price of a second forward pass.
+//! A reversible stack (Gomez et al. 2017; Kitaev et al. 2020, section 3) updates two streams in turn, both initially the stack's input:
+//! `y_1 = x_1 + Attention(LN(x_2))`, `y_2 = x_2 + FeedForward(LN(y_1))`. The input of a layer can be recomputed from its output, so training keeps only the
+//! last layer's activations. The stack's output is the mean of the streams, as in reformer-pytorch; the paper concatenates them. Inputs are reconstructed up to
+//! rounding, with the same dropout, at the cost of a second forward pass.
 //!
-//! Dehghani et al. count positions from 1, the code here and the released code from 0, which shifts all sinusoids alike. Steps count from 1.
+//! Dehghani et al. count positions from 1, this code and the released code from 0, which shifts all sinusoids equally. Steps count from 1.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -24,30 +24,29 @@ use crate::block::{BlockConfig, FeedForwardIn};
 use crate::parts::position::{PositionConfig, PositionEncoding};
 use crate::parts::residual::NormOrder;
 
-/// How deep a stack is.
+/// Depth of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DepthConfig {
-    /// Each layer has weights of its own.
+    /// Each layer has its own weights.
     #[default]
     #[serde(deserialize_with = "without_options")]
     Stacked,
-    /// One block, applied as many times as there are layers: the Universal Transformer. The model's position vectors are added before each step and not to
-    /// the embedded tokens.
+    /// One block, applied once per layer: the Universal Transformer. The model's position vectors are added before each step instead of to the embedded tokens.
     Shared(SharedConfig),
-    /// Each layer has its own weights and is reversible: memory for activations does not grow with depth. Needs streams that are not normalised, no gates
-    /// and sublayers that follow each other.
+    /// Each layer has its own weights and is reversible: activation memory does not grow with depth. Requires unnormalised streams, no gates and sequential
+    /// sublayers.
     #[serde(deserialize_with = "without_options")]
     Reversible,
 }
 
-/// Options of one block that is applied again and again.
+/// Options of one shared block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SharedConfig {
-    /// Vectors that tell the steps apart (default: sinusoidal, as in the paper; tensor2tensor learns them).
+    /// Step vectors (default: sinusoidal, as in the paper; learned in tensor2tensor).
     pub step_signal: PositionConfig,
-    /// Whether positions halt on their own, and how (default: all take all steps).
+    /// Halting of single positions (default: none, all positions take all steps).
     pub halting: Option<HaltingConfig>,
 }
 
@@ -89,7 +88,7 @@ impl DepthConfig {
         }
     }
 
-    /// How many blocks a stack of `layers` layers has.
+    /// Number of blocks in a stack of `layers` layers.
     pub fn blocks(&self, layers: usize) -> usize {
         match self {
             Self::Stacked | Self::Reversible => layers,
@@ -97,7 +96,7 @@ impl DepthConfig {
         }
     }
 
-    /// Which of the model's position vectors are added to the embedded tokens.
+    /// Position vectors added to the embedded tokens.
     pub fn embedded_positions(&self, positions: PositionConfig) -> PositionConfig {
         match self {
             Self::Stacked | Self::Reversible if positions != PositionConfig::PerLayer => positions,
@@ -106,12 +105,12 @@ impl DepthConfig {
     }
 }
 
-/// The vectors of positions and steps that are added before each step.
+/// Position and step vectors added before each step.
 #[derive(Module, Debug)]
 pub struct Coordinates {
-    /// Of the positions.
+    /// Position vectors.
     pub positions: PositionEncoding,
-    /// Of the steps.
+    /// Step vectors.
     pub steps: PositionEncoding,
 }
 
@@ -131,16 +130,16 @@ impl Coordinates {
         }
     }
 
-    /// Sets the greatest random offset of positions in training.
+    /// Sets the maximum random offset of positions in training.
     pub(crate) fn with_offset(mut self, offset: usize) -> Self {
         self.positions = self.positions.with_offset(offset);
         self
     }
 
-    /// `x` `[B, N, C]` plus the vectors of its positions and of the step, which counts from 0 here.
+    /// Adds the vectors of its positions and of the step, counted from 0 here, to `x` `[B, N, C]`.
     ///
     /// # Panics
-    /// If a position lies beyond the maximal length, or the step beyond their number.
+    /// If a position exceeds the maximal length, or the step the number of steps.
     pub fn forward(&self, x: Tensor<3>, positions: &Positions, step: usize) -> Tensor<3> {
         let x = self.positions.forward(x, positions);
         match self.steps.vectors(step..step + 1) {
@@ -173,7 +172,7 @@ mod tests {
         DepthConfig::Shared(SharedConfig { halting, ..SharedConfig::default() })
     }
 
-    /// Halts after one to four steps, here and there.
+    /// Halts after one to four steps at various positions.
     fn halting() -> HaltingConfig {
         HaltingConfig { bias: -1.0, ..HaltingConfig::default() }
     }
@@ -270,7 +269,7 @@ mod tests {
             let pass = || stack.forward(input(3), &context(&lengths), None, &mut Probe::off());
             let ((steps, shown, _), all) = counted_positions(|| steps_taken(&stack, input(3), &lengths));
             let (hidden, computed) = counted_positions(pass);
-            // Whoever listens is shown all positions in as many layers as the slowest one takes.
+            // A listener sees all positions in as many layers as the slowest position takes.
             let most = steps.iter().copied().fold(0.0, f32::max) as usize;
             assert!(most > 1, "{steps:?}");
             assert_eq!(all, 15 * most);
@@ -279,7 +278,7 @@ mod tests {
         }
     }
 
-    /// The model with a halting unit that reads the first channel alone, whose coordinate differs most between positions: some halt before others.
+    /// The model with a halting unit that reads only the first channel, whose coordinate differs most between positions: some halt before others.
     fn with_early_positions(mut model: LanguageModel, device: &Device) -> LanguageModel {
         let weight = Tensor::<2>::from_data([[5.0f32], [0.0], [0.0], [0.0], [0.0], [0.0], [0.0], [0.0]], device);
         model.decoder.halting.as_mut().unwrap().unit.weight = Param::from_tensor(weight);

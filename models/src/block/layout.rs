@@ -1,6 +1,6 @@
-//! The attention of each part and layer of a model.
+//! Attention of each part and layer of a model.
 //!
-//! In a configuration file an attention is a name, a table with options, or a list with one of these for each layer (or for each of a few layers, repeated):
+//! In a configuration file an attention is a name, a table with options, or a list of these over the layers (a shorter list repeats):
 //!
 //! ```toml
 //! attention = "synthesizer-random"                                  # every self-attention
@@ -8,8 +8,8 @@
 //! attention = ["gaussian", "dot-product"]                           # layers 1, 3, 5, .. and 2, 4, 6, ..
 //! ```
 //!
-//! In a model with encoder and decoder a list is that of both stacks. There it may also be a layout: by name (`base`, `hc-sa`, `hc-all`, `sh-x`: You, Sun and
-//! Iyyer 2020) or with its parts spelt out, the cross-attention with heads of its own and in the last layer only, if wanted:
+//! In an encoder-decoder model a list applies to both stacks. Such a model also accepts a layout: by name (`base`, `hc-sa`, `hc-all`, `sh-x`: You, Sun and
+//! Iyyer 2020), or with explicit parts. Cross-attention may have its own number of heads, and be limited to the last layer:
 //!
 //! ```toml
 //! [attention]
@@ -18,7 +18,7 @@
 //! cross = { attention = "dot-product", heads = 1, layers = "last" }
 //! ```
 //!
-//! In code the same is given to `with_attention` of a model's configuration: [`IntoLayers`] and [`IntoLayout`] say what can be.
+//! In code, `with_attention` of a model's configuration takes the same values: see [`IntoLayers`] and [`IntoLayout`].
 
 mod choice;
 mod reading;
@@ -32,7 +32,7 @@ pub(crate) use self::choice::resolved;
 pub use self::choice::{IntoLayers, IntoLayout};
 use crate::block::BlockConfig;
 
-/// Layouts by name, in the order of their file.
+/// Named layouts, in file order.
 static LAYOUTS: LazyLock<Vec<(String, AttentionLayout)>> = LazyLock::new(|| {
     let file: toml::Table = toml::from_str(include_str!("layout/layouts.toml")).expect("the file is TOML");
     let layout = |(name, table): (String, toml::Value)| {
@@ -42,13 +42,13 @@ static LAYOUTS: LazyLock<Vec<(String, AttentionLayout)>> = LazyLock::new(|| {
     file.into_iter().map(layout).collect()
 });
 
-/// The self-attention of each layer of a stack.
+/// Self-attention of each layer of a stack.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum LayerAttention {
     /// The same in all layers.
     All(AnyMechanism),
-    /// One for each layer, or repeated over the layers.
+    /// A list over the layers; a shorter list repeats.
     Each(Vec<AnyMechanism>),
 }
 
@@ -65,7 +65,7 @@ impl From<AnyMechanism> for LayerAttention {
 }
 
 impl LayerAttention {
-    /// The attention of a layer.
+    /// Attention of a layer.
     ///
     /// # Panics
     /// If a list is empty.
@@ -76,14 +76,13 @@ impl LayerAttention {
         }
     }
 
-    /// Which of so many layers have a mechanism without an ability that the mechanism of another layer has. Where none has it, a model that asks for it is
-    /// refused, and the list is empty.
+    /// Layers whose mechanism lacks an ability that another layer's mechanism has. Empty if none has it; a model that requests the ability is then refused.
     pub(crate) fn without(&self, layers: usize, ability: fn(&AnyMechanism) -> bool) -> Vec<usize> {
         let able: Vec<bool> = self.mechanisms().iter().map(ability).collect();
         if able.contains(&true) { (0..layers).filter(|layer| !able[layer % able.len()]).collect() } else { Vec::new() }
     }
 
-    /// `block` without what no layer's mechanism can have: biases of the attention, heads that share keys and values, and a width of heads.
+    /// `block` without the options that no layer's mechanism supports: attention biases, shared key and value heads, and head width.
     pub(crate) fn fitted(&self, block: BlockConfig) -> BlockConfig {
         let any = |ability: fn(&AnyMechanism) -> bool| self.mechanisms().iter().any(ability);
         let (biases, free_heads) = (any(AnyMechanism::has_biases_on_demand), any(AnyMechanism::has_free_heads));
@@ -96,7 +95,7 @@ impl LayerAttention {
         }
     }
 
-    /// The mechanisms: one for all layers, or one for each, repeated.
+    /// The mechanisms: one for all layers, or a list over the layers, repeated.
     pub fn mechanisms(&self) -> &[AnyMechanism] {
         match self {
             Self::All(attention) => std::slice::from_ref(attention),
@@ -104,7 +103,7 @@ impl LayerAttention {
         }
     }
 
-    /// Another mechanism for each.
+    /// Replaces each mechanism.
     pub fn map(self, change: impl Fn(AnyMechanism) -> AnyMechanism) -> Self {
         match self {
             Self::All(attention) => Self::All(change(attention)),
@@ -128,12 +127,12 @@ fn fits(check: &Check, option: &'static str, length: usize, layers: usize) -> Re
     Err(check.refuse(option, format!("a list of {length}"), remedy))
 }
 
-/// A cross-attention.
+/// Cross-attention of a layer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CrossAttention {
     /// The mechanism (default: dot-product).
     pub attention: AnyMechanism,
-    /// Number of heads (default: as many as in self-attention).
+    /// Number of heads (default: that of self-attention).
     pub heads: Option<usize>,
 }
 
@@ -143,14 +142,14 @@ impl From<AnyMechanism> for CrossAttention {
     }
 }
 
-/// The cross-attention of each layer of a decoder. A layer without it has no sublayer for it at all.
+/// Cross-attention of each decoder layer. A layer without it omits the sublayer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CrossLayout {
     /// The same in all layers.
     All(CrossAttention),
-    /// In the last layer only.
+    /// Only in the last layer.
     Last(CrossAttention),
-    /// One for each layer, or repeated over the layers.
+    /// A list over the layers; a shorter list repeats.
     Each(Vec<Option<CrossAttention>>),
 }
 
@@ -161,7 +160,7 @@ impl Default for CrossLayout {
 }
 
 impl CrossLayout {
-    /// The cross-attention of layer `layer` of `layers`.
+    /// Cross-attention of layer `layer` of `layers`.
     ///
     /// # Panics
     /// If a list is empty.
@@ -174,7 +173,7 @@ impl CrossLayout {
     }
 }
 
-/// The attention of encoder, decoder and cross-attention.
+/// Attention of encoder, decoder and cross-attention.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct AttentionLayout {
     /// Self-attention of the encoder (default: dot-product).
@@ -186,7 +185,7 @@ pub struct AttentionLayout {
 }
 
 impl AttentionLayout {
-    /// The mechanism in all self-attentions; cross-attention stays dot-product, as in the Synthesizer paper and in HC-SA.
+    /// Uses the mechanism in all self-attentions; cross-attention stays dot-product, as in the Synthesizer paper and in HC-SA.
     pub fn for_attention(attention: AnyMechanism) -> Self {
         Self { encoder: attention.clone().into(), decoder: attention.into(), cross: CrossLayout::default() }
     }
@@ -196,12 +195,12 @@ impl AttentionLayout {
         LAYOUTS.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The layout of this name. The Gaussians of `hc-all` take source and target for as long as each other.
+    /// Layout by name. The Gaussians of `hc-all` assume source and target of equal length.
     pub fn named(name: &str) -> Option<Self> {
         LAYOUTS.iter().find(|(known, _)| known == name).map(|(_, layout)| layout.clone())
     }
 
-    /// The layout with another mechanism for each of its own.
+    /// Replaces each mechanism of the layout.
     pub fn map(self, change: impl Fn(AnyMechanism) -> AnyMechanism) -> Self {
         let crossing = |cross: CrossAttention| CrossAttention { attention: change(cross.attention), ..cross };
         Self {
@@ -215,12 +214,12 @@ impl AttentionLayout {
         }
     }
 
-    /// Its mechanisms, in an order that says where: those of the encoder, of the decoder and of cross-attention.
+    /// Mechanisms by role, in the order encoder, decoder, cross-attention.
     pub fn mechanisms(&self) -> Vec<(Role, AnyMechanism)> {
         let own = [(Role::Encoder, &self.encoder), (Role::Decoder, &self.decoder)];
         let own = own.into_iter().flat_map(|(role, layers)| layers.mechanisms().iter().map(move |mechanism| (role, mechanism.clone())));
         let crossing = match &self.cross {
-            // All layers have it, and not the last one alone.
+            // All layers have it, not only the last.
             CrossLayout::All(cross) => vec![cross, cross],
             CrossLayout::Last(cross) => vec![cross],
             CrossLayout::Each(list) => list.iter().flatten().collect(),
@@ -231,7 +230,7 @@ impl AttentionLayout {
     /// The mechanism at a place.
     ///
     /// # Panics
-    /// If there is no cross-attention at a place of one.
+    /// If the place is a cross-attention and has none.
     pub fn at(&self, spec: &LayerSpec) -> &AnyMechanism {
         match spec.role {
             Role::Encoder => self.encoder.at(spec.layer),
@@ -243,7 +242,7 @@ impl AttentionLayout {
         }
     }
 
-    /// Heads of cross-attention per layer of a decoder.
+    /// Cross-attention heads per decoder layer.
     pub fn cross_heads(&self, layers: usize, heads: usize) -> Vec<Option<usize>> {
         (0..layers).map(|layer| self.cross.at(layer, layers).map(|cross| cross.heads.unwrap_or(heads))).collect()
     }

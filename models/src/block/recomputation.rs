@@ -1,9 +1,9 @@
-//! Parts of a model whose activations are recomputed in the backward pass instead of being kept.
+//! Recomputation of activations in the backward pass.
 //!
-//! [`checkpointed`] keeps the inputs of a part and recomputes the rest (Chen et al. 2016): a stack of checkpointed blocks holds one tensor for each
-//! block. A reversible stack ([`crate::block::layer_sharing`]) keeps only the outputs, from which it computes the inputs: its memory does not grow with depth.
+//! [`checkpointed`] keeps the inputs of a part and recomputes the rest (Chen et al. 2016): a stack of checkpointed blocks stores one tensor per block. A
+//! reversible stack ([`crate::block::layer_sharing`]) keeps only its outputs and reconstructs the inputs: its memory does not grow with depth.
 //!
-//! Both run the part twice. Randomness in it must be the same both times, as that of dropout from a [`RandomKey`] is.
+//! Both run the part twice. Its randomness must be reproducible, like that of dropout from a [`RandomKey`].
 
 mod autodiff;
 mod operator;
@@ -20,14 +20,14 @@ use crate::block::Hidden;
 pub use self::operator::Recomputation;
 use self::operator::Replay;
 
-/// Gradients that a recomputation returns: of the inputs, in their order, and of the parameters.
+/// Gradients of a recomputation: of the inputs, in order, and of the parameters.
 pub(crate) struct ReplayedGradients {
     pub(crate) inputs: Vec<Tensor<3>>,
     pub(crate) parameters: ParameterGradients,
 }
 
-/// Runs `part`, which is made of `module`'s parameters, on `inputs` `[B, N_i, C]`, without keeping what is computed inside. `part` must give the same each
-/// time that it is called.
+/// Runs `part`, which uses `module`'s parameters, on `inputs` `[B, N_i, C]`, without keeping intermediate results. `part` must return the same result at each
+/// call.
 ///
 /// # Panics
 /// If the inputs differ in batch or width.
@@ -53,17 +53,17 @@ pub fn checkpointed<M: Module + 'static>(
     })
 }
 
-/// Whether a gradient may be asked for.
+/// Whether a gradient may be requested.
 pub(crate) fn is_recorded(inputs: &[Tensor<3>]) -> bool {
     inputs.iter().any(Tensor::is_autodiff)
 }
 
-/// The gradient of a leaf, zero where nothing depended on it.
+/// Gradient of a leaf; zero if nothing depends on it.
 pub(crate) fn gradient_of<const D: usize>(leaf: &Tensor<D>, gradients: &mut Gradients) -> Tensor<D> {
     leaf.grad_remove(gradients).unwrap_or_else(|| leaf.clone().inner().zeros_like())
 }
 
-/// What was computed from plain copies of `module`'s parameters and of `inputs`, with the gradients that `replay` makes of its own.
+/// Output computed from plain copies of `module`'s parameters and of `inputs`, with the gradients computed by `replay`.
 pub(crate) fn replayed<M: Module>(
     module: &M,
     inputs: Vec<Tensor<3>>,
@@ -88,7 +88,7 @@ pub(crate) fn replayed<M: Module>(
     layout.hidden(&Tensor::from_dispatch(output))
 }
 
-/// States and losses one after the other, all in 32 bits unless all have the same number type.
+/// Flattens states and losses, in 32 bits unless all have the same number type.
 fn flat(hidden: &Hidden) -> Tensor<1> {
     let losses = hidden.losses.iter().map(|(_, loss)| loss.clone());
     let parts: Vec<Tensor<1>> = std::iter::once(hidden.states.clone().flatten(0, 2)).chain(losses).collect();
@@ -97,7 +97,7 @@ fn flat(hidden: &Hidden) -> Tensor<1> {
     Tensor::cat(parts.into_iter().map(|part| if is_uniform { part } else { part.cast(DType::F32) }).collect(), 0)
 }
 
-/// How states and losses lie one after the other.
+/// Layout of the flattened states and losses.
 #[derive(Clone)]
 struct Layout {
     states: ([usize; 3], DType),
@@ -131,40 +131,40 @@ impl Layout {
     }
 }
 
-/// The gradient of states and losses.
+/// Gradient of states and losses.
 pub(crate) struct HiddenGradient(Hidden);
 
 impl HiddenGradient {
-    /// That of the states alone.
+    /// Gradient of the states.
     pub(crate) fn states(&self) -> Tensor<3> {
         self.0.states.clone()
     }
 
-    /// That of the losses, in their order.
+    /// Gradients of the losses, in order.
     pub(crate) fn losses(&self) -> Vec<Tensor<1>> {
         self.0.losses.iter().map(|(_, loss)| loss.clone()).collect()
     }
 
-    /// Goes back through what was computed again.
+    /// Backward pass through the recomputed output.
     fn backward(&self, hidden: Hidden) -> Gradients {
         backward(hidden, self.states(), &self.losses())
     }
 }
 
-/// Goes back through `hidden`, whose states and losses have these gradients.
+/// Backward pass through `hidden`, with these gradients of states and losses.
 pub(crate) fn backward(hidden: Hidden, of_states: Tensor<3>, of_losses: &[Tensor<1>]) -> Gradients {
     let losses = hidden.losses.iter().zip(of_losses).map(|((_, loss), gradient)| loss.clone() * Tensor::from_inner(gradient.clone()));
     let states = (hidden.states * Tensor::from_inner(of_states)).sum();
     losses.fold(states, |sum, loss| sum + loss).backward()
 }
 
-/// All parameters of a module one after the other.
+/// Flattened parameters of a module.
 struct Parameters {
     flat: Tensor<1>,
     order: Vec<Place>,
 }
 
-/// Where a parameter lies among all.
+/// Position of a parameter in the flattened parameters.
 struct Place {
     id: ParamId,
     count: usize,
@@ -190,12 +190,12 @@ impl Parameters {
     }
 }
 
-/// Gradients of parameters, added up.
+/// Accumulated gradients of parameters.
 #[derive(Default)]
 pub(crate) struct ParameterGradients(HashMap<ParamId, Tensor<1>>);
 
 impl ParameterGradients {
-    /// Adds those of `module`'s parameters that are among `gradients`.
+    /// Adds the gradients of `module`'s parameters among `gradients`.
     pub(crate) fn add<M: Module>(&mut self, module: &M, gradients: &mut Gradients) {
         struct Add<'a>(&'a mut HashMap<ParamId, Tensor<1>>, &'a mut Gradients);
 
@@ -215,7 +215,7 @@ impl ParameterGradients {
     }
 
     fn flat(mut self, order: &[Place]) -> Tensor<1> {
-        // A parameter that stands twice in a module has its whole gradient in one place.
+        // The gradient of a parameter that occurs twice in a module is stored once.
         let zeros = |place: &Place| Tensor::zeros([place.count], (&place.device, place.dtype));
         let part = |place: &Place| self.0.remove(&place.id).unwrap_or_else(|| zeros(place));
         Tensor::cat(order.iter().map(part).collect(), 0)

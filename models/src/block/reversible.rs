@@ -1,4 +1,4 @@
-//! The passes of a reversible stack (see [`crate::block::layer_sharing`]), up and down.
+//! Forward and backward passes of a reversible stack (see [`crate::block::layer_sharing`]).
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -8,10 +8,10 @@ use crate::block::auxiliary::LayerLosses;
 use crate::block::recomputation::{ParameterGradients, ReplayedGradients, backward, gradient_of, is_recorded, replayed};
 use crate::block::{Block, BlockState, Context, Hidden, Sublayer};
 
-/// A block of a reversible stack in one pass: its number, itself, and the key of its random numbers.
+/// A block of a reversible stack in one pass: index, block, and key of its random numbers.
 type Layer<'a, A> = (usize, &'a Block<A>, Option<RandomKey>);
 
-/// Passes `x` `[B, N, C]` through `passes` layers, for which there are as many blocks or fewer, again and again. Outputs of layers may have losses.
+/// Passes `x` `[B, N, C]` through `passes` layers, cycling through the blocks if there are fewer. Layer outputs may have losses.
 pub(crate) fn forward<A: Attention + 'static>(
     (blocks, passes): (&Vec<Block<A>>, usize),
     x: Tensor<3>,
@@ -85,10 +85,10 @@ fn run<'a, A: Attention + 'a>(
     (streams.streams, streams.losses)
 }
 
-/// Both streams on their way up.
+/// Both streams in the forward pass.
 struct Streams {
     streams: [Tensor<3>; 2],
-    /// Which stream the next sublayer adds to.
+    /// Stream to which the next sublayer adds.
     next: usize,
     losses: Losses,
 }
@@ -121,7 +121,7 @@ impl Streams {
     }
 }
 
-/// Both streams and their gradients on their way down.
+/// Both streams and their gradients in the backward pass.
 struct Backwards {
     streams: [Tensor<3>; 2],
     of_streams: [Tensor<3>; 2],
@@ -167,7 +167,7 @@ impl Backwards {
         self.parameters.add(&of_layers.classifiers, &mut gradients);
     }
 
-    /// Undoes a sublayer that added to the stream `to`.
+    /// Reverses a sublayer that added to the stream `to`.
     fn back<A: Attention>(
         &mut self,
         block: &Block<A>,
@@ -208,7 +208,7 @@ mod tests {
     use crate::parts::position::PositionConfig;
     use crate::parts::residual::NormOrder;
 
-    /// A softmax rounds otherwise where gradients are recorded, because flex has an operation of its own where they are not.
+    /// A softmax rounds differently with gradients, because flex uses a separate operation without them.
     const TOLERANCE: f32 = 1e-4;
 
     fn stack(attention: &AnyMechanism, cross: bool, depth: DepthConfig, block: BlockConfig, device: &Device) -> Stack {
@@ -231,7 +231,7 @@ mod tests {
         })
     }
 
-    /// Gradients of a module's parameters and of the inputs of a pass, flat, and its output.
+    /// Flattened gradients of a module's parameters and of the inputs of a pass, and its output.
     fn gradients(module: &impl Module, cross: bool, pass: impl Fn(Tensor<3>, &Context) -> Hidden) -> (Vec<f32>, Vec<f32>) {
         struct Collect<'a>(Vec<f32>, &'a burn::tensor::Gradients);
 
@@ -295,7 +295,7 @@ mod tests {
                 let (found, same_states) = gradients(&stack.layers, cross, pass(4));
                 assert!(largest_difference((&states, &same_states)) < 1e-5, "{attention}");
                 let difference = largest_difference((&wanted, &found));
-                // By how much the gradients change if the states do by what their reconstruction rounds.
+                // Change of the gradients if the states change by the rounding of their reconstruction.
                 let (moved, _) = gradients(&stack.layers, cross, |x: Tensor<3>, context: &Context| ordinary(x * (1.0 + 1e-6), context));
                 let tolerance = TOLERANCE.max(largest_difference((&wanted, &moved)));
                 assert!(difference < tolerance && tolerance < 1e-3, "{attention}, cross-attention {cross}: {difference} of {tolerance}");
@@ -316,7 +316,7 @@ mod tests {
         let module = (stack.layers.clone(), classifiers.clone());
         let random = Some(RandomKey::from_seed(4));
         let mut earlier: Vec<Vec<f32>> = Vec::new();
-        // The first layer is silent after a sixth of training, the second after a third.
+        // The first layer stops after a sixth of training, the second after a third.
         for (progress, count) in [(0.0, 3 + 3 + 2), (0.2, 3 + 2), (0.9, 2)] {
             let of_layers = LayerLosses::new(&classifiers, targets.clone(), progress);
             let (wanted, states) = gradients(&module, true, |x, context| {

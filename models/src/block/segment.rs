@@ -1,36 +1,37 @@
-//! Segment recurrence (Dai et al. 2019, section 3.2): the memory that a stack keeps of earlier segments.
+//! Segment recurrence (Dai et al. 2019, section 3.2): a stack's memory of earlier segments.
 //!
-//! A long sequence is read segment by segment. Each layer attends to its own inputs in this segment and in the last `M` positions before it, which are kept
-//! as they were and without gradients. So a model of `N` layers looks back over `N M` positions, while a step costs one segment. In stacks that normalise
-//! before their sublayers the memory is normalised with the segment, with the current weights.
+//! A long sequence is read segment by segment. Each layer attends to its own inputs in the current segment and in the last `M` positions before it, which are
+//! cached without gradients. So a model of `N` layers looks back `N M` positions, at the cost of one segment per step. Stacks with pre-normalisation normalise
+//! the memory together with the segment, with the current weights.
 //!
-//! Rows may forget at different times, as episodes end at different times: what a row has forgotten is like padding before its first element.
+//! Rows can be cleared at different times, as episodes end at different times: cleared positions act like left padding.
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use heedful_attention::prelude::*;
 
-/// Inputs of the layers of a stack in the last positions of each batch row.
+/// Layer inputs of a stack in the last positions of each batch row.
 #[derive(Clone, Debug)]
 pub struct SegmentMemory {
-    /// `[B, M', C]` for each layer, `M' <= M`; none before the first segment.
+    /// `[B, M', C]` per layer, `M' <= M`; empty before the first segment.
     layers: Vec<Tensor<3>>,
-    /// How many of the positions each row remembers.
+    /// Number of positions that each row remembers.
     remembered: Vec<usize>,
     length: usize,
 }
 
 impl SegmentMemory {
-    /// Remembers nothing yet of `batch` rows, and then at most `length` positions of each.
+    /// Empty memory of `batch` rows, for at most `length` positions each.
     pub fn new(batch: usize, length: usize) -> Self {
         Self { layers: Vec::new(), remembered: vec![0; batch], length }
     }
 
-    /// A memory of at most `length` positions that holds what another did: [`layers`](Self::layers) and [`remembered`](Self::remembered).
+    /// Memory of at most `length` positions, restored from another memory's [`layers`](Self::layers) and [`remembered`](Self::remembered).
     ///
     /// # Panics
-    /// If the tensors differ in shape, have other batch rows than there are counts, or hold more than `length` positions or fewer than are remembered.
+    /// If the tensors differ in shape, the number of batch rows differs from the number of counts, or the tensors hold more than `length` positions or fewer
+    /// than are remembered.
     pub fn holding(length: usize, layers: Vec<Tensor<3>>, remembered: Vec<usize>) -> Self {
         let held = layers.first().map_or(0, |layer| layer.dims()[1]);
         let expected = layers.first().map(|layer| [remembered.len(), held, layer.dims()[2]]);
@@ -42,30 +43,30 @@ impl SegmentMemory {
         Self { layers, remembered, length }
     }
 
-    /// How many positions of each row are remembered at most.
+    /// Maximum number of remembered positions per row.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Inputs of each layer, `[B, M', C]` without gradients; none where nothing is remembered.
+    /// Layer inputs, `[B, M', C]` without gradients; empty if nothing is remembered.
     pub fn layers(&self) -> &[Tensor<3>] {
         &self.layers
     }
 
-    /// Positions that are held, whether rows remember them or not.
+    /// Number of stored positions, remembered or not.
     pub fn held(&self) -> usize {
         self.layers.first().map_or(0, |layer| layer.dims()[1])
     }
 
-    /// How many of the last positions each row remembers.
+    /// Number of last positions that each row remembers.
     pub fn remembered(&self) -> &[usize] {
         &self.remembered
     }
 
-    /// Forgets the rows that are marked.
+    /// Clears the marked rows.
     ///
     /// # Panics
-    /// If there is not one mark for each row.
+    /// If the number of marks differs from the number of rows.
     pub fn forget(&mut self, marked: &[bool]) {
         assert_eq!(marked.len(), self.remembered.len(), "marks for rows of the memory");
         for (remembered, _) in self.remembered.iter_mut().zip(marked).filter(|(_, marked)| **marked) {
@@ -76,19 +77,19 @@ impl SegmentMemory {
         }
     }
 
-    /// Positions of the next segment. What a row does not remember is padding before it.
+    /// Positions of the next segment. Positions that a row does not remember act as left padding.
     pub fn positions(&self) -> Positions {
         let held = self.held();
         let forgotten: Arc<[usize]> = self.remembered.iter().map(|remembered| held - remembered).collect();
         Positions::from_start(held).with_left_padding(forgotten)
     }
 
-    /// What a layer remembers, `[B, M', C]`, if there is anything.
+    /// Memory of a layer, `[B, M', C]`, if any.
     pub(crate) fn layer(&self, layer: usize) -> Option<Tensor<3>> {
         self.layers.get(layer).cloned()
     }
 
-    /// Whether a stack with so many layers can read segments like `x` `[B, N, C]`.
+    /// Checks that a stack with `layers` layers can read segments like `x` `[B, N, C]`.
     ///
     /// # Panics
     /// If it cannot.
@@ -101,7 +102,7 @@ impl SegmentMemory {
         }
     }
 
-    /// Remembers the inputs of all layers in a segment, `[B, N, C]` each.
+    /// Stores the inputs of all layers in a segment, `[B, N, C]` each.
     pub(crate) fn remember(&mut self, inputs: Vec<Tensor<3>>) {
         let segment = inputs[0].dims()[1];
         let held = (self.held() + segment).min(self.length);
@@ -240,7 +241,7 @@ mod tests {
             let parts: Vec<_> = (start..3).map(|part| read(&model, &mut memory, tokens.clone().narrow(1, part * 3, 3))).collect();
             Tensor::cat(parts[1 - start..].to_vec(), 1)
         };
-        // Sinusoids of absolute positions are those of each row's own beginning.
+        // Sinusoids of absolute positions start at each row's own beginning.
         let found = Tensor::cat(vec![after, later], 1);
         assert!(difference(found.clone().narrow(0, 0, 1), row(0, 0)) < 1e-5);
         assert!(difference(found.narrow(0, 1, 1), row(1, 1)) < 1e-5);

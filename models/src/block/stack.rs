@@ -23,30 +23,30 @@ use crate::parts::position::{PositionConfig, PositionEncoding};
 pub struct StackConfig {
     /// Role of self-attention.
     pub role: Role,
-    /// What all blocks share.
+    /// Options shared by all blocks.
     pub block: BlockConfig,
-    /// For each block the number of heads of cross-attention, or `None` where it has none.
+    /// Number of cross-attention heads per block, or `None` without cross-attention.
     pub cross_heads: Vec<Option<usize>>,
-    /// Layers that a sequence passes: as many as blocks, or more where [`depth`](Self::depth) shares one.
+    /// Number of layers in a pass: that of the blocks, or more if [`depth`](Self::depth) shares one.
     pub layers: usize,
-    /// How the layers come about.
+    /// Depth options.
     pub depth: DepthConfig,
-    /// Position vectors of the model, which a shared block adds before each step, and of which each layer may have its own.
+    /// Position vectors of the model, which a shared block adds before each step; layers can also have their own.
     pub positions: PositionConfig,
-    /// Layers whose self-attention has no biases, whatever the block says; an empty list stands for none.
+    /// Layers whose self-attention has no biases, overriding the block; empty for none.
     pub without_biases: Vec<usize>,
-    /// Layers whose self-attention has heads with keys and values of their own and the usual width, whatever the block says; an empty list stands for none.
+    /// Layers whose self-attention has separate keys and values per head and the usual width, overriding the block; empty for none.
     pub with_usual_heads: Vec<usize>,
 }
 
 impl StackConfig {
-    /// Of so many layers without cross-attention. All blocks are as `block` says.
+    /// Configuration of `layers` layers without cross-attention, all with the options of `block`.
     pub fn new(role: Role, block: BlockConfig, layers: usize, depth: DepthConfig, positions: PositionConfig) -> Self {
         let cross_heads = vec![None; depth.blocks(layers)];
         Self { role, block, cross_heads, layers, depth, positions, without_biases: Vec::new(), with_usual_heads: Vec::new() }
     }
 
-    /// Of these self-attentions, those of layers that cannot have the biases or the heads of the block, while others can, are made without.
+    /// Removes the block's biases or head options from layers whose self-attention does not support them, if others do.
     pub(crate) fn fitted_to(self, attention: &LayerAttention) -> Self {
         let blocks = self.cross_heads.len();
         let without = |ability| attention.without(blocks, ability);
@@ -57,7 +57,7 @@ impl StackConfig {
         }
     }
 
-    /// Checks it with the self-attentions of its layers, which it was [fitted to](Self::fitted_to).
+    /// Validates it with the self-attentions that it was [fitted to](Self::fitted_to).
     pub(crate) fn validate(&self, check: &Check, attention: &LayerAttention) -> Result<(), ConfigError> {
         let Self { block, depth, positions, .. } = self;
         block.validate(check)?;
@@ -67,14 +67,14 @@ impl StackConfig {
         self.specs().try_for_each(|spec| attention.at(spec.layer).validate(&spec))
     }
 
-    /// Where the self-attention of a layer stands.
+    /// Place of a layer's self-attention.
     fn own_place(&self, layer: usize) -> LayerSpec {
         let place = self.block.spec(self.role, layer, self.cross_heads.len(), self.block.heads);
         let place = if self.without_biases.contains(&layer) { place.with_qkv_bias(false).with_output_bias(false) } else { place };
         if self.with_usual_heads.contains(&layer) { place.with_kv_heads(None).with_head_width(None) } else { place }
     }
 
-    /// Where the attentions stand, in the order in which they are built.
+    /// Places of the attentions, in build order.
     pub fn specs(&self) -> impl Iterator<Item = LayerSpec> {
         let layers = self.cross_heads.len();
         self.cross_heads.iter().enumerate().flat_map(move |(layer, cross)| {
@@ -84,7 +84,7 @@ impl StackConfig {
         })
     }
 
-    /// Initialises the stack with attentions made by `build` from their place and key, which then share among layers what they ask to share.
+    /// Initialises the stack with attentions that `build` creates from their place and key, then shares their cross-layer parameters.
     pub fn init_with<A: Attention>(
         &self,
         key: &RandomKey,
@@ -137,15 +137,15 @@ impl StackConfig {
 /// Should be created with [`StackConfig`].
 #[derive(Module, Debug)]
 pub struct Stack<A: Attention = AnyAttention> {
-    /// The blocks: one for each layer, or one for all.
+    /// Blocks: one per layer, or one for all.
     pub layers: Vec<Block<A>>,
-    /// Last normalisation, of all stacks but those that normalise sums.
+    /// Final normalisation, except in stacks that normalise sums.
     pub norm: Option<Norm>,
-    /// Position vectors of each layer, where each has its own.
+    /// Position vectors of each layer, if layers have their own.
     pub positions: Vec<PositionEncoding>,
-    /// What one block for all layers adds before each.
+    /// Vectors that a shared block adds before each step.
     pub coordinates: Option<Coordinates>,
-    /// What says where one block for all layers halts.
+    /// Halting unit of a shared block.
     pub halting: Option<Halting>,
     steps: usize,
     reversible: bool,
@@ -153,7 +153,7 @@ pub struct Stack<A: Attention = AnyAttention> {
     unpadded: bool,
 }
 
-/// State of stepwise decoding: what the attentions remember, and where the sequences stand.
+/// Decoding state: states of the attentions, and positions of the sequences.
 #[derive(Clone, Debug)]
 pub struct StackState<S> {
     layers: Vec<BlockState<S>>,
@@ -168,17 +168,17 @@ impl<S> StackState<S> {
         Positions { left_padding: self.left_padding.clone(), ..Positions::from_start(self.next) }
     }
 
-    /// How many more positions the state can take.
+    /// Number of further positions that fit into the state.
     pub fn remaining(&self) -> usize {
         self.capacity - self.next
     }
 }
 
 impl<A: Attention> Stack<A> {
-    /// Passes `x` `[B, N, C]` through all layers. Dropout is on exactly if a key is given.
+    /// Passes `x` `[B, N, C]` through all layers. Dropout is active if and only if a key is given.
     ///
     /// # Panics
-    /// If a layer has cross-attention and the context no memory, or an attention cannot take the input.
+    /// If a layer has cross-attention and the context no memory, or an attention does not support the input.
     pub fn forward(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let _span = tracing::trace_span!("stack", layers = self.steps, states = ?x.dims()).entered();
         let context = &*self.in_context(&x, context);
@@ -190,11 +190,11 @@ impl<A: Attention> Stack<A> {
         })
     }
 
-    /// Like [`forward`](Self::forward), with the output of each layer `[B, N, C]` as well: the last one before the stack's last normalisation. There is one for
-    /// each layer also where all positions have halted before the last.
+    /// Like [`forward`](Self::forward), also returning the output of each layer `[B, N, C]`; the last one precedes the stack's final normalisation. There is
+    /// one output per layer, even if all positions halt early.
     ///
     /// # Panics
-    /// As [`forward`](Self::forward), and if the stack is reversible: it keeps none of them.
+    /// As [`forward`](Self::forward), and if the stack is reversible, which keeps none of them.
     pub fn forward_each(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> (Hidden, Vec<Tensor<3>>) {
         assert!(!self.reversible, "a reversible stack keeps no outputs of its layers");
         let context = &*self.in_context(&x, context);
@@ -207,7 +207,7 @@ impl<A: Attention> Stack<A> {
         (hidden, outputs)
     }
 
-    /// Like [`forward`](Self::forward), with the losses of the outputs of layers added.
+    /// Like [`forward`](Self::forward), with added losses of layer outputs.
     pub(crate) fn forward_with_losses(
         &self,
         x: Tensor<3>,
@@ -224,16 +224,17 @@ impl<A: Attention> Stack<A> {
         hidden
     }
 
-    /// Passes the next segment `x` `[B, N, C]` of causal sequences through all layers, which attend to what they remember too, and remember it. Dropout is on
-    /// exactly if a key is given.
+    /// Passes the next segment `x` `[B, N, C]` of causal sequences through all layers, which also attend to their memory, and stores it. Dropout is active if
+    /// and only if a key is given.
     ///
     /// # Panics
-    /// If the memory is that of another batch or stack, the stack is reversible or its feed-forward networks separable, or an attention cannot take the input.
+    /// If the memory belongs to another batch or stack, the stack is reversible or its feed-forward networks separable, or an attention does not support the
+    /// input.
     pub fn segment(&self, x: Tensor<3>, memory: &mut SegmentMemory, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         self.read_segment(x, memory, Halt::AtEnd, random, probe).0
     }
 
-    /// Like [`segment`](Self::segment), with the output of each layer `[B, N, C]` as well, as those of [`forward_each`](Self::forward_each).
+    /// Like [`segment`](Self::segment), also returning the output of each layer `[B, N, C]`, as in [`forward_each`](Self::forward_each).
     ///
     /// # Panics
     /// As [`segment`](Self::segment).
@@ -276,13 +277,13 @@ impl<A: Attention> Stack<A> {
         (hidden, outputs)
     }
 
-    /// The context in which layers read `x` `[B, N, C]`, without padding where the stack leaves it out.
+    /// Context for `x` `[B, N, C]`, without padding if the stack skips it.
     fn in_context<'a>(&self, x: &Tensor<3>, context: &'a Context) -> Cow<'a, Context> {
         let [batch, length, _] = x.dims();
         if self.unpadded { Cow::Owned(context.unpadded(batch, length)) } else { Cow::Borrowed(context) }
     }
 
-    /// Passes `x` through the block of a layer: all of it, or what is running.
+    /// Passes `x` through the block of a layer: all positions, or the running ones.
     fn layer(
         &self,
         (layer, block): (usize, &Block<A>),
@@ -309,11 +310,11 @@ impl<A: Attention> Stack<A> {
         })
     }
 
-    /// A state before the first step. Row `b` begins with `left_padding[b]` padding elements (an empty slice: none does). `memory` is the other sequence
-    /// `[B, K, C]` and the number of real elements of each of its rows.
+    /// State before the first step. Row `b` begins with `left_padding[b]` padding tokens (an empty slice: no padding). `memory` is the other sequence
+    /// `[B, K, C]` and the number of real tokens per row.
     ///
     /// # Panics
-    /// If a layer has cross-attention and there is no memory, or the counts are not one for each row.
+    /// If a layer has cross-attention without a memory, or the number of counts differs from the number of rows.
     pub fn state(
         &self,
         batch: usize,
@@ -356,7 +357,7 @@ impl<A: Attention> Stack<A> {
         })
     }
 
-    /// Bytes of the numbers that a state holds in all layers, at 4 bytes a number; `None` if an attention does not say.
+    /// Bytes of the numbers stored in a state over all layers, at 4 bytes per number; `None` if an attention does not report it.
     pub fn state_bytes(&self, state: &StackState<A::State>) -> Option<usize> {
         self.blocks().zip(&state.layers).map(|(block, state)| block.state_bytes(state)).sum()
     }
@@ -403,7 +404,7 @@ impl<A: Attention> Stack<A> {
                 let [batch, length, _] = x.dims();
                 let real = context.real(batch, length);
                 let count = real.iter().filter(|&&real| real).count().max(1);
-                // What is shown is computed: whoever listens, or takes the outputs of layers, sees all positions.
+                // With a listener, or if layer outputs are requested, all positions are computed.
                 let is_training = random.is_some() || x.is_autodiff();
                 let HaltingConfig { freeze, skip_in_training, .. } = *halting.config();
                 let is_skipping = freeze && halt != Halt::Shown && !probe.is_listening() && (skip_in_training || !is_training);
@@ -439,18 +440,18 @@ impl<A: Attention> Stack<A> {
     }
 }
 
-/// When a stack whose positions halt on their own stops.
+/// Stop criterion of a stack with halting positions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Halt {
-    /// When all positions have halted.
+    /// As soon as all positions have halted.
     Early,
-    /// After the last layer: later positions may need the keys of all.
+    /// After the last layer: later positions may need all keys.
     AtEnd,
-    /// After the last layer, and all positions are computed in each: the caller takes the outputs.
+    /// After the last layer, computing all positions in each: the caller takes the outputs.
     Shown,
 }
 
-/// Causal visibility, without the padding at the left.
+/// Causal visibility without left padding.
 pub(crate) fn causal(positions: &Positions) -> Visibility {
     match &positions.left_padding {
         Some(counts) => Visibility::causal().and(Visibility::left_padding(counts.to_vec())),

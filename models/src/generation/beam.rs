@@ -1,8 +1,8 @@
 //! Beam search.
 //!
-//! At each step a sentence has up to `beam` live hypotheses; all their continuations are ranked by probability. Of the first `beam` of them those that end are
-//! finished; the first `beam` that do not end live on. The search ends when `beam` hypotheses are finished, the best finished one cannot be
-//! beaten by a live one, or the limit is reached. With a beam of 1 this is greedy decoding.
+//! Each sentence has up to `beam` live hypotheses; at each step all their continuations are ranked by probability. Ended ones among the first `beam` are
+//! finished; the first `beam` that have not ended stay live. The search ends when `beam` hypotheses are finished, no live one can beat the best finished one,
+//! or the limit is reached. A beam of 1 equals greedy decoding.
 
 use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ impl BeamSearch {
     /// Checks the options.
     ///
     /// # Errors
-    /// If one is out of its range.
+    /// If an option is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("beam search");
         check.at_least_one("beam", self.beam)?;
@@ -40,17 +40,17 @@ impl BeamSearch {
     }
 }
 
-/// `((5 + length) / 6)^α` (Wu et al. 2016, section 7), by which the logarithm of a probability is divided. `length` counts the end token.
+/// `((5 + length) / 6)^α` (Wu et al. 2016, section 7), the divisor of log probabilities. `length` counts the end token.
 pub fn length_penalty(length: usize, exponent: f64) -> f64 {
     ((5 + length) as f64 / 6.0).powf(exponent)
 }
 
-/// Generates the hypotheses of highest score, for each prompt the best first: at least one, at most `beam`.
+/// Returns the hypotheses with the highest scores for each prompt, best first: at least one, at most `beam`.
 ///
-/// Finished hypotheses only, unless no one is finished when the limit is reached.
+/// Unfinished hypotheses are returned only if none is finished at the limit.
 ///
 /// # Panics
-/// If the options are not valid, the prompts do not fit the decoder, or no logit is a number.
+/// If the options are not valid, the prompts do not fit the decoder, or all logits are NaN.
 pub fn beam_search<D: StepDecoder>(
     decoder: &D,
     mut state: D::State,
@@ -68,7 +68,7 @@ pub fn beam_search<D: StepDecoder>(
     let mut tokens = prompts.tokens;
     while sentences.iter().any(|sentence| !sentence.done) {
         let logits = HostLogits::read(decoder.next_logits(tokens, &mut state));
-        // Live hypotheses lie one sentence after the other in the rows of the state.
+        // Live hypotheses occupy the rows of the state, sentence by sentence.
         let (mut first_row, mut parents, mut last_tokens) = (0, Vec::new(), Vec::new());
         for sentence in &mut sentences {
             let rows = sentence.live.len();
@@ -93,7 +93,7 @@ pub fn beam_search<D: StepDecoder>(
     sentences.into_iter().map(Sentence::into_hypotheses).collect()
 }
 
-/// A hypothesis that has not ended.
+/// An unfinished hypothesis.
 struct Live {
     tokens: Vec<u32>,
     log_probability: f64,
@@ -112,15 +112,15 @@ impl Sentence {
     fn new(limit: usize) -> Self {
         let finished =
             if limit > 0 { Vec::new() } else { vec![Hypothesis { tokens: Vec::new(), log_probability: 0.0, score: 0.0, finished: false }] };
-        // A sentence that may not have any token still has its row in the first step.
+        // A sentence with a limit of 0 tokens still has its row in the first step.
         let live = vec![Live { tokens: Vec::new(), log_probability: 0.0, row: 0 }];
         Self { live, finished, limit, done: limit == 0 }
     }
 
-    /// Continues the live hypotheses, whose logits begin at `first_row`, by one token.
+    /// Continues the live hypotheses, whose logits start at `first_row`, by one token.
     fn advance(&mut self, logits: &HostLogits, first_row: usize, rules: &Rules, options: &BeamSearch) {
         let BeamSearch { beam, length_penalty: exponent } = *options;
-        // At most one continuation of each live hypothesis has the end token, so that `beam` of these do not.
+        // Each live hypothesis has at most one continuation by the end token, so `beam` continuations without it suffice.
         let mut continuations = Vec::with_capacity(self.live.len() * 2 * beam);
         for (index, live) in self.live.iter().enumerate() {
             let row = first_row + index;
@@ -152,11 +152,11 @@ impl Sentence {
         self.finish(beam, exponent);
     }
 
-    /// Ends the search if nothing can be gained by going on.
+    /// Ends the search if continuing cannot improve the result.
     fn finish(&mut self, beam: usize, exponent: f64) {
         self.finished.sort_by(|a, b| b.score.total_cmp(&a.score));
         let length = self.live.first().map_or(self.limit, |live| live.tokens.len());
-        // Probabilities only fall, and no penalty is larger than that of the longest hypothesis.
+        // Probabilities only decrease, and no penalty exceeds that of the longest hypothesis.
         let hope = self.live.first().map_or(f64::NEG_INFINITY, |live| live.log_probability / length_penalty(self.limit, exponent));
         let unbeatable = self.finished.first().is_some_and(|best| best.score >= hope);
         self.done = self.finished.len() >= beam || length >= self.limit || unbeatable;
@@ -218,7 +218,7 @@ mod tests {
         targets.enumerate().map(|(row, token)| logits.log_probability(row, token)).sum()
     }
 
-    /// All continuations of up to `length` tokens that may be generated.
+    /// All permitted continuations of up to `length` tokens.
     fn continuations(length: usize) -> Vec<Vec<u32>> {
         let mut all = vec![vec![]];
         let mut longest = vec![vec![]];

@@ -5,9 +5,8 @@ use heedful_attention::prelude::*;
 
 use super::{BeamSearch, Hypothesis, Prompts, Rules, Sampling, SpecialTokens, StepDecoder, beam_search, greedy, sample};
 
-/// How [`LanguageModel::generate`](crate::architectures::language_model::LanguageModel::generate) and
-/// [`Seq2SeqTransformer::generate`](crate::architectures::seq2seq::Seq2SeqTransformer::generate) continue a prompt: by the most probable token at each step,
-/// unless it is told to sample or to search.
+/// Options of [`LanguageModel::generate`](crate::architectures::language_model::LanguageModel::generate) and
+/// [`Seq2SeqTransformer::generate`](crate::architectures::seq2seq::Seq2SeqTransformer::generate): greedy by default, or sampling or beam search.
 ///
 /// # Example
 /// ```
@@ -34,48 +33,47 @@ enum Strategy {
 }
 
 impl GenerationConfig {
-    /// The most probable token at each step, at most so many, the end token included. Fewer are generated where the maximal length of the model is reached.
+    /// Greedy generation of at most `max_tokens` tokens, including the end token; the maximal length of the model may reduce it.
     pub fn new(max_tokens: usize) -> Self {
         Self { max_tokens, strategy: Strategy::Greedy, rules: Rules::default(), seed: None }
     }
 
-    /// Draws each token.
+    /// Samples each token.
     pub fn with_sampling(mut self, sampling: Sampling) -> Self {
         self.strategy = Strategy::Sample(sampling);
         self
     }
 
-    /// Searches for the sequence of highest score.
+    /// Uses beam search.
     pub fn with_beam(mut self, beam: BeamSearch) -> Self {
         self.strategy = Strategy::Beam(beam);
         self
     }
 
-    /// Sets the token that ends a sequence (default: none does).
+    /// Sets the end token (default: none).
     pub fn with_end(mut self, token: u32) -> Self {
         self.rules = self.rules.with_end(token);
         self
     }
 
-    /// Sets a condition that ends a sequence (default: there is none). It is asked after each token, with all that were generated for the row, which stay part
-    /// of it.
+    /// Sets a stop condition (default: none). It is evaluated after each token on all generated tokens of the row, which the result keeps.
     pub fn with_stop(mut self, stop: impl Fn(&[u32]) -> bool + Send + Sync + 'static) -> Self {
         self.rules = self.rules.with_stop(stop);
         self
     }
 
-    /// Adds tokens that are never generated (default: all may be).
+    /// Adds tokens that are never generated (default: none).
     pub fn without(mut self, tokens: impl IntoIterator<Item = u32>) -> Self {
         self.rules = self.rules.without(tokens);
         self
     }
 
-    /// Sets the end token, and that padding and begin tokens are never generated.
+    /// Sets the end token and excludes padding and begin tokens.
     pub fn with_special(self, special: SpecialTokens) -> Self {
         self.with_end(special.end).without([special.padding, special.begin])
     }
 
-    /// Sets the seed of sampling (default: the device's generator draws it). Row `b` draws the same numbers whatever the other rows are.
+    /// Sets the seed of sampling (default: drawn from the device's generator). The numbers of row `b` do not depend on other rows.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -84,7 +82,7 @@ impl GenerationConfig {
     /// Checks the options.
     ///
     /// # Errors
-    /// If the number of tokens is 0, or an option of sampling or search is out of its range.
+    /// If the number of tokens is 0, or an option of sampling or beam search is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         Check::of("generation").at_least_one("max_tokens", self.max_tokens)?;
         match &self.strategy {
@@ -95,10 +93,10 @@ impl GenerationConfig {
     }
 }
 
-/// Continues prompts `[B, P]`, padded on the left as the state knows: the best hypothesis of each row.
+/// Continues prompts `[B, P]`, left-padded as declared in the state, and returns the best hypothesis per row.
 ///
 /// # Panics
-/// If the options are not valid, the prompts do not fit the decoder, or no logit is a number.
+/// If the options are not valid, the prompts do not fit the decoder, or all logits are NaN.
 pub fn generate<D: StepDecoder>(decoder: &D, state: D::State, prompts: Tensor<2, Int>, config: &GenerationConfig) -> Vec<Hypothesis> {
     if let Err(error) = config.validate() {
         panic!("{error}");

@@ -1,4 +1,4 @@
-//! Generation of one sequence for each row: greedy, or sampled.
+//! Generation of one sequence per row: greedy, or sampled.
 
 use heedful_attention::prelude::*;
 use rand::RngExt;
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, nothing_to_choose, room, tokens_of};
 
-/// How tokens are drawn. First the logits are divided by the temperature, then the tokens are restricted to the `top_k` best, then to the smallest set of best
-/// tokens that holds at least `top_p` of what is left.
+/// Sampling options. Logits are divided by the temperature, then restricted to the `top_k` best tokens, then to the smallest set of best tokens with at least
+/// `top_p` of the remaining probability.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sampling {
-    /// What logits are divided by, greater than 0 (default 1).
+    /// Temperature, the divisor of logits, greater than 0 (default 1).
     pub temperature: f64,
-    /// How many tokens are drawn from, at least 1 (default: all).
+    /// Number of candidate tokens, at least 1 (default: all).
     pub top_k: Option<usize>,
-    /// Share of the probability that is drawn from (nucleus sampling, Holtzman et al. 2020), in `(0, 1]` (default 1).
+    /// Probability mass of the candidates (nucleus sampling, Holtzman et al. 2020), in `(0, 1]` (default 1).
     pub top_p: f64,
 }
 
@@ -29,7 +29,7 @@ impl Sampling {
     /// Checks the options.
     ///
     /// # Errors
-    /// If one is out of its range.
+    /// If an option is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("sampling");
         if !(self.temperature.is_finite() && self.temperature > 0.0) {
@@ -45,12 +45,12 @@ impl Sampling {
         Ok(())
     }
 
-    /// Draws a token with the given uniform number in `[0, 1)`.
+    /// Samples a token by a uniform number in `[0, 1)`.
     pub(super) fn draw(&self, logits: &[f32], rules: &Rules, uniform: f64) -> u32 {
         let tokens = best_tokens_sorted(logits, self.top_k.unwrap_or(logits.len()), rules);
         let best = f64::from(logits[tokens[0] as usize]);
         if best == f64::NEG_INFINITY {
-            // None has a probability: the first one, as without sampling.
+            // No token has positive probability: the first one, as in greedy decoding.
             return tokens[0];
         }
         let mut cumulated = 0.0;
@@ -67,7 +67,7 @@ impl Sampling {
     }
 }
 
-/// As [`best_tokens`], which is quick for few tokens only.
+/// As [`best_tokens`], which is fast only for few tokens.
 pub(super) fn best_tokens_sorted(logits: &[f32], count: usize, rules: &Rules) -> Vec<u32> {
     if count <= 64 {
         return best_tokens(logits, count, rules);
@@ -85,16 +85,16 @@ pub(super) fn best_tokens_sorted(logits: &[f32], count: usize, rules: &Rules) ->
 /// Generates the most probable token at each step.
 ///
 /// # Panics
-/// If the prompts do not fit the decoder, or no logit is a number.
+/// If the prompts do not fit the decoder, or all logits are NaN.
 pub fn greedy<D: StepDecoder>(decoder: &D, state: D::State, prompts: Prompts, rules: impl Into<Rules>) -> Vec<Hypothesis> {
     let rules = rules.into();
     decode(decoder, state, prompts, &rules, |_, _, logits| best_tokens(logits, 1, &rules)[0])
 }
 
-/// Draws a token at each step. Row `b` draws from `keys[b]` alone, so a sample does not depend on which rows it shares its batch with.
+/// Samples a token at each step. Row `b` draws only from `keys[b]`, so a sample does not depend on the other rows of its batch.
 ///
 /// # Panics
-/// If the options are not valid, the prompts do not fit the decoder, there is not one key for each row, or no logit is a number.
+/// If the options are not valid, the prompts do not fit the decoder, the number of keys differs from the number of rows, or all logits are NaN.
 pub fn sample<D: StepDecoder>(
     decoder: &D,
     state: D::State,
@@ -232,7 +232,7 @@ mod tests {
 
     const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, begin: 1, end: 2 };
 
-    /// Tokens drawn for evenly spread uniform numbers, counted.
+    /// Counts of tokens sampled for evenly spaced uniform numbers.
     fn drawn(sampling: &Sampling, logits: &[f32]) -> Vec<usize> {
         let mut counts = vec![0; logits.len()];
         for n in 0..10_000 {
@@ -241,7 +241,7 @@ mod tests {
         counts
     }
 
-    /// Probabilities 0.5, 0.3, 0.15 and 0.05 for the tokens 4, 2, 5 and 3, most mass on what must not be generated.
+    /// Probabilities 0.5, 0.3, 0.15 and 0.05 for the tokens 4, 2, 5 and 3; most mass on excluded tokens.
     fn logits() -> Vec<f32> {
         [50.0, 50.0, 0.3, 0.05, 0.5, 0.15].iter().map(|p: &f32| p.ln()).collect()
     }

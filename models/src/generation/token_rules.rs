@@ -1,11 +1,11 @@
-//! Which tokens may be generated, and what ends a sequence.
+//! Permitted tokens and end of a sequence.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::SpecialTokens;
 
-/// Which tokens may be generated, and what ends a sequence. By default all may, and nothing does.
+/// Permitted tokens and end conditions. By default all tokens are permitted, without an end condition.
 #[derive(Clone, Default)]
 pub struct Rules {
     never: Vec<u32>,
@@ -13,7 +13,7 @@ pub struct Rules {
     stop: Option<Arc<Stop>>,
 }
 
-/// Whether what was generated is complete.
+/// Whether a generated sequence is complete.
 type Stop = dyn Fn(&[u32]) -> bool + Send + Sync;
 
 impl From<SpecialTokens> for Rules {
@@ -30,7 +30,7 @@ impl fmt::Debug for Rules {
 }
 
 impl Rules {
-    /// Sets the token that ends a sequence. It is no part of what is generated.
+    /// Sets the end token, which is not part of the result.
     pub fn with_end(mut self, token: u32) -> Self {
         self.end = Some(token);
         self
@@ -42,7 +42,7 @@ impl Rules {
         self
     }
 
-    /// Sets a condition that ends a sequence. It is asked after each token, with all that were generated for the row, which stay part of it.
+    /// Sets a stop condition. It is evaluated after each token on all generated tokens of the row, which the result keeps.
     pub fn with_stop(mut self, stop: impl Fn(&[u32]) -> bool + Send + Sync + 'static) -> Self {
         self.stop = Some(Arc::new(stop));
         self

@@ -1,4 +1,4 @@
-//! What happens to each parameter once its gradient is known, in one pass over memory: the update of Adam and AdamW, and the sum of squares of a gradient.
+//! Per-parameter operations on gradients in one pass over memory: the update of Adam and AdamW, and the sum of squares of a gradient.
 
 mod cpu;
 mod flex_backend;
@@ -17,7 +17,7 @@ use self::operator::ParameterUpdate;
 
 /// Adam (Kingma and Ba 2015), or AdamW (Loshchilov and Hutter 2019) if `is_decoupled`.
 ///
-/// Its state has the form of burn-optim's, so that the one can read what the other has saved.
+/// Its state has the form of burn-optim's, so each can read the other's saved state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Adam {
     /// Decay rates of the two moments.
@@ -26,24 +26,24 @@ pub(crate) struct Adam {
     pub epsilon: f64,
     /// Strength of the weight decay.
     pub weight_decay: f64,
-    /// Whether the decay acts on the parameter, instead of being added to its gradient.
+    /// Whether the decay acts on the parameter instead of its gradient.
     pub is_decoupled: bool,
 }
 
-/// The numbers of one update: `m = β_1 m + (1 - β_1) g`, `v = β_2 v + (1 - β_2) g²`, `x = kept x - rate m / (sqrt(v) + ε)`, where `g` has `penalty x` in it.
+/// Constants of one update: `m = β_1 m + (1 - β_1) g`, `v = β_2 v + (1 - β_2) g²`, `x = kept x - rate m / (sqrt(v) + ε)`, where `g` includes `penalty x`.
 ///
-/// The corrections of both moments, which start at 0, are in `rate` and `ε`.
+/// `rate` and `ε` include the bias corrections of both moments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdamStep {
     /// Decay rates of the two moments.
     pub betas: (f32, f32),
-    /// Step length, with the corrections.
+    /// Step length, with the bias corrections.
     pub rate: f32,
-    /// Added to the root of the second moment, with its correction.
+    /// Added to the root of the second moment, with its bias correction.
     pub epsilon: f32,
-    /// What decoupled weight decay leaves of the parameter.
+    /// Factor of the parameter under decoupled weight decay.
     pub kept: f32,
-    /// Share of the parameter in its gradient.
+    /// Weight of the parameter in its gradient.
     pub penalty: f32,
 }
 
@@ -96,7 +96,7 @@ impl Optimizer for Adam {
     }
 }
 
-/// The sum of squares, `[1]`.
+/// Sum of squares, `[1]`.
 pub fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     Tensor::from_dispatch(<Dispatch as ParameterUpdate>::sum_of_squares(x.into_dispatch()))
 }

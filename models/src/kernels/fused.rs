@@ -1,7 +1,7 @@
-//! Parts of a model that are more than one tensor operation and one pass over memory: layer normalisation, linear maps with bias and ReLU, and cross-entropy
-//! over a vocabulary, each with a gradient of its own.
+//! Model operations in one pass over memory: layer normalisation, linear maps with bias and ReLU, and cross-entropy over a vocabulary, each with a custom
+//! gradient.
 //!
-//! In main memory they fall back on separate operations where numbers are not 32-bit floats.
+//! In main memory, numbers other than 32-bit floats use separate operations.
 
 mod autodiff;
 mod cpu;
@@ -21,17 +21,17 @@ use heedful_attention::tensors::read::is_queued;
 
 pub use self::operator::FusedLayers;
 
-/// ε of normalisation by default, as in tensor2tensor.
+/// Default ε of normalisation, as in tensor2tensor.
 pub const NORM_EPSILON: f64 = 1e-6;
 
-/// Logits that exist at once, at most: as many as caches hold of a few rows, and on a GPU as many as keep it busy.
+/// Maximum number of materialised logits: a few rows that fit into caches, or on a GPU enough to keep it busy.
 const MOST_LOGITS: [usize; 2] = [1 << 23, 1 << 27];
 
-/// Layer normalisation of floats `[.., C]` with scale and shift `[C]` (Ba et al. 2016), in main memory of 32-bit floats alone. Elsewhere those of 16 bits are
-/// summed in 32.
+/// Layer normalisation of floats `[.., C]` with scale and shift `[C]` (Ba et al. 2016); in main memory only of 32-bit floats. Elsewhere 16-bit floats are
+/// summed in 32 bits.
 ///
 /// # Panics
-/// If the width is not that of the scale.
+/// If the width differs from that of the scale.
 pub(crate) fn norm<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> Tensor<D> {
     assert_eq!(x.dims()[D - 1], gamma.dims()[0], "the width of what is normalised");
     Tensor::from_dispatch(<Dispatch as FusedLayers>::norm(x.into_dispatch(), gamma.into_dispatch(), beta.into_dispatch(), epsilon))
@@ -40,7 +40,7 @@ pub(crate) fn norm<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, beta: Tensor<
 /// `x W + b` of `x` `[.., C]`, `[.., F]`.
 ///
 /// # Panics
-/// If the width is not that of the map.
+/// If the width differs from that of the map.
 pub fn linear<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
     if linear.bias.is_none() || !is_for_operators(&x) {
         return heedful_attention::engine::linear::linear(x, linear);
@@ -51,7 +51,7 @@ pub fn linear<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
 /// `max(0, x W + b)` of `x` `[.., C]`, `[.., F]`.
 ///
 /// # Panics
-/// If the width is not that of the map.
+/// If the width differs from that of the map.
 pub fn linear_relu<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
     if linear.bias.is_none() || !is_for_operators(&x) {
         return relu(heedful_attention::engine::linear::linear(x, linear));
@@ -59,12 +59,12 @@ pub fn linear_relu<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
     of_rows(x, linear, <Dispatch as FusedLayers>::linear_relu)
 }
 
-/// In main memory the operators compute with 32-bit floats alone.
+/// In main memory the operators support only 32-bit floats.
 fn is_for_operators<const D: usize>(x: &Tensor<D>) -> bool {
     x.dtype() == DType::F32 || is_queued(&x.device())
 }
 
-/// A map of rows with weight and bias of `linear`.
+/// A map of rows with the weight and bias of `linear`.
 fn of_rows<const D: usize>(
     x: Tensor<D>,
     linear: &Linear,
@@ -79,8 +79,7 @@ fn of_rows<const D: usize>(
     Tensor::<2>::from_dispatch(output).reshape(shape)
 }
 
-/// Sums over rows of the smoothed loss and of `-ln p(target)`, `[2]`, of logits `[N, V]`; the gradient is that of the first. Rows count as much as
-/// `weights` `[N]` say.
+/// Sums over rows of the smoothed loss and of `-ln p(target)`, `[2]`, for logits `[N, V]`; the gradient is that of the first. `weights` `[N]` weight the rows.
 pub(crate) fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, weights: Tensor<1>, label_smoothing: f64) -> Tensor<1> {
     Tensor::from_dispatch(<Dispatch as FusedLayers>::cross_entropy(
         logits.into_dispatch(),
@@ -90,7 +89,7 @@ pub(crate) fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, weights:
     ))
 }
 
-/// [`cross_entropy`] of the logits `x E^T` of states `x` `[N, C]` and a matrix `E` `[V, C]`, on devices that are [queued](is_queued) also of 16-bit floats.
+/// [`cross_entropy`] of the logits `x E^T` of states `x` `[N, C]` and a matrix `E` `[V, C]`; on [queued](is_queued) devices also of 16-bit floats.
 pub(crate) fn projected_cross_entropy(
     states: Tensor<2>,
     matrix: Tensor<2>,

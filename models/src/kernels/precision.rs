@@ -1,32 +1,30 @@
-//! Training with activations of 16 bits (Micikevicius et al. 2018; Child et al. 2019, section 5.4).
+//! Training with 16-bit activations (Micikevicius et al. 2018; Child et al. 2019, section 5.4).
 //!
-//! Weights are kept in 32 bits, the master weights, and so are the optimiser's moments. Each pass goes through a copy of the model in 16 bits, whose
-//! gradients, cast to 32 bits, update the master weights. Losses are computed in 32 bits. 16-bit floats of IEEE 754 have a small range: the loss is multiplied
-//! by a scale before the backward pass, so that small gradients do not become 0, and gradients are divided by it afterwards. `bfloat16` has the range of 32-bit
-//! floats and needs no scale.
+//! The master weights and the optimiser's moments are stored in 32 bits. Each pass uses a 16-bit copy of the model, whose gradients, cast to 32 bits, update
+//! the master weights. Losses are computed in 32 bits. IEEE 754 16-bit floats have a small range: the loss is multiplied by a scale before the backward pass,
+//! so that small gradients do not underflow, and gradients are divided by it afterwards. `bfloat16` has the range of 32-bit floats and needs no scale.
 //!
-//! Fused attention sums in 32 bits: the kernels of a GPU read and write 16 bits, everything else is given copies in 32 for as
-//! long as a pass takes.
+//! Fused attention accumulates in 32 bits: GPU kernels read and write 16 bits; all other code receives temporary 32-bit copies.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// Numbers that activations are made of in training.
+/// Number type of activations in training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
     /// 32-bit floats.
     #[default]
     F32,
-    /// 16-bit floats of IEEE 754, with a scale of the loss.
+    /// IEEE 754 16-bit floats, with loss scaling.
     F16,
     /// `bfloat16`.
     Bf16,
 }
 
 impl Precision {
-    /// Type of the numbers.
+    /// Number type.
     pub fn dtype(self) -> FloatDType {
         match self {
             Self::F32 => FloatDType::F32,
@@ -35,13 +33,13 @@ impl Precision {
         }
     }
 
-    /// Whether the device has them.
+    /// Whether the device supports it.
     pub fn is_supported(self, device: &Device) -> bool {
         device.supports_dtype(self.dtype())
     }
 }
 
-/// `model` with weights of this type, leaves of their own under the same identities. Gradients of the one are gradients of the other.
+/// `model` with weights of this type, as separate leaves with the same identities. Gradients of either model apply to the other.
 pub fn cast<M: Module>(model: M, dtype: FloatDType) -> M {
     model.map(&mut Cast(dtype))
 }
@@ -80,7 +78,7 @@ mod tests {
     const SIXTEEN: [Precision; 2] = [Precision::F16, Precision::Bf16];
 
     fn config(attention: AnyMechanism) -> LanguageModelConfig {
-        // Without kinks, at which a rounding changes a gradient as a whole.
+        // Without kinks, where rounding would change whole gradients.
         let block = BlockConfig {
             activation: Activation::Gelu,
             d_model: 8,
@@ -94,7 +92,7 @@ mod tests {
         LanguageModelConfig { vocabulary: 11, attention: attention.into(), layers: 2, block, ..LanguageModelConfig::default() }
     }
 
-    /// The loss, and the gradient of the embedding.
+    /// Loss, and gradient of the embedding.
     fn passed(model: &LanguageModel, device: &Device) -> (f64, Vec<f64>) {
         let tokens = Tensor::<2, Int>::from_data([[2, 5, 7, 1, 9, 3, 4, 8, 8, 10, 6, 2, 2, 5, 7, 1, 9, 3, 4, 8]], device);
         let (inputs, targets) = (tokens.clone().narrow(1, 0, 19), tokens.narrow(1, 1, 19).reshape([19]));
@@ -102,14 +100,14 @@ mod tests {
         let loss = model.cross_entropy(hidden.states.squeeze_dim(0), targets, None, 0.0).loss;
         assert_eq!(loss.dtype(), DType::F32, "losses have 32 bits");
         let value = f64::from(loss.clone().into_scalar::<f32>());
-        // As in training, lest small gradients become 0.
+        // As in training, to keep small gradients from underflowing.
         const SCALE: f64 = 512.0;
         let gradients = GradientsParams::from_grads((loss * SCALE).backward(), model);
         let gradient = gradients.get::<2>(model.embedding.tokens.weight.id).expect("the embedding has a gradient");
         (value, gradient.into_data().iter::<f64>().map(|gradient| gradient / SCALE).collect())
     }
 
-    /// Whether a pass in 16 bits is about one in 32.
+    /// Whether a pass in 16 bits approximates the 32-bit pass.
     fn agrees(config: &LanguageModelConfig, precision: Precision) {
         config.validate().unwrap();
         let device = Device::flex().autodiff();
@@ -117,11 +115,11 @@ mod tests {
         let half = cast(model.clone(), precision.dtype());
         assert_eq!(half.embedding.tokens.weight.id, model.embedding.tokens.weight.id);
         let ((loss, gradient), (half_loss, half_gradient)) = (passed(&model, &device), passed(&half, &device));
-        // 11 and 8 bits of a number.
+        // 11 and 8 significant bits.
         let tolerance = if precision == Precision::F16 { 0.002 } else { 0.016 };
         assert!((half_loss / loss - 1.0).abs() < tolerance, "{precision:?}, {config:?}: {half_loss} and {loss}");
-        // Rectified weights have a kink, at which a rounding changes a gradient as a whole, and what is read with narrow keys is small where queries are orthogonal
-        // to keys: its normalisation magnifies roundings.
+        // Rectified weights have kinks, where rounding changes whole gradients. Reads with narrow keys are small if queries are orthogonal to keys: their
+        // normalisation magnifies rounding.
         let magnified = ["SoftpickConfig", "GlaConfig", "GatedDeltaNetConfig"];
         if magnified.iter().any(|kind| format!("{:?}", config.attention).contains(kind)) {
             assert!(half_gradient.iter().all(|gradient| gradient.is_finite()));

@@ -1,37 +1,37 @@
-//! Unpadding: position-wise parts compute the positions of a batch that are no padding, and no others (Zeng et al. 2022; Warner et al. 2024, section 2.1.2).
+//! Unpadding: position-wise parts compute only the real positions of a batch (Zeng et al. 2022; Warner et al. 2024, section 2.1.2).
 //!
-//! Batches of sequences of mixed lengths are as long as the longest. [`Unpadding`] gathers the real positions of `[B, N, C]` into one row `[1, T, C]`, which
-//! a feed-forward network reads like any other, and puts what comes out in its places; at the others it is 0. Which positions are real is known on the host, from
-//! the lengths of the batch. Their indices go to the device with each use, which a device with a queue of its own does not wait for.
+//! Batches of sequences of mixed lengths are as long as the longest. [`Unpadding`] gathers the real positions of `[B, N, C]` into one row `[1, T, C]`, an
+//! ordinary input for a feed-forward network. It scatters the result back, with 0 elsewhere. The host derives the real positions from the lengths of the batch.
+//! Each use transfers their indices to the device; a device with a queue does not wait for them.
 
 use std::sync::Arc;
 
 use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
 
-/// The real positions of a padded batch.
+/// Real positions of a padded batch.
 #[derive(Clone, Debug)]
 pub struct Unpadding {
     batch: usize,
     length: usize,
-    /// Their places among all positions, row after row.
+    /// Their indices among all positions, row after row.
     places: Arc<[i32]>,
 }
 
 impl Unpadding {
-    /// Of a batch `[B, N]`, of which `real` `[B N]` says row after row what is no padding; `None` if nothing is padding, or everything.
+    /// Unpadding of a batch `[B, N]` with flags `real` `[B N]`, row after row; `None` if all or no positions are padding.
     ///
     /// # Panics
-    /// If there is not one answer for each position.
+    /// If the number of flags differs from the number of positions.
     pub fn new(real: &[bool], [batch, length]: [usize; 2]) -> Option<Self> {
         assert_eq!(real.len(), batch * length, "one answer for each of {batch} x {length} positions");
         let places: Arc<[i32]> = real.iter().zip(0..).filter_map(|(&real, place)| real.then_some(place)).collect();
         (1..real.len()).contains(&places.len()).then_some(Self { batch, length, places })
     }
 
-    /// The real positions of `x` `[B, N, C]`, one after the other, `[1, T, C]`.
+    /// The real positions of `x` `[B, N, C]`, concatenated, `[1, T, C]`.
     ///
     /// # Panics
-    /// If `x` is of another batch.
+    /// If `x` belongs to another batch.
     pub fn unpadded(&self, x: Tensor<3>) -> Tensor<3> {
         let [batch, length, width] = x.dims();
         assert_eq!([batch, length], [self.batch, self.length], "the batch of which padding is left out");
@@ -39,7 +39,7 @@ impl Unpadding {
         x.reshape([batch * length, width]).select(0, places).unsqueeze_dim(0)
     }
 
-    /// `x` `[1, T, C]` in its places, `[B, N, C]`, between zeros.
+    /// Scatters `x` `[1, T, C]` to its positions, `[B, N, C]`, with zeros elsewhere.
     ///
     /// # Panics
     /// If `x` has another number of positions.

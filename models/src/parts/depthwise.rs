@@ -1,8 +1,7 @@
-//! Depthwise convolution over positions: each channel on its own, `y[n, c] = Σ_j w[j, c] x[n + j - o, c]`.
+//! Depthwise convolution over positions, separate for each channel: `y[n, c] = Σ_j w[j, c] x[n + j - o, c]`.
 //!
-//! With a linear map after it, it is a separable convolution (Chollet 2017), which Universal Transformers have as a transition between steps (Dehghani et al.
-//! 2018, section 2.1). In encoders the window is around the position (`o = k / 2`), in decoders it ends there (`o = k - 1`). What is not there, and padding,
-//! is 0.
+//! Followed by a linear map it is a separable convolution (Chollet 2017), the transition between steps in Universal Transformers (Dehghani et al. 2018, section
+//! 2.1). In encoders the window is centred (`o = k / 2`), in decoders it ends at the position (`o = k - 1`). Missing positions and padding count as 0.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -15,12 +14,12 @@ pub struct DepthwiseConvolutionConfig {
     pub channels: usize,
     /// Positions of the window, `k`, at least 1.
     pub kernel: usize,
-    /// Whether later positions are not seen.
+    /// Whether later positions are hidden.
     pub causal: bool,
 }
 
 impl DepthwiseConvolutionConfig {
-    /// Initialises the convolution: normal with standard deviation `k^-0.5`, so that it keeps the size of what it is given.
+    /// Initialises the convolution: normal with standard deviation `k^-0.5`, which preserves the magnitude of its input.
     pub fn init(&self, key: &RandomKey, device: &Device) -> DepthwiseConvolution {
         let weight = Init::Normal((self.kernel as f32).powf(-0.5)).parameter([self.kernel, self.channels], &key.named("weight"), device);
         DepthwiseConvolution { weight, causal: self.causal }
@@ -38,7 +37,7 @@ pub struct DepthwiseConvolution {
 }
 
 impl DepthwiseConvolution {
-    /// Convolves `x` `[B, N, C]`, in which padding is 0. `past` are the positions before, as many as the last call left of them, and is brought up to date.
+    /// Convolves `x` `[B, N, C]`, with padding set to 0. `past` holds the cached inputs of the previous call and is updated.
     ///
     /// # Panics
     /// If there is a past and the window sees later positions.

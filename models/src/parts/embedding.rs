@@ -1,9 +1,8 @@
 //! Token embedding, and the projection back to the vocabulary.
 //!
-//! Vaswani et al. 2017, section 3.4: embeddings are multiplied by `sqrt(d_model)`, positions are added unscaled, then dropout; the embedding matrix also
-//! projects hidden states to logits, `x E^T`. Of later models many do not multiply ([`EmbeddingScale`]), and BERT normalises the sum before dropout. The matrix
-//! has one owner, its [`TokenEmbedding`]; both uses are one leaf of the graph, so that their gradients add up. (Two Burn parameters that were cloned from each
-//! other would drift apart.)
+//! Vaswani et al. 2017, section 3.4: embeddings are multiplied by `sqrt(d_model)`, positions are added unscaled, then dropout is applied; the embedding matrix
+//! also projects hidden states to logits, `x E^T`. Many later models do not scale ([`EmbeddingScale`]), and BERT normalises the sum before dropout. The
+//! [`TokenEmbedding`] owns the matrix; both uses are one leaf of the graph, so their gradients add up. (Two cloned Burn parameters would diverge.)
 
 use burn::module::{Module, Param};
 use burn::nn::{Embedding, Linear};
@@ -18,14 +17,14 @@ use crate::parts::adaptive_softmax::AdaptiveEmbedding;
 use crate::parts::norm::{Norm, NormConfig};
 use crate::parts::position::{PositionConfig, PositionEncoding};
 
-/// By what embedded tokens are multiplied.
+/// Scale of embedded tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EmbeddingScale {
-    /// The root of the width of the model (the paper; Gemma).
+    /// Square root of the model width (the paper; Gemma).
     #[default]
     Sqrt,
-    /// Nothing (GPT-2, BERT, Llama).
+    /// No scaling (GPT-2, BERT, Llama).
     None,
 }
 
@@ -38,15 +37,15 @@ pub struct TokenEmbeddingConfig {
     pub d_model: usize,
     /// Longest sequence.
     pub max_length: usize,
-    /// Which position vectors are added.
+    /// Kind of position vectors.
     pub positions: PositionConfig,
-    /// Greatest random offset of positions in training.
+    /// Maximum random offset of positions in training.
     pub position_offset: usize,
     /// Number of segment types (first and second sentence), 0 for none.
     pub segments: usize,
-    /// By what embedded tokens are multiplied.
+    /// Scale of embedded tokens.
     pub scale: EmbeddingScale,
-    /// Normalisation of the sum, if there is one.
+    /// Normalisation of the sum, if any.
     pub norm: Option<NormConfig>,
     /// Dropout of the sum.
     pub dropout: f64,
@@ -57,7 +56,7 @@ pub struct TokenEmbeddingConfig {
 pub struct TokenEmbedding {
     /// The matrix `E`, `[V, C]`; with adaptive vectors that of the head, `[V_0, C]`.
     pub tokens: Embedding,
-    /// What [adaptive](crate::parts::adaptive_softmax) vectors have besides.
+    /// Additional [adaptive](crate::parts::adaptive_softmax) vectors.
     pub adaptive: Option<AdaptiveEmbedding>,
     /// Position vectors.
     pub positions: PositionEncoding,
@@ -90,18 +89,18 @@ impl TokenEmbeddingConfig {
 }
 
 impl TokenEmbedding {
-    /// Embeds token ids `[B, N]` to `[B, N, C]`. Dropout is on exactly if a key is given.
+    /// Embeds token ids `[B, N]` to `[B, N, C]`. Dropout is active if and only if a key is given.
     ///
     /// # Panics
-    /// If a position lies beyond the maximal length.
+    /// If a position exceeds the maximal length.
     pub fn forward(&self, tokens: Tensor<2, Int>, positions: &Positions, random: Option<RandomKey>) -> Tensor<3> {
         self.forward_segments(tokens, None, positions, random)
     }
 
-    /// Embeds token ids `[B, N]` whose segment types are given, `[B, N]`.
+    /// Embeds token ids `[B, N]` with segment types `[B, N]`.
     ///
     /// # Panics
-    /// If there are segment types but no vectors for them, or a position lies beyond the maximal length.
+    /// If segment types are given without segment vectors, or a position exceeds the maximal length.
     pub fn forward_segments(
         &self,
         tokens: Tensor<2, Int>,
@@ -141,14 +140,14 @@ impl TokenEmbedding {
     /// Logits `x E^T` of hidden states `[.., C]`, `[.., V]`.
     ///
     /// # Panics
-    /// If the vectors are adaptive: [`AdaptiveSoftmax`](crate::parts::adaptive_softmax::AdaptiveSoftmax) has the output of those.
+    /// If the vectors are adaptive: use [`AdaptiveSoftmax`](crate::parts::adaptive_softmax::AdaptiveSoftmax) instead.
     pub fn project<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         assert!(self.adaptive.is_none(), "adaptive vectors have an adaptive softmax");
         projected(x, self.tokens.weight.val().transpose())
     }
 }
 
-/// Logits of hidden states: by a matrix of its own where there is one, otherwise by the embedding's.
+/// Logits of hidden states, by a separate matrix if present, otherwise by the embedding's.
 pub(crate) fn project<const D: usize>(x: Tensor<D>, own: Option<&Linear>, embedding: &TokenEmbedding) -> Tensor<D> {
     match own {
         Some(Linear { weight, bias: None }) => projected(x, weight.val()),
@@ -157,7 +156,7 @@ pub(crate) fn project<const D: usize>(x: Tensor<D>, own: Option<&Linear>, embedd
     }
 }
 
-/// The matrix `[V, C]` that [`project`] multiplies with.
+/// Matrix `[V, C]` of [`project`].
 pub(crate) fn output_matrix(own: Option<&Linear>, embedding: &TokenEmbedding) -> Tensor<2> {
     match own {
         Some(output) => output.weight.val().transpose(),

@@ -1,9 +1,9 @@
 //! Position-wise feed-forward network (Vaswani et al. 2017, section 3.3): `f(x W_1 + b_1) W_2 + b_2`, the same at every position.
 //!
-//! A gated one is `(f(x W_1 + b_1) ⊙ (x V + c)) W_2 + b_2` (Shazeer 2020; Dauphin et al. 2017): ReGLU with ReLU, GEGLU with GELU, SwiGLU with SiLU. It has half as
-//! many parameters more than an ungated one of the same width. In chunks, positions go through the network some at a time (Kitaev et al. 2020, section 3), with
-//! the same result. A separable one has a [depthwise convolution](crate::parts::depthwise) before each map (Dehghani et al. 2018, section 2.1), over 3 and 5 positions
-//! as in the released code.
+//! A gated network is `(f(x W_1 + b_1) ⊙ (x V + c)) W_2 + b_2` (Shazeer 2020; Dauphin et al. 2017): ReGLU with ReLU, GEGLU with GELU, SwiGLU with SiLU. It has
+//! half as many parameters more than an ungated one of the same width. In chunks, the network processes some positions at a time (Kitaev et al. 2020, section
+//! 3), with the same result. A separable network has a [depthwise convolution](crate::parts::depthwise) before each map (Dehghani et al. 2018, section 2.1),
+//! over 3 and 5 positions as in the released code.
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -60,17 +60,17 @@ pub struct FeedForwardConfig {
     pub gated: bool,
     /// Whether the maps have biases.
     pub bias: bool,
-    /// Positions that pass at once, of all rows together; all, if it is not given. Convolutions need all.
+    /// Positions per pass, over all rows; all by default. Convolutions need all.
     pub chunk: Option<usize>,
-    /// Whether there is a convolution over positions before each map.
+    /// Whether a convolution over positions precedes each map.
     pub separable: bool,
     /// Whether convolutions see no later positions.
     pub causal: bool,
-    /// Probability that a hidden unit is dropped.
+    /// Dropout probability of hidden units.
     pub dropout: f64,
 }
 
-/// Positions of the windows of the two convolutions.
+/// Window sizes of the two convolutions.
 pub(crate) const KERNELS: [usize; 2] = [3, 5];
 
 impl FeedForwardConfig {
@@ -99,15 +99,15 @@ impl FeedForwardConfig {
 /// Should be created with [`FeedForwardConfig`].
 #[derive(Module, Debug)]
 pub struct FeedForward {
-    /// `W_1`, `[C, F]`, and `b_1`: what passes the non-linearity.
+    /// `W_1`, `[C, F]`, and `b_1`, before the non-linearity.
     pub input: Linear,
-    /// `V`, `[C, F]`, and `c`, of a gated network.
+    /// `V`, `[C, F]`, and `c`, in gated networks.
     pub gate: Option<Linear>,
     /// `W_2`, `[F, C]`, and `b_2`.
     pub output: Linear,
-    /// Over the positions of the input, of a separable network.
+    /// Convolution over the positions of the input, in separable networks.
     pub input_convolution: Option<DepthwiseConvolution>,
-    /// Over the positions of the hidden units, of a separable network.
+    /// Convolution over the positions of the hidden units, in separable networks.
     pub output_convolution: Option<DepthwiseConvolution>,
     #[module(skip)]
     activation: Activation,
@@ -115,12 +115,12 @@ pub struct FeedForward {
     dropout: f64,
 }
 
-/// What a separable network needs beside its input; others do without.
+/// Further inputs of a separable network; other networks ignore them.
 #[derive(Debug, Default)]
 pub struct Neighbours<'a> {
     /// 0 for padding and 1 elsewhere, `[B, N, 1]`, if there is padding.
     pub real: Option<Tensor<3>>,
-    /// What earlier steps left.
+    /// State of earlier steps.
     pub past: Option<&'a mut FeedForwardState>,
 }
 
@@ -132,7 +132,7 @@ pub struct FeedForwardState {
 }
 
 impl FeedForwardState {
-    /// Bytes of the numbers that are remembered, at 4 bytes a number.
+    /// Bytes of the cached numbers, at 4 bytes per number.
     pub fn bytes(&self) -> usize {
         [&self.inputs, &self.hidden].into_iter().flatten().map(|past| 4 * past.dims().iter().product::<usize>()).sum()
     }
@@ -156,7 +156,7 @@ impl FeedForward {
         self.input_convolution.is_some()
     }
 
-    /// Applies the network to each position, `[B, N, C]`. Dropout is on exactly if a key is given.
+    /// Applies the network to each position, `[B, N, C]`. Dropout is active if and only if a key is given.
     pub fn forward(&self, x: Tensor<3>, random: Option<RandomKey>, neighbours: Neighbours) -> Tensor<3> {
         let [batch, length, width] = x.dims();
         let positions = batch * length;
@@ -194,7 +194,7 @@ thread_local! {
     static COUNTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// What `run` returns, and how many positions passed feed-forward networks meanwhile.
+/// Result of `run`, and the number of positions that passed feed-forward networks meanwhile.
 #[cfg(test)]
 pub(crate) fn counted_positions<T>(run: impl FnOnce() -> T) -> (T, usize) {
     COUNTED.with(|counted| counted.set(0));
@@ -202,7 +202,7 @@ pub(crate) fn counted_positions<T>(run: impl FnOnce() -> T) -> (T, usize) {
     (result, COUNTED.with(std::cell::Cell::get))
 }
 
-/// `x` after a convolution that knows of no padding, if there is one.
+/// `x` after a convolution without padding, if present.
 fn convolved(
     x: Tensor<3>,
     convolution: Option<&DepthwiseConvolution>,

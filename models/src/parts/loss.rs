@@ -1,4 +1,4 @@
-//! Training losses, as sums: the mean over any set of tokens or sentences is a division by its size.
+//! Training losses as sums; for means over tokens or sentences, divide by their number.
 
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
 use heedful_attention::prelude::*;
@@ -9,19 +9,19 @@ use crate::kernels::fused;
 /// Cross-entropy of a batch.
 #[derive(Clone, Debug)]
 pub struct CrossEntropy {
-    /// Sum over the real tokens of the smoothed loss, `[1]`: what is minimised.
+    /// Sum of the smoothed loss over the real tokens, `[1]`: the training loss.
     pub loss: Tensor<1>,
-    /// Sum over the real tokens of `-ln p(target)`, `[1]`, on the device without autodiff: what perplexity is computed from.
+    /// Sum of `-ln p(target)` over the real tokens, `[1]`, on the device without autodiff, for perplexity.
     pub negative_log_likelihood: Tensor<1>,
 }
 
-/// Cross-entropy of `logits` `[N, V]` against `targets` `[N]`, summed over the targets that are not `padding`.
+/// Cross-entropy of `logits` `[N, V]` against `targets` `[N]`, summed over the targets other than `padding`.
 ///
-/// With label smoothing ε the target distribution has `1 - ε` on the target plus `ε / V` on each of the `V` tokens (Szegedy et al. 2016, used by Vaswani et
-/// al. 2017): `loss = -(1 - ε) ln p(target) - ε / V sum_v ln p(v)`. Uniform logits have loss `ln V` for any ε. A batch of padding only has loss 0.
+/// With label smoothing ε the target distribution has `1 - ε` on the target plus `ε / V` on each of the `V` tokens (Szegedy et al. 2016, used by Vaswani et al.
+/// 2017): `loss = -(1 - ε) ln p(target) - ε / V sum_v ln p(v)`. Uniform logits have loss `ln V` for any ε. A batch of only padding has loss 0.
 ///
-/// The gradient, `softmax(logits) - target distribution`, is computed beside the loss, where it can in place of the logits: they are the largest tensor
-/// of a training step. [`projected_cross_entropy`] does not even hold them all.
+/// The gradient, `softmax(logits) - target distribution`, is computed with the loss, in place of the logits if possible, since they are the largest tensor of a
+/// training step. [`projected_cross_entropy`] never materialises all of them.
 ///
 /// # Panics
 /// If `label_smoothing` is not in `[0, 1)` or shapes do not fit.
@@ -32,7 +32,7 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, padding: Option
     of_sums(fused::cross_entropy(logits, targets, weights, label_smoothing))
 }
 
-/// [`cross_entropy`] of the logits `x E^T` of `states` `x` `[N, C]` and the `matrix` `E` `[V, C]`, of which only a part exists at any time.
+/// [`cross_entropy`] of the logits `x E^T` of `states` `x` `[N, C]` and the `matrix` `E` `[V, C]`, materialised only in parts.
 ///
 /// # Panics
 /// As [`cross_entropy`].
@@ -50,14 +50,13 @@ pub fn projected_cross_entropy(
     of_sums(fused::projected_cross_entropy(states, matrix, targets, weights, label_smoothing))
 }
 
-/// States `[N, C + 1]` and a matrix `[V, C + 1]` whose logits are those of `states` and `matrix` with biases `[V]`: a bias is the weight of an input that is
-/// always 1.
+/// States `[N, C + 1]` and a matrix `[V, C + 1]` with the logits of `states` and `matrix` plus biases `[V]`: a bias is the weight of a constant input 1.
 pub(crate) fn with_biases(states: Tensor<2>, matrix: Tensor<2>, biases: Tensor<1>) -> (Tensor<2>, Tensor<2>) {
     let ones = Tensor::ones([states.dims()[0], 1], (&states.device(), states.dtype()));
     (Tensor::cat(vec![states, ones], 1), Tensor::cat(vec![matrix, biases.unsqueeze_dim(1)], 1))
 }
 
-/// The targets, and 1 for each that is real and 0 for each that is padding, without a part in the graph.
+/// Targets, and flags that are 1 for real targets and 0 for padding, outside of the graph.
 fn checked(rows: usize, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> (Tensor<1, Int>, Tensor<1>) {
     assert!((0.0..1.0).contains(&label_smoothing), "label smoothing {label_smoothing} is not in [0, 1)");
     assert_eq!(targets.dims(), [rows], "targets for {rows} rows of logits");
@@ -74,11 +73,10 @@ fn of_sums(sums: Tensor<1>) -> CrossEntropy {
     CrossEntropy { loss: sums.slice(0..1), negative_log_likelihood }
 }
 
-/// The states `[B, N, C]` of the first `lengths[b]` elements of each row, one row after the other, `[sum of lengths, C]`: what is worth projecting to
-/// logits.
+/// The states `[B, N, C]` of the first `lengths[b]` tokens of each row, concatenated to `[sum of lengths, C]`: the states to project to logits.
 ///
 /// # Panics
-/// If there is not one length for each row, or one exceeds `N`.
+/// If the number of lengths differs from the number of rows, or a length exceeds `N`.
 pub fn real_states(states: Tensor<3>, lengths: &[usize]) -> Tensor<2> {
     let [batch, length, width] = states.dims();
     assert_eq!(lengths.len(), batch, "one length for each row");
@@ -97,14 +95,14 @@ pub fn real_states(states: Tensor<3>, lengths: &[usize]) -> Tensor<2> {
 /// Sum of squared errors of `predictions` `[N]`, `[1]`.
 ///
 /// # Panics
-/// If there are not as many targets.
+/// If the number of targets differs.
 pub fn squared_error(predictions: Tensor<1>, targets: Tensor<1>) -> Tensor<1> {
     assert_eq!(predictions.dims(), targets.dims(), "one target for each prediction");
     let error = predictions - targets;
     (error.clone() * error).sum()
 }
 
-/// The loss `[1]` summed over `units` units with the auxiliary losses of a pass, which are per unit, as the loss is after the division by their number.
+/// Loss `[1]` summed over `units` units, plus the auxiliary losses of a pass, which are per unit, like the loss after division by their number.
 pub fn with_auxiliary(loss: Tensor<1>, losses: &Losses, units: usize) -> Tensor<1> {
     match losses.total() {
         Some(auxiliary) => loss + auxiliary.cast(FloatDType::F32) * units as f64,

@@ -1,10 +1,10 @@
-//! Normalisation of states, each position on its own.
+//! Normalisation of states, separately at each position.
 //!
 //! * `layer`: `(x - mean) / sqrt(variance + ε) ⊙ γ + β` (Ba et al. 2016)
 //! * `rms`: `x / sqrt(mean(x²) + ε) ⊙ γ` (Zhang and Sennrich 2019, section 3)
 //! * `rms-plus-one`: `x / sqrt(mean(x²) + ε) ⊙ (1 + γ)`, `γ` 0 at first, so that weight decay draws the scale to 1 (Gemma)
 //!
-//! Means are over the width. In 16 bits, means of squares and the product of `rms-plus-one` have 32.
+//! Means are over the width. In 16 bits, means of squares and the product of `rms-plus-one` use 32 bits.
 
 use burn::module::{Module, Param};
 use burn::nn::{LayerNormConfig, RmsNorm};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernels::fused::{self, NORM_EPSILON};
 
-/// Which normalisation.
+/// Kind of normalisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormKind {
@@ -34,11 +34,11 @@ pub enum NormKind {
 #[serde(default, deny_unknown_fields)]
 #[setters(prefix = "with_", strip_option)]
 pub struct NormConfig {
-    /// Which one (default: layer normalisation).
+    /// Kind of normalisation (default: layer normalisation).
     pub kind: NormKind,
-    /// `ε`, greater than 0 (default: 1e-6, as in tensor2tensor; PyTorch has 1e-5).
+    /// `ε`, greater than 0 (default: 1e-6, as in tensor2tensor; 1e-5 in PyTorch).
     pub epsilon: f64,
-    /// Whether layer normalisation has the shift `β` (default: yes; the others have none).
+    /// Whether layer normalisation has the shift `β` (default: yes; the other kinds have none).
     pub bias: Option<bool>,
 }
 
@@ -49,7 +49,7 @@ impl Default for NormConfig {
 }
 
 impl NormConfig {
-    /// Of this kind with ε = [`NORM_EPSILON`].
+    /// Normalisation of this kind with ε = [`NORM_EPSILON`].
     pub fn new(kind: NormKind) -> Self {
         Self { kind, ..Self::default() }
     }
@@ -66,12 +66,12 @@ impl NormConfig {
         }
     }
 
-    /// Whether there is a shift.
+    /// Whether it has a shift.
     pub(crate) fn has_bias(&self) -> bool {
         self.kind == NormKind::Layer && self.bias.unwrap_or(true)
     }
 
-    /// Initialises the normalisation of states of width `d_model`, which scales by 1 and shifts by 0.
+    /// Initialises the normalisation of states of width `d_model`, with scale 1 and shift 0.
     pub fn init(&self, d_model: usize, device: &Device) -> Norm {
         let constant = |value| Init::Constant(value).parameter([d_model], &RandomKey::from_seed(0), device);
         Norm {
@@ -88,9 +88,9 @@ impl NormConfig {
 /// Should be created with [`NormConfig`].
 #[derive(Module, Debug)]
 pub struct Norm {
-    /// The scale `γ`, `[C]`; of `rms-plus-one` without the 1.
+    /// Scale `γ`, `[C]`; without the 1 in `rms-plus-one`.
     pub gamma: Param<Tensor<1>>,
-    /// The shift `β`, `[C]`, of layer normalisation.
+    /// Shift `β`, `[C]`, of layer normalisation.
     pub beta: Option<Param<Tensor<1>>>,
     #[module(skip)]
     kind: NormKind,
@@ -98,7 +98,7 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// Which one it is.
+    /// Kind of normalisation.
     pub fn kind(&self) -> NormKind {
         self.kind
     }

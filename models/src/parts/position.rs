@@ -1,8 +1,8 @@
-//! Position vectors, which tell a model the order of its input.
+//! Position vectors, which encode the order of the input.
 //!
 //! `sinusoidal` is that of Vaswani et al. 2017, section 3.5: `PE(p, 2i) = sin(p / 10000^(2i/d))`, `PE(p, 2i+1) = cos(p / 10000^(2i/d))`, sines and cosines
-//! interleaved. (tensor2tensor puts all sines before all cosines and spaces the wavelengths slightly differently.) `learned` is a table of vectors, `per-layer` one
-//! for each layer, `grid` a table for each coordinate.
+//! interleaved. (tensor2tensor puts all sines before all cosines and spaces the wavelengths slightly differently.) `learned` is a table of vectors, `per-layer`
+//! one table per layer, `grid` one table per coordinate.
 
 mod grid;
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::grid::{GridConfig, GridEncoding, Join};
 
-/// Which position vectors are added to the embedded tokens.
+/// Position vectors added to the embedded tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PositionConfig {
@@ -25,16 +25,16 @@ pub enum PositionConfig {
     Sinusoidal,
     /// A trained table, drawn with standard deviation `d_model^-0.5`.
     Learned,
-    /// A trained table for each layer, added before it, since deep stacks lose sight of what is added once (Al-Rfou et al. 2018, section 3). For layers that
-    /// have weights of their own and are not reversible.
+    /// A trained table per layer, added before it, since deep stacks lose information that is added only once (Al-Rfou et al. 2018, section 3). Requires layers
+    /// with separate weights that are not reversible.
     PerLayer,
-    /// Trained tables, one for each coordinate of a grid: images, and long texts read as grids.
+    /// Trained tables, one per grid coordinate: images, and long texts read as grids.
     Grid(GridConfig),
-    /// Nothing.
+    /// No position vectors.
     None,
 }
 
-/// Adds a vector for each position.
+/// Adds a vector per position.
 ///
 /// Should be created with [`PositionConfig`].
 #[derive(Module, Debug)]
@@ -66,7 +66,7 @@ impl PositionConfig {
         self.init_from(0, max_length, d_model, key, device)
     }
 
-    /// Initialises the vectors of `max_length` positions, of which the first has the sinusoids of `first`.
+    /// Initialises the vectors of `max_length` positions, starting with the sinusoids of position `first`.
     pub(crate) fn init_from(&self, first: usize, max_length: usize, d_model: usize, key: &RandomKey, device: &Device) -> PositionEncoding {
         let shape = [max_length, d_model];
         let deviation = (d_model as f32).powf(-0.5);
@@ -102,14 +102,14 @@ fn sinusoids(positions: Range<usize>, d_model: usize) -> Vec<f32> {
 }
 
 impl PositionEncoding {
-    /// Sets the greatest offset of [`shifted`](Self::shifted).
+    /// Sets the maximum offset of [`shifted`](Self::shifted).
     pub fn with_offset(mut self, offset: usize) -> Self {
         self.offset = offset;
         self
     }
 
-    /// The positions of `length` elements, in training moved by an offset that is drawn for the batch, so that a model learns places that short sequences do
-    /// not reach (Dehghani et al. 2018, section 3.3). All vectors of a pass are moved alike.
+    /// Positions of `length` tokens, in training shifted by a random offset per batch, so that a model learns positions beyond short sequences (Dehghani et al.
+    /// 2018, section 3.3). All vectors of a pass are shifted equally.
     pub fn shifted(&self, positions: &Positions, length: usize, random: Option<&RandomKey>) -> Positions {
         let most = self.offset.min(self.max_length.saturating_sub(positions.start + length));
         match random {
@@ -121,10 +121,10 @@ impl PositionEncoding {
         }
     }
 
-    /// `x` `[B, N, C]` plus the vectors of its positions. The first real element of a row that is padded on the left has position 0.
+    /// Adds the vectors of its positions to `x` `[B, N, C]`. The first real token of a left-padded row has position 0.
     ///
     /// # Panics
-    /// If a position lies beyond the maximal length.
+    /// If a position exceeds the maximal length.
     pub fn forward(&self, x: Tensor<3>, positions: &Positions) -> Tensor<3> {
         let [batch, length, width] = x.dims();
         let last = positions.start + length;
@@ -141,7 +141,7 @@ impl PositionEncoding {
         vectors.map_or(x.clone(), |vectors| x.clone() + vectors.cast(x.dtype()))
     }
 
-    /// The vectors of successive positions, `[positions, C]`, if there are any.
+    /// Vectors of successive positions, `[positions, C]`, if any.
     pub(crate) fn vectors(&self, positions: Range<usize>) -> Option<Tensor<2>> {
         match (&self.grid, self.table()) {
             (Some(grid), _) => Some(grid.vectors(&positions.collect::<Vec<_>>())),
@@ -149,7 +149,7 @@ impl PositionEncoding {
         }
     }
 
-    /// The vectors of positions in any order.
+    /// Vectors of positions in any order.
     fn gathered(&self, positions: &[usize]) -> Option<Tensor<2>> {
         match (&self.grid, self.table()) {
             (Some(grid), _) => Some(grid.vectors(positions)),

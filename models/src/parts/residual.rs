@@ -1,9 +1,9 @@
 //! Residual connection with normalisation around a sublayer.
 //!
-//! `post` is that of Vaswani et al. 2017, section 5.4: `norm(x + Dropout(f(x)))`. `pre` is `x + Dropout(f(norm(x)))` (the default of tensor2tensor), with one
-//! more normalisation at the end of the stack; it trains without warm-up. `sandwich` is `x + Dropout(norm'(f(norm(x))))` (Ding et al. 2021; Gemma
-//! Team 2024), `branch-output` is `x + Dropout(norm(f(x)))` (OLMo Team 2025). With [`relu`](ResidualConfig::relu), `x + ReLU(f(norm(x)))`, `pre` is the reordering
-//! TrXL-I of Parisotto et al. 2019 (section 3.1), in which a [gate](crate::parts::residual_gate) may stand in place of the sum.
+//! `post` is that of Vaswani et al. 2017, section 5.4: `norm(x + Dropout(f(x)))`. `pre` is `x + Dropout(f(norm(x)))` (the default of tensor2tensor), with a
+//! final normalisation of the stack; it trains without warm-up. `sandwich` is `x + Dropout(norm'(f(norm(x))))` (Ding et al. 2021; Gemma Team 2024),
+//! `branch-output` is `x + Dropout(norm(f(x)))` (OLMo Team 2025). With [`relu`](ResidualConfig::relu), `x + ReLU(f(norm(x)))`, `pre` is the reordering TrXL-I
+//! of Parisotto et al. 2019 (section 3.1), in which a [gate](crate::parts::residual_gate) can replace the sum.
 
 use burn::module::Module;
 use burn::tensor::activation::relu;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::parts::norm::{Norm, NormConfig};
 use crate::parts::residual_gate::{Gate, GateConfig};
 
-/// Where the normalisation stands.
+/// Place of the normalisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormOrder {
@@ -24,14 +24,14 @@ pub enum NormOrder {
     Post,
     /// Before the sublayer.
     Pre,
-    /// Before the sublayer, and another one after it, before the sum (Gemma Team 2024, Gemma 2).
+    /// Before the sublayer, and again after it, before the sum (Gemma Team 2024, Gemma 2).
     Sandwich,
     /// After the sublayer, before the sum (OLMo Team 2025, OLMo 2).
     BranchOutput,
 }
 
 impl NormOrder {
-    /// Whether the sublayer is given normalised states.
+    /// Whether the sublayer's input is normalised.
     pub(crate) fn is_before(self) -> bool {
         matches!(self, Self::Pre | Self::Sandwich)
     }
@@ -47,17 +47,17 @@ impl NormOrder {
 pub struct ResidualConfig {
     /// Width of the model, `C`.
     pub d_model: usize,
-    /// Which normalisation.
+    /// Kind of normalisation.
     pub norm: NormConfig,
-    /// Where it stands.
+    /// Place of the normalisation.
     pub norm_order: NormOrder,
-    /// Whether what it is given is normalised already, where that is before the sublayer.
+    /// Whether its input is already normalised, for normalisation before the sublayer.
     pub is_normalised: bool,
-    /// What joins the stream and the sublayer's output in place of their sum.
+    /// Gate that joins the stream and the sublayer's output instead of a sum.
     pub gate: Option<GateConfig>,
-    /// Whether the sublayer's output passes a ReLU before they are joined, lest two linear maps follow each other.
+    /// Whether the sublayer's output passes a ReLU before the sum, to avoid two successive linear maps.
     pub relu: bool,
-    /// Probability that a number of the sublayer's output is dropped.
+    /// Dropout probability of the sublayer's output.
     pub dropout: f64,
 }
 
@@ -75,7 +75,7 @@ impl ResidualConfig {
         }
     }
 
-    /// Whether there is a normalisation of the sublayer's input or of the sum.
+    /// Whether the sublayer's input or the sum is normalised.
     pub(crate) fn has_norm(&self) -> bool {
         self.norm_order == NormOrder::Post || self.norm_order.is_before() && !self.is_normalised
     }
@@ -90,7 +90,7 @@ pub struct Residual {
     pub norm: Option<Norm>,
     /// Normalisation of the sublayer's output.
     pub output_norm: Option<Norm>,
-    /// What joins, if not a sum.
+    /// Gate, if not a sum.
     pub gate: Option<Gate>,
     #[module(skip)]
     norm_order: NormOrder,
@@ -99,8 +99,8 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// Passes `x` `[B, N, C]` through `sublayer` and around it. Dropout is on exactly if a key is given. What the gate shows is `gate` in the path of the
-    /// probe and `name`.
+    /// Passes `x` `[B, N, C]` through `sublayer` and its residual connection. Dropout is active if and only if a key is given. The gate's observation is
+    /// named `gate`, below the probe's path and `name`.
     pub fn forward(
         &self,
         name: &str,
@@ -113,7 +113,7 @@ impl Residual {
         self.joined(name, x, output, probe)
     }
 
-    /// The stream `x` `[B, N, C]` and the output of its [`branch`](Self::branch) as [`forward`](Self::forward) joins them.
+    /// Joins the stream `x` `[B, N, C]` and the output of its [`branch`](Self::branch), as in [`forward`](Self::forward).
     pub(crate) fn joined(&self, name: &str, x: Tensor<3>, output: Tensor<3>, probe: &mut Probe) -> Tensor<3> {
         let joined = match &self.gate {
             Some(gate) => {
@@ -129,7 +129,7 @@ impl Residual {
         }
     }
 
-    /// What [`forward`](Self::forward) joins with `x` `[B, N, C]`: the sublayer's output with what stands before and after it on its own branch.
+    /// Branch output that [`forward`](Self::forward) joins with `x` `[B, N, C]`: the sublayer's output, including normalisations on the branch.
     pub fn branch(
         &self,
         x: Tensor<3>,
@@ -140,7 +140,7 @@ impl Residual {
         self.output(sublayer(self.input(x), probe), random)
     }
 
-    /// What the sublayer is given of `x` `[B, N, C]`.
+    /// Input of the sublayer for `x` `[B, N, C]`.
     pub(crate) fn input(&self, x: Tensor<3>) -> Tensor<3> {
         match &self.norm {
             Some(norm) if self.norm_order.is_before() => norm.forward(x),
@@ -148,7 +148,7 @@ impl Residual {
         }
     }
 
-    /// What is joined with the stream of the sublayer's output `[B, N, C]`.
+    /// Branch output from the sublayer's output `[B, N, C]`.
     pub(crate) fn output(&self, output: Tensor<3>, random: Option<RandomKey>) -> Tensor<3> {
         let output = match &self.output_norm {
             Some(norm) => norm.forward(output),

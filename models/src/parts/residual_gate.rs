@@ -1,6 +1,6 @@
 //! Gates in place of the residual sum (Parisotto et al. 2019, section 3.2).
 //!
-//! `g(x, y)` joins the stream `x` and a sublayer's output `y`, position by position; `⊙` is the product of elements, σ the logistic function:
+//! `g(x, y)` joins the stream `x` and a sublayer's output `y` at each position; `⊙` is the elementwise product, σ the logistic function:
 //!
 //! * `input`: `σ(W_g x) ⊙ x + y`
 //! * `output`: `x + σ(W_g x - b_g) ⊙ y`
@@ -8,8 +8,8 @@
 //! * `sig-tanh`: `x + σ(W_g y - b_g) ⊙ tanh(U_g y)`
 //! * `gru`: `r = σ(W_r y + U_r x)`, `z = σ(W_z y + U_z x - b_g)`, `h = tanh(W_g y + U_g (r ⊙ x))`, `(1 - z) ⊙ x + z ⊙ h`
 //!
-//! `b_g` is the only bias, and there is none in `input`. The greater it is, the nearer to the identity of `x` a network begins. Nothing recurs over time:
-//! the gated recurrent unit goes through the layers.
+//! `b_g` is the only bias; `input` has none. The larger it is, the closer the initial network is to the identity of `x`. There is no recurrence over time: the
+//! gated recurrent unit runs over the layers.
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
@@ -20,7 +20,7 @@ use heedful_attention::engine::linear::linear;
 use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// Which gate joins the stream and a sublayer's output.
+/// Gate that joins the stream and a sublayer's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GateKind {
@@ -40,9 +40,9 @@ pub enum GateKind {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateConfig {
-    /// Which one.
+    /// Kind of gate.
     pub kind: GateKind,
-    /// Initial value of `b_g` (default: 2 for `gru`, 1 for the others, as in the paper; `input` has none).
+    /// Initial value of `b_g` (default: 2 for `gru`, 1 for the others, as in the paper; `input` has no bias).
     #[serde(default)]
     pub bias: Option<f64>,
 }
@@ -99,14 +99,14 @@ pub enum Gate {
     Gru(GruGate),
 }
 
-/// Lets the stream in.
+/// Gates the stream.
 #[derive(Module, Debug)]
 pub struct InputGate {
     /// `W_g`, `[C, C]`.
     pub gate: Linear,
 }
 
-/// Lets the sublayer's output out.
+/// Gates the sublayer's output.
 #[derive(Module, Debug)]
 pub struct OutputGate {
     /// `W_g`, `[C, C]`.
@@ -115,7 +115,7 @@ pub struct OutputGate {
     pub bias: Param<Tensor<1>>,
 }
 
-/// Mixes both.
+/// Interpolates between both.
 #[derive(Module, Debug)]
 pub struct HighwayGate {
     /// `W_g`, `[C, C]`.
@@ -124,7 +124,7 @@ pub struct HighwayGate {
     pub bias: Param<Tensor<1>>,
 }
 
-/// Adds what the sublayer's output itself lets out.
+/// Adds the self-gated sublayer output.
 #[derive(Module, Debug)]
 pub struct SigTanhGate {
     /// `W_g`, `[C, C]`.
@@ -149,8 +149,8 @@ pub struct GruGate {
 }
 
 impl Gate {
-    /// Joins the stream `x` and a sublayer's output `y`, both `[B, N, C]`; returns what goes on, and how far the gate is open to `y` (of `input`: to `x`),
-    /// `[B, N, C]` in `(0, 1)`.
+    /// Joins the stream `x` and a sublayer's output `y`, both `[B, N, C]`. Returns the result, and the gate's opening to `y` (of `input`: to `x`), `[B, N, C]`
+    /// in `(0, 1)`.
     pub fn forward(&self, x: Tensor<3>, y: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
         let row = |bias: &Param<Tensor<1>>| bias.val().unsqueeze::<3>();
         match self {

@@ -1,4 +1,4 @@
-//! What a folder can hold.
+//! Supported architectures.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::key_mapping::{Names, Place, Row};
 use super::{bert, decoder, gemma2, gpt2, llama, roberta, t5, vit};
 use crate::pretrained::presets::PresetModel;
 
-/// What a folder can hold: `model_type` in its `config.json`.
+/// Supported architectures: `model_type` in `config.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Architecture {
@@ -35,7 +35,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// All of them.
+    /// All architectures.
     pub const ALL: [Self; 9] =
         [Self::Bert, Self::Gemma2, Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen3, Self::Roberta, Self::T5, Self::Vit];
 
@@ -69,7 +69,7 @@ impl Architecture {
         }
     }
 
-    /// Classes of transformers whose files are read. The first is that of classifiers.
+    /// Supported classes of transformers. The first is that of classifiers.
     pub(super) fn classes(self) -> &'static [&'static str] {
         match self {
             Self::Bert => &["BertForSequenceClassification", "BertModel", "BertForPreTraining", "BertForMaskedLM"],
@@ -95,7 +95,7 @@ impl Architecture {
         }
     }
 
-    /// Where the outputs of its classifiers are.
+    /// Rows of its classifier outputs.
     pub(super) fn output(self) -> &'static [Row] {
         match self {
             Self::Bert | Self::Vit => OUTPUT,
@@ -105,7 +105,7 @@ impl Architecture {
         }
     }
 
-    /// Where the maps before these outputs are, among others.
+    /// Rows that include the maps before these outputs.
     pub(super) fn poolers(self) -> &'static [Row] {
         if self == Self::Roberta { roberta::REST } else { bert::REST }
     }
@@ -119,7 +119,7 @@ impl Architecture {
         })
     }
 
-    /// The model with the outputs of its pre-training, where it can have several.
+    /// The model with its pre-training outputs, for architectures with several.
     fn body(self, fields: Fields) -> Result<PresetModel, PretrainedError> {
         Ok(match self {
             Self::Bert => PresetModel::Classifier(bert::config(fields)?),
@@ -141,7 +141,7 @@ impl fmt::Display for Architecture {
     }
 }
 
-/// The outputs of classifiers that are encoders.
+/// Outputs of encoder classifiers.
 const OUTPUT: &[Row] = &[("output.weight", "classifier.weight", Place::Transposed), ("output.bias", "classifier.bias", Place::Same)];
 
 /// The class of transformers that wrote the files.

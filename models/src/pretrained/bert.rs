@@ -14,15 +14,15 @@ use crate::parts::norm::NormConfig;
 use crate::parts::position::PositionConfig;
 use crate::parts::residual::NormOrder;
 
-/// Files of 2018 name the parameters of norms otherwise. Outputs of pre-training (`cls.`) are not those of a classifier, and that
-/// for next sentences is no parameter of a masked language model either.
+/// Files of 2018 use other names for the norm parameters. Pre-training outputs (`cls.`) are not part of a classifier, and the next-sentence output is not part
+/// of a masked language model either.
 pub(super) const NAMES: Names = Names {
     prefix: "bert.",
     others: &[&[("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")]],
     is_skipped: |name| name.ends_with("embeddings.position_ids") || name.starts_with("cls."),
 };
 
-/// The rows of a layer under a prefix, which RoBERTa has too.
+/// Rows of a layer under a prefix, shared with RoBERTa.
 macro_rules! layer {
     ($prefix:literal) => {
         &[
@@ -71,7 +71,7 @@ pub(super) const REST: &[Row] = &[
     ("pooler.bias", "bert.pooler.dense.bias", Place::Same),
 ];
 
-/// Of the masked-LM head.
+/// Rows of the masked-LM head.
 pub(super) const MASKED_HEAD: &[Row] = &[
     ("masked_head.transform.weight", "cls.predictions.transform.dense.weight", Place::Transposed),
     ("masked_head.transform.bias", "cls.predictions.transform.dense.bias", Place::Same),
@@ -80,7 +80,7 @@ pub(super) const MASKED_HEAD: &[Row] = &[
     ("masked_head.bias", "cls.predictions.bias", Place::Same),
 ];
 
-/// What the projection of that head repeats where files have it.
+/// Tensors tied to the head's projection, if the files contain them.
 pub(super) const MASKED_HEAD_TIES: [Tied; 2] = [
     Tied { tensor: "cls.predictions.decoder.weight", original: "bert.embeddings.word_embeddings.weight", remedy: UNTIED },
     Tied { tensor: "cls.predictions.decoder.bias", original: "cls.predictions.bias", remedy: UNTIED },
@@ -88,7 +88,7 @@ pub(super) const MASKED_HEAD_TIES: [Tied; 2] = [
 
 const UNTIED: &str = "a masked-LM head whose projection is not the embedding's matrix is not supported";
 
-/// The encoder that a configuration describes, of a BERT or of a RoBERTa.
+/// The encoder of a configuration, for BERT or RoBERTa.
 pub(super) fn encoder(fields: &Fields) -> Result<ClassifierConfig, PretrainedError> {
     let dropout = fields.number_or("hidden_dropout_prob", 0.1)?;
     Ok(ClassifierConfig {
@@ -105,7 +105,7 @@ pub(super) fn encoder(fields: &Fields) -> Result<ClassifierConfig, PretrainedErr
             activation: fields.activation("hidden_act", "gelu")?,
             norm: NormConfig::default().with_epsilon(fields.number_or("layer_norm_eps", 1e-12)?),
             norm_order: NormOrder::Post,
-            // Null is the dropout of the layers.
+            // Null means the dropout of the layers.
             dropout: fields
                 .optional_number("classifier_dropout")?
                 .map_or(Ok(dropout), |_| fields.one_dropout(&["hidden_dropout_prob", "classifier_dropout"], 0.1))?,
@@ -124,12 +124,12 @@ pub(super) fn encoder(fields: &Fields) -> Result<ClassifierConfig, PretrainedErr
     })
 }
 
-/// The model that a configuration describes.
+/// The model of a configuration.
 pub(super) fn config(fields: Fields) -> Result<ClassifierConfig, PretrainedError> {
     fields.only("position_embedding_type", &json!("absolute"))?;
     fields.only("type_vocab_size", &json!(2))?;
     let config = encoder(&fields)?;
-    // Sizes of poolers are those of an earlier library; tied embeddings are those of pre-training.
+    // Pooler sizes are from an earlier library; tied embeddings concern pre-training.
     let pooler = ["pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"];
     fields.finish(&[&pooler[..], &["directionality", "num_labels", "tie_word_embeddings"]].concat())?;
     Ok(config)

@@ -1,6 +1,6 @@
-//! What GPT-2, Llama, Mistral, Qwen-3 and Gemma-2 have in common: a body under an output of tokens, or under one of classes.
+//! Shared code of GPT-2, Llama, Mistral, Qwen-3 and Gemma-2: a body with a token output or a class output.
 //!
-//! Classifiers are the `…ForSequenceClassification` of transformers: a projection without biases, `score`, of the state of the last token that is no padding.
+//! Classifiers are the `…ForSequenceClassification` of transformers: a projection without biases, `score`, of the state of the last token that is not padding.
 
 use super::architecture::Architecture;
 use super::key_mapping::{Place, Row, Table};
@@ -11,15 +11,15 @@ use crate::architectures::language_model::LanguageModelConfig;
 use crate::block::BlockConfig;
 use crate::block::layout::LayerAttention;
 
-/// The output of classes.
+/// Class output.
 pub(super) const SCORE: &[Row] = &[("output.weight", "score.weight", Place::Transposed)];
 
-/// The output of tokens, and the name of the embedding.
+/// Token output, and the name of the embedding.
 pub(super) fn output(architecture: Architecture) -> (Row, &'static str) {
     if architecture == Architecture::Gpt2 { (gpt2::OUTPUT, gpt2::EMBEDDING) } else { (llama::OUTPUT, llama::EMBEDDING) }
 }
 
-/// Adds the parameters below the output: of so many layers with this attention, and of what is around them.
+/// Adds the parameters below the output: layers with this attention, and the surrounding modules.
 pub(super) fn add_body(
     table: &mut Table,
     architecture: Architecture,

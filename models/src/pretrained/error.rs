@@ -1,4 +1,4 @@
-//! What a folder can have that is not read.
+//! Errors of pretrained folders.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use heedful_attention::contract::error::ConfigError;
 
-/// A folder of a pretrained model that cannot be read or written, with the remedy.
+/// A pretrained folder that cannot be read or written, with the remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PretrainedError {
@@ -21,116 +21,116 @@ pub enum PretrainedError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A file has another format than its name says, or is not complete.
+    /// A file with another format than its name implies, or an incomplete one.
     #[error("`{}` cannot be used: {reason}; {remedy}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What the reader met.
+        /// Error of the reader.
         reason: String,
-        /// What to do.
+        /// Remedy.
         remedy: &'static str,
     },
-    /// A field of `config.json` that is missing, impossible or stands for something that is not supported.
+    /// A field of `config.json` that is missing, invalid or unsupported.
     #[error("`{}`: the field `{field}` is {value}: {remedy}", path.display())]
     Field {
         /// The file.
         path: PathBuf,
-        /// Name of the field; those of a table follow its name and a point.
+        /// Name of the field; fields of a table are prefixed by its name and a point.
         field: String,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What is needed instead.
+        /// Remedy.
         remedy: String,
     },
-    /// The fields of `config.json` make no model.
+    /// The fields of `config.json` do not form a valid model.
     #[error("`{}`: {source}", path.display())]
     Configuration {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The configuration error.
         source: Box<ConfigError>,
     },
-    /// A tensor that the architecture has is not in the files.
+    /// A tensor of the architecture is missing in the files.
     #[error("`{}`: there is no tensor `{tensor}`: {remedy}", path.display())]
     Missing {
         /// The file that lists the tensors.
         path: PathBuf,
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
-        /// What to do.
+        /// Remedy.
         remedy: &'static str,
     },
-    /// A tensor has another shape than the fields of `config.json` say.
+    /// A tensor differs in shape from the fields of `config.json`.
     #[error("`{}`: the tensor `{tensor}` has the shape {found:?} instead of {expected:?}: take config.json and weights of the same model", path.display())]
     Shape {
         /// The file.
         path: PathBuf,
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
         /// Its shape.
         found: Vec<usize>,
-        /// The shape that the model needs.
+        /// The required shape.
         expected: Vec<usize>,
     },
-    /// A tensor is not of float32, float16 or bfloat16.
+    /// A tensor of a type other than float32, float16 or bfloat16.
     #[error("`{}`: the tensor `{tensor}` has the type {dtype}: convert the weights to F32, F16 or BF16", path.display())]
     Type {
         /// The file.
         path: PathBuf,
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
         /// Its type.
         dtype: String,
     },
-    /// A tensor whose numbers contradict others.
+    /// A tensor whose values contradict others.
     #[error("`{}`: the tensor `{tensor}` {reason}; {remedy}", path.display())]
     Contradiction {
         /// The file.
         path: PathBuf,
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
-        /// What it contradicts.
+        /// The contradiction.
         reason: String,
-        /// What to do.
+        /// Remedy.
         remedy: &'static str,
     },
-    /// Tensors that the architecture does not have.
+    /// Tensors that are not part of the architecture.
     #[error("`{}`: the model that config.json describes has no place for {}: {remedy}", path.display(), quoted(tensors))]
     Unused {
         /// The file that lists the tensors.
         path: PathBuf,
         /// Their names.
         tensors: Vec<String>,
-        /// What to do.
+        /// Remedy.
         remedy: &'static str,
     },
-    /// A model whose parameters are not those of the files.
+    /// A model with other parameters than the files.
     #[error("the model is not that of `{}`: {}; build it from the configuration that the folder gives", folder.display(), difference(surplus, missing))]
     Model {
         /// The folder.
         folder: PathBuf,
-        /// Parameters of the model that have no tensor.
+        /// Model parameters without a tensor.
         surplus: Vec<String>,
-        /// Parameters that have a tensor and are not in the model.
+        /// Parameters with a tensor that are missing in the model.
         missing: Vec<String>,
     },
-    /// A folder that is to be written and was read.
+    /// The output folder equals the input folder.
     #[error("`{}` is the folder that was read, whose files are still in use: write to another one", folder.display())]
     InUse {
         /// The folder.
         folder: PathBuf,
     },
-    /// A folder of another kind of model than was asked for.
+    /// A folder with another kind of model than requested.
     #[error("`{}` holds a model of the type {found}, which is no {wanted}: {remedy}", path.display())]
     Kind {
         /// The file.
         path: PathBuf,
         /// The architecture.
         found: String,
-        /// What was asked for.
+        /// Requested kind.
         wanted: &'static str,
-        /// What to call.
+        /// Method to call instead.
         remedy: &'static str,
     },
 }

@@ -1,6 +1,6 @@
 //! Fields of `config.json`.
 //!
-//! Every field is read, or named as one without effect on what the model computes, or refused: a field that is ignored could be one that matters.
+//! Every field is read, declared to have no effect on the model's computation, or refused: an ignored field could matter.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::error::PretrainedError;
 use crate::parts::feed_forward::Activation;
 
-/// Fields of all architectures that change nothing of what a model computes: names, training, generation, and what the library itself remembers.
+/// Fields without effect on the computation, for all architectures: names, training, generation, and the library's own metadata.
 const WITHOUT_EFFECT: &[&str] = &[
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -77,49 +77,49 @@ const WITHOUT_EFFECT: &[&str] = &[
     "use_cache",
 ];
 
-/// More layers than any model has: the names of the tensors of so many fit into memory.
+/// Upper bound for the number of layers: that many tensor names fit into memory.
 const MOST_LAYERS: usize = 65_536;
 
-/// The fields of a file, or of a table in it.
+/// Fields of a file, or of a table in it.
 pub(super) struct Fields<'a> {
     path: &'a Path,
-    /// What stands before names in messages: empty, or the name of the table and a point.
+    /// Prefix of names in messages: empty, or the name of the table and a point.
     table: String,
     values: &'a Map<String, Value>,
     read: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Fields<'a> {
-    /// Of a whole file.
+    /// Fields of a whole file.
     pub(super) fn new(path: &'a Path, values: &'a Map<String, Value>) -> Self {
         Self { path, table: String::new(), values, read: RefCell::default() }
     }
 
-    /// A field that is given and not null.
+    /// A field that is present and not null.
     pub(super) fn get(&self, field: &str) -> Option<&'a Value> {
         self.read.borrow_mut().insert(field.to_owned());
         self.values.get(field).filter(|value| !value.is_null())
     }
 
-    /// Whether a field is given, if only as null.
+    /// Whether a field is present, possibly as null.
     pub(super) fn is_given(&self, field: &str) -> bool {
         self.values.contains_key(field)
     }
 
-    /// The error that a field is wrong.
+    /// Error for an invalid field.
     pub(super) fn wrong(&self, field: &str, remedy: impl Into<String>) -> PretrainedError {
         let value = self.values.get(field).map_or_else(|| "not given".to_owned(), Value::to_string);
         PretrainedError::Field { path: self.path.into(), field: format!("{}{field}", self.table), value, remedy: remedy.into() }
     }
 
-    /// The fields of a table that is given.
+    /// Fields of a table, if present.
     pub(super) fn table(&self, field: &str) -> Result<Option<Self>, PretrainedError> {
         let Some(value) = self.get(field) else { return Ok(None) };
         let values = value.as_object().ok_or_else(|| self.wrong(field, "give a table"))?;
         Ok(Some(Self { path: self.path, table: format!("{}{field}.", self.table), values, read: RefCell::default() }))
     }
 
-    /// A field that is given, of those that cannot be null: transformers refuses it, or its models fail.
+    /// A field, if present, that cannot be null: transformers refuses null, or its models fail.
     fn given(&self, field: &str, default: impl Display) -> Result<Option<&'a Value>, PretrainedError> {
         match self.get(field) {
             None if self.is_given(field) => {
@@ -129,7 +129,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A number of at least 1, if it is given and not null.
+    /// A number of at least 1, if present and not null.
     pub(super) fn optional_size(&self, field: &str) -> Result<Option<usize>, PretrainedError> {
         let size = |value: &Value| {
             // Products of two do not overflow.
@@ -150,35 +150,35 @@ impl<'a> Fields<'a> {
         if layers > MOST_LAYERS { Err(self.wrong(field, format!("give at most {MOST_LAYERS}"))) } else { Ok(layers) }
     }
 
-    /// A number of at least 1, or what transformers takes where it is not given.
+    /// A number of at least 1, or the default of transformers.
     pub(super) fn size_or(&self, field: &str, default: usize) -> Result<usize, PretrainedError> {
         self.given(field, default)?;
         Ok(self.optional_size(field)?.unwrap_or(default))
     }
 
-    /// A number, if it is given and not null.
+    /// A number, if present and not null.
     pub(super) fn optional_number(&self, field: &str) -> Result<Option<f64>, PretrainedError> {
         self.get(field).map(|value| value.as_f64().ok_or_else(|| self.wrong(field, "give a number"))).transpose()
     }
 
-    /// A number, or what transformers takes where it is not given.
+    /// A number, or the default of transformers.
     pub(super) fn number_or(&self, field: &str, default: f64) -> Result<f64, PretrainedError> {
         self.given(field, default)?;
         Ok(self.optional_number(field)?.unwrap_or(default))
     }
 
-    /// A number other than 0, or what transformers takes where it is not given, null or 0.
+    /// A number other than 0, or the default of transformers if missing, null or 0.
     pub(super) fn nonzero_or(&self, field: &str, default: f64) -> Result<f64, PretrainedError> {
         Ok(self.optional_number(field)?.filter(|&number| number != 0.0).unwrap_or(default))
     }
 
-    /// Whether something holds, or what transformers takes where it is not given.
+    /// A flag, or the default of transformers.
     pub(super) fn flag_or(&self, field: &str, default: bool) -> Result<bool, PretrainedError> {
         let flag = |value: &Value| value.as_bool().ok_or_else(|| self.wrong(field, "give true or false"));
         self.given(field, default)?.map_or(Ok(default), flag)
     }
 
-    /// A text, if it is given. It is not null.
+    /// A string, if present. It is not null.
     pub(super) fn text(&self, field: &str) -> Result<Option<&'a str>, PretrainedError> {
         if self.is_given(field) && self.get(field).is_none() {
             return Err(self.wrong(field, "give a text, or take it out"));
@@ -186,13 +186,13 @@ impl<'a> Fields<'a> {
         self.get(field).map(|value| value.as_str().ok_or_else(|| self.wrong(field, "give a text"))).transpose()
     }
 
-    /// Refuses a field with another value than this, which is that of a field that is not given.
+    /// Refuses any value of a field other than this one, the default.
     pub(super) fn only(&self, field: &str, supported: &Value) -> Result<(), PretrainedError> {
         self.given(field, supported)?;
         self.only_or_null(field, supported)
     }
 
-    /// Refuses a field with another value than this, which is that of a field that is not given or null.
+    /// Refuses any value of a field other than this one, the default, or null.
     pub(super) fn only_or_null(&self, field: &str, supported: &Value) -> Result<(), PretrainedError> {
         match self.get(field) {
             Some(value) if value != supported && value.as_f64().is_none_or(|value| supported.as_f64() != Some(value)) => {
@@ -202,7 +202,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Dropout probabilities that the model has one of: the first, which all others must equal.
+    /// Dropout probabilities that are one option here: the first, which all others must equal.
     pub(super) fn one_dropout(&self, fields: &[&str], default: f64) -> Result<f64, PretrainedError> {
         let (first, others) = fields.split_first().expect("at least one field is named");
         let dropout = self.number_or(first, default)?;
@@ -215,12 +215,12 @@ impl<'a> Fields<'a> {
         Ok(dropout)
     }
 
-    /// A non-linearity, or the name that transformers takes where it is not given.
+    /// A non-linearity, or the named default of transformers.
     pub(super) fn activation(&self, field: &str, default: &str) -> Result<Activation, PretrainedError> {
         self.named_activation(field, self.text(field)?.unwrap_or(default))
     }
 
-    /// The non-linearity of this name, which the field says.
+    /// The non-linearity with this name.
     pub(super) fn named_activation(&self, field: &str, name: &str) -> Result<Activation, PretrainedError> {
         match name {
             "gelu" | "gelu_python" => Ok(Activation::Gelu),
@@ -243,7 +243,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses fields that nothing has read and that are not known to be without effect.
+    /// Refuses fields that were not read and are not known to have no effect.
     pub(super) fn finish(self, without_effect: &[&str]) -> Result<(), PretrainedError> {
         if !self.read.borrow().contains("is_encoder_decoder") {
             self.only_or_null("is_encoder_decoder", &Value::Bool(false))?;

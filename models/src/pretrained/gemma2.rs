@@ -1,4 +1,4 @@
-//! Gemma-2: `Gemma2ForCausalLM`. Norms have `1 + weight`, and the files the weight, so that no number changes on its way.
+//! Gemma-2: `Gemma2ForCausalLM`. Norms use `1 + weight`, and the files store the weight, so values do not change.
 
 use heedful_attention::prelude::*;
 use serde_json::json;
@@ -13,14 +13,14 @@ use crate::parts::embedding::EmbeddingScale;
 use crate::parts::norm::{NormConfig, NormKind};
 use crate::parts::residual::NormOrder;
 
-/// Before and after both sublayers; that before attention is where Llama has it.
+/// Before and after both sublayers; the norm before attention has the same name as in Llama.
 pub(super) const NORMS: &[Row] = &[
     ("decoder.layers.{}.self_attention_residual.output_norm.gamma", "model.layers.{}.post_attention_layernorm.weight", Place::Same),
     ("decoder.layers.{}.feed_forward_residual.norm.gamma", "model.layers.{}.pre_feedforward_layernorm.weight", Place::Same),
     ("decoder.layers.{}.feed_forward_residual.output_norm.gamma", "model.layers.{}.post_feedforward_layernorm.weight", Place::Same),
 ];
 
-/// The Gemma-2 that a configuration describes.
+/// The Gemma-2 of a configuration.
 pub(super) fn config(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
     fields.only_or_null("use_bidirectional_attention", &json!(false))?;
     let (mut config, epsilon) = shared(&fields)?;
@@ -29,7 +29,7 @@ pub(super) fn config(fields: Fields) -> Result<LanguageModelConfig, PretrainedEr
     config.block.head_width = head_width(&config.block, Some(width));
     config.block.qkv_bias = fields.flag_or("attention_bias", false)?;
     config.block.attention_output_bias = config.block.qkv_bias;
-    // Files have hidden_act too, which transformers does not read.
+    // Files also contain hidden_act, which transformers does not read.
     config.block.activation = fields.activation("hidden_activation", "gelu_pytorch_tanh")?;
     config.block.norm = NormConfig::new(NormKind::RmsPlusOne).with_epsilon(epsilon);
     config.block.norm_order = NormOrder::Sandwich;
@@ -50,18 +50,18 @@ pub(super) fn config(fields: Fields) -> Result<LanguageModelConfig, PretrainedEr
     };
     let window = window(&fields)?;
     let is_windowed = layer_types(&fields, config.layers)?;
-    // Without a list, every second layer, the first among them.
+    // Without a list, every second layer, starting with the first.
     let is_windowed = is_windowed.unwrap_or_else(|| (0..config.layers).map(|layer| layer % 2 == 0).collect());
     if window.is_none() && is_windowed.contains(&true) {
         return Err(fields.wrong("sliding_window", "give the number of positions that layers of sliding_attention see"));
     }
     config.attention = layered(&is_windowed, window, logits);
-    // The kind of cache that decodes, and a window that no code reads.
+    // The cache type of decoding, and a window that no code reads.
     fields.finish(&["cache_implementation", "id2label", "num_labels", "sliding_window_size"])?;
     Ok(config)
 }
 
-/// A bound, if there is one: null stands for none, and a field that is missing for this one.
+/// A soft cap, if any: null means none, and a missing field this default.
 fn cap(fields: &Fields, field: &str, default: f64) -> Result<Option<f64>, PretrainedError> {
     let cap = if fields.is_given(field) { fields.optional_number(field)? } else { Some(default) };
     match cap {

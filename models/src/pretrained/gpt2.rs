@@ -14,7 +14,7 @@ use crate::parts::norm::NormConfig;
 use crate::parts::position::PositionConfig;
 use crate::parts::residual::NormOrder;
 
-/// Released files have no prefix, and masks among the tensors.
+/// Released files have no prefix, and contain masks among the tensors.
 pub(super) const NAMES: Names =
     Names { prefix: "transformer.", others: &[], is_skipped: |name| name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") };
 
@@ -39,7 +39,7 @@ pub(super) const REST: &[Row] = &[
 pub(super) const OUTPUT: Row = ("output.weight", "lm_head.weight", Place::Transposed);
 pub(super) const EMBEDDING: &str = "transformer.wte.weight";
 
-/// The model that a configuration describes.
+/// The model of a configuration.
 pub(super) fn config(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
     fields.only("scale_attn_weights", &json!(true))?;
     fields.only("scale_attn_by_inverse_layer_idx", &json!(false))?;
@@ -68,7 +68,7 @@ pub(super) fn config(fields: Fields) -> Result<LanguageModelConfig, PretrainedEr
         tied: fields.flag_or("tie_word_embeddings", true)?,
         ..LanguageModelConfig::default()
     };
-    // Where scores are computed in 32 bits changes roundings alone; summaries are those of other classes; n_ctx repeats n_positions.
+    // 32-bit scores only change rounding; summaries belong to other classes; n_ctx repeats n_positions.
     let summary = ["summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"];
     fields.finish(
         &[&summary[..], &["_num_labels", "id2label", "n_ctx", "num_labels", "predict_special_tokens", "reorder_and_upcast_attn"]].concat(),

@@ -1,4 +1,4 @@
-//! Which tensor of a file holds which parameter of a model, and how its numbers lie there.
+//! Mapping from model parameters to file tensors, with their layouts.
 
 use std::collections::BTreeMap;
 
@@ -8,33 +8,33 @@ use super::error::PretrainedError;
 use super::shards::Shards;
 use crate::block::layout::LayerAttention;
 
-/// Rows and columns that are transposed at once, which stay in the cache.
+/// Rows and columns that are transposed at once, within the cache.
 const TILE: usize = 32;
 
-/// How the numbers of a parameter lie in its tensor.
+/// Layout of a parameter in its tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the same order and shape.
     Same,
     /// `[outputs, inputs]` of a parameter `[inputs, outputs]`, as in PyTorch's `Linear`.
     Transposed,
-    /// One of three parts, one after another in the last axis: queries, keys and values in the `Conv1D` of GPT-2, which is `[inputs, outputs]`.
+    /// One of three parts along the last axis: queries, keys and values in GPT-2's `Conv1D`, which is `[inputs, outputs]`.
     Third(usize),
-    /// In the same order, with an axis of 1 before the others.
+    /// The same order, with an extra leading axis of 1.
     OneMore,
-    /// In the rows from this one on; others come before, which are no part of the parameter.
+    /// Rows from this one on; earlier rows are not part of the parameter.
     RowsFrom(usize),
-    /// The one row of a tensor, of which a parameter of two rows has two copies.
+    /// The single row of a tensor, copied to both rows of the parameter.
     OneOfTwo,
-    /// In the same order and shape; several parameters have the same numbers.
+    /// The same order and shape; several parameters share the numbers.
     Shared,
-    /// As [transposed](Self::Transposed), and multiplied by the root of this number.
+    /// As [transposed](Self::Transposed), multiplied by the root of this number.
     TimesRoot(usize),
-    /// In the same order and shape, and divided by the root of this number.
+    /// The same order and shape, divided by the root of this number.
     OverRoot(usize),
     /// `[outputs, channels, size, size]` of a parameter `[channels size size, outputs]`: a convolution over patches.
     Patches {
-        /// Numbers of a pixel.
+        /// Channels per pixel.
         channels: usize,
         /// Rows and columns of a patch.
         size: usize,
@@ -42,7 +42,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// The shape of the tensor of a parameter of this shape.
+    /// Shape of the tensor for a parameter of this shape.
     pub(super) fn shape(self, parameter: &[usize]) -> Vec<usize> {
         match (self, parameter) {
             (Self::Transposed | Self::TimesRoot(_), &[inputs, outputs]) => vec![outputs, inputs],
@@ -55,7 +55,7 @@ impl Place {
         }
     }
 
-    /// The numbers of a parameter of this shape, from those of its tensor.
+    /// Numbers of a parameter of this shape, from those of its tensor.
     pub(super) fn read(self, values: Vec<f32>, parameter: &[usize]) -> Vec<f32> {
         match (self, parameter) {
             (Self::Transposed | Self::Patches { .. }, &[inputs, outputs]) => transposed(&values, outputs, inputs),
@@ -70,7 +70,7 @@ impl Place {
         }
     }
 
-    /// By what numbers of the tensor are multiplied.
+    /// Factor of the tensor's numbers.
     fn factor(self) -> f64 {
         match self {
             Self::TimesRoot(of) => (of as f64).sqrt(),
@@ -84,7 +84,8 @@ impl Place {
         values
     }
 
-    /// Numbers of a tensor from those of a parameter that lie as they do: what it had where that gives the same, so that what was read is written again.
+    /// Tensor numbers from those of a parameter in the same layout: the previous ones if they convert to the same values, so that unchanged weights are written
+    /// identically.
     fn unscaled(self, values: Vec<f32>, tensor: &mut Vec<f32>) {
         tensor.resize(values.len(), 0.0);
         for (old, value) in tensor.iter_mut().zip(values) {
@@ -94,12 +95,12 @@ impl Place {
         }
     }
 
-    /// Whether the numbers that a tensor had are needed to write it: some are no part of its parameter, or they are rounded on their way.
+    /// Whether writing needs the previous numbers of the tensor: some are not part of its parameter, or conversion rounds them.
     pub(super) fn is_part(self) -> bool {
         matches!(self, Self::RowsFrom(_) | Self::TimesRoot(_) | Self::OverRoot(_))
     }
 
-    /// Puts the numbers of a parameter of this shape where they are in its tensor; `tensor` has what it had if [the parameter is a part](Self::is_part).
+    /// Writes the numbers of a parameter of this shape into its tensor; `tensor` contains its previous numbers if [the parameter is a part](Self::is_part).
     pub(super) fn write(self, values: Vec<f32>, parameter: &[usize], tensor: &mut Vec<f32>) {
         match (self, parameter) {
             (Self::Transposed | Self::Patches { .. }, &[inputs, outputs]) => *tensor = transposed(&values, inputs, outputs),
@@ -139,17 +140,17 @@ fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
 /// A parameter and its tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The tensor's name in the files; in a message, where they have none of its names, the first of these.
+    /// Name of the tensor in the files; in messages about missing tensors, the first alternative.
     pub(super) tensor: String,
-    /// How its numbers lie there.
+    /// Layout of its numbers.
     pub(super) place: Place,
 }
 
-/// A row of an architecture's list: the path of a parameter in the model, the name of its tensor, and how the numbers lie there. In a layer's rows `{}` is the
-/// number of the layer, and a last `*` stands for weight and bias of a map or for both parameters of a norm. A bias is not transposed.
+/// A row of an architecture's list: path of a parameter in the model, name of its tensor, and layout. In layer rows `{}` is the layer number, and a final `*`
+/// stands for weight and bias of a map or both parameters of a norm. A bias is not transposed.
 pub(super) type Row = (&'static str, &'static str, Place);
 
-/// The rows that a row of a layer stands for.
+/// Expands a row.
 fn spelt_out(&(parameter, tensor, place): &Row) -> Vec<(String, String, Place)> {
     let Some((parameter, tensor)) = parameter.strip_suffix('*').zip(tensor.strip_suffix('*')) else {
         return vec![(parameter.to_owned(), tensor.to_owned(), place)];
@@ -160,12 +161,12 @@ fn spelt_out(&(parameter, tensor, place): &Row) -> Vec<(String, String, Place)> 
     [(names[0], "weight", place), (names[1], "bias", of_bias)].map(row).into()
 }
 
-/// A tensor that must equal another one where a file has both.
+/// A tensor that must equal another if a file contains both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tied {
     pub(super) tensor: &'static str,
     pub(super) original: &'static str,
-    /// What to do where they differ.
+    /// Remedy if they differ.
     pub(super) remedy: &'static str,
 }
 
@@ -178,19 +179,19 @@ pub(super) struct Table {
     pub(super) copies: Vec<Tied>,
 }
 
-/// The names that an architecture's tensors have in files.
+/// Names of an architecture's tensors in files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
-    /// What stands before all names in files of the whole model, and is left out in files of its body alone.
+    /// Prefix of all names in files of the whole model, omitted in files of its body.
     pub(super) prefix: &'static str,
-    /// Parts of names that are written otherwise in other files: in the list here, and there.
+    /// Alternative name parts in other files: name here, and there.
     pub(super) others: &'static [&'static [(&'static str, &'static str)]],
-    /// Whether a tensor is no parameter.
+    /// Whether a tensor is not a parameter.
     pub(super) is_skipped: fn(&str) -> bool,
 }
 
 impl Names {
-    /// The name of a tensor in the files: that of the list, or another one that there is.
+    /// Name of a tensor in the files: that of the list, or an existing alternative.
     fn of(&self, name: &str, files: &Shards) -> String {
         let rename =
             |name: &str, parts: &[(&str, &str)]| parts.iter().fold(name.to_owned(), |name, (here, there)| name.replace(here, there));
@@ -202,7 +203,7 @@ impl Names {
         renamed.flat_map(both).find(|candidate| files.has(candidate)).unwrap_or_else(|| name.to_owned())
     }
 
-    /// Adds rows that are not of layers.
+    /// Adds rows outside of layers.
     pub(super) fn add(&self, table: &mut Table, rows: &[Row], files: &Shards) {
         for &(parameter, tensor, place) in rows {
             table.entries.insert(parameter.to_owned(), Entry { tensor: self.of(tensor, files), place });
@@ -217,7 +218,7 @@ impl Names {
         }
     }
 
-    /// Adds the rows of a layer. What computes its scores stands in the paths where rows have `logits`.
+    /// Adds the rows of a layer. The path of its scores replaces `logits` in the rows.
     pub(super) fn add_layer(&self, table: &mut Table, rows: &[Row], layer: usize, scores: &str, files: &Shards) {
         let number = layer.to_string();
         for (parameter, tensor, place) in rows.iter().flat_map(spelt_out) {
@@ -227,7 +228,7 @@ impl Names {
     }
 }
 
-/// What stands in the paths of parameters for what computes a layer's scores: the name of the mechanism, or those of several that are over each other.
+/// Path of a layer's scores: the name of the mechanism, or of several nested ones.
 fn scores(attention: &AnyMechanism) -> String {
     let members = attention.members();
     if let ([member], false) = (&members[..], attention.card().kind.has_module()) {
@@ -237,28 +238,28 @@ fn scores(attention: &AnyMechanism) -> String {
     format!("logits.{}{inner}", attention.card().variant)
 }
 
-/// Whether a tensor is one of an output, of classes or of pre-training.
+/// Whether a tensor belongs to an output, of classes or of pre-training.
 pub(super) fn is_of_output(tensor: &str) -> bool {
     ["classifier.", "cls.", "lm_head.", "score."].iter().any(|start| tensor.starts_with(start))
 }
 
 impl Table {
-    /// Puts another beginning in the place of one of the paths of parameters.
+    /// Replaces a prefix of the parameter paths.
     pub(super) fn rename(&mut self, from: &str, to: &str) {
         let renamed = |path: String| path.strip_prefix(from).map(|rest| format!("{to}{rest}")).unwrap_or(path);
         self.entries = std::mem::take(&mut self.entries).into_iter().map(|(path, entry)| (renamed(path), entry)).collect();
     }
 
-    /// Tensors of the files that must equal others, and the names that these have there.
+    /// File tensors that must equal others, and the names of these in the files.
     pub(super) fn copies_in(&self, names: &Names, files: &Shards) -> Vec<(Tied, String)> {
         let pairs = self.copies.iter().map(|copy| (*copy, names.of(copy.original, files)));
         pairs.filter(|(copy, original)| files.has(copy.tensor) && files.has(original)).collect()
     }
 
-    /// Checks that all tensors of the files are parameters or known to be none. With `has_new_output` those of an output need no place.
+    /// Checks that all file tensors are parameters or known non-parameters. With `has_new_output`, output tensors need no parameter.
     ///
     /// # Errors
-    /// If one is neither, or a tensor that must equal another one does not.
+    /// If a tensor is neither, or differs from the tensor that it must equal.
     pub(super) fn check(&self, names: &Names, files: &Shards, has_new_output: bool) -> Result<(), PretrainedError> {
         let mut unused: Vec<String> = files.names().filter(|name| !(names.is_skipped)(name)).map(str::to_owned).collect();
         unused.retain(|name| !self.entries.values().any(|entry| entry.tensor == *name));

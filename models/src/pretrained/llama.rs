@@ -17,7 +17,7 @@ use crate::parts::norm::{NormConfig, NormKind};
 use crate::parts::position::PositionConfig;
 use crate::parts::residual::NormOrder;
 
-/// Files of 2023 have the frequencies of rotary positions among the tensors.
+/// Files of 2023 contain rotary frequencies among the tensors.
 pub(super) const NAMES: Names = Names { prefix: "", others: &[], is_skipped: |name| name.ends_with(".rotary_emb.inv_freq") };
 
 pub(super) const LAYER: &[Row] = &[
@@ -31,11 +31,11 @@ pub(super) const LAYER: &[Row] = &[
     ("decoder.layers.{}.feed_forward.output.weight", "model.layers.{}.mlp.down_proj.weight", Place::Transposed),
 ];
 
-/// Norms beside that before attention.
+/// Norms other than that before attention.
 pub(super) const NORM: &[Row] =
     &[("decoder.layers.{}.feed_forward_residual.norm.gamma", "model.layers.{}.post_attention_layernorm.weight", Place::Same)];
 
-/// With `attention_bias`.
+/// Rows with `attention_bias`.
 pub(super) const ATTENTION_BIASES: &[Row] = &[
     ("decoder.layers.{}.self_attention.Softmax.logits.query.bias", "model.layers.{}.self_attn.q_proj.bias", Place::Same),
     ("decoder.layers.{}.self_attention.Softmax.logits.key.bias", "model.layers.{}.self_attn.k_proj.bias", Place::Same),
@@ -43,14 +43,14 @@ pub(super) const ATTENTION_BIASES: &[Row] = &[
     ("decoder.layers.{}.self_attention.Softmax.output.bias", "model.layers.{}.self_attn.o_proj.bias", Place::Same),
 ];
 
-/// With `mlp_bias`.
+/// Rows with `mlp_bias`.
 pub(super) const FEED_FORWARD_BIASES: &[Row] = &[
     ("decoder.layers.{}.feed_forward.input.bias", "model.layers.{}.mlp.gate_proj.bias", Place::Same),
     ("decoder.layers.{}.feed_forward.gate.bias", "model.layers.{}.mlp.up_proj.bias", Place::Same),
     ("decoder.layers.{}.feed_forward.output.bias", "model.layers.{}.mlp.down_proj.bias", Place::Same),
 ];
 
-/// Of Qwen-3.
+/// Rows of Qwen-3.
 pub(super) const QK_NORM: &[Row] = &[
     ("decoder.layers.{}.self_attention.Softmax.logits.query_norm.gamma", "model.layers.{}.self_attn.q_norm.weight", Place::Same),
     ("decoder.layers.{}.self_attention.Softmax.logits.key_norm.gamma", "model.layers.{}.self_attn.k_norm.weight", Place::Same),
@@ -62,7 +62,7 @@ pub(super) const REST: &[Row] =
 pub(super) const OUTPUT: Row = ("output.weight", "lm_head.weight", Place::Transposed);
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
 
-/// What the three and Gemma-2 have in common, and the ε of norms.
+/// Shared configuration of the three and Gemma-2, and the ε of norms.
 pub(super) fn shared(fields: &Fields) -> Result<(LanguageModelConfig, f64), PretrainedError> {
     let (d_model, heads) = (fields.size("hidden_size")?, fields.size("num_attention_heads")?);
     let epsilon = fields.number_or("rms_norm_eps", 1e-6)?;
@@ -93,12 +93,12 @@ pub(super) fn shared(fields: &Fields) -> Result<(LanguageModelConfig, f64), Pret
     Ok((config, epsilon))
 }
 
-/// The width of a head, where it is not that of the model divided by the heads.
+/// Head width, if it is not the model width divided by the heads.
 pub(super) fn head_width(block: &BlockConfig, given: Option<usize>) -> Option<usize> {
     given.filter(|width| width * block.heads != block.d_model)
 }
 
-/// What transformers takes for a missing number of these heads suits one model alone.
+/// The default of transformers for the number of key and value heads suits only one model.
 pub(super) fn says_kv_heads(fields: &Fields) -> Result<(), PretrainedError> {
     let field = "num_key_value_heads";
     if fields.is_given(field) { Ok(()) } else { Err(fields.wrong(field, "give the number of heads of keys and values")) }
@@ -108,12 +108,12 @@ fn windowed(window: usize, logits: AnyMechanism) -> AnyMechanism {
     SlidingWindowConfig::default().with_window(window).with_logits(logits).into()
 }
 
-/// Positions that layers with a window see. Null stands for no window, and a field that is missing for that of the first Mistral, of Gemma-2 and of Qwen-3.
+/// Window size of windowed layers. Null means no window, and a missing field the window of the first Mistral, of Gemma-2 and of Qwen-3.
 pub(super) fn window(fields: &Fields) -> Result<Option<usize>, PretrainedError> {
     if fields.is_given("sliding_window") { fields.optional_size("sliding_window") } else { Ok(Some(4096)) }
 }
 
-/// Whether layers have a window, for each of them, if `layer_types` says it.
+/// Whether each layer has a window, if `layer_types` is present.
 pub(super) fn layer_types(fields: &Fields, layers: usize) -> Result<Option<Vec<bool>>, PretrainedError> {
     let Some(types) = fields.get("layer_types") else { return Ok(None) };
     let wrong = || fields.wrong("layer_types", format!("give full_attention or sliding_attention for each of the {layers} layers"));
@@ -126,7 +126,7 @@ pub(super) fn layer_types(fields: &Fields, layers: usize) -> Result<Option<Vec<b
     types.iter().map(is_windowed).collect::<Result<_, _>>().map(Some)
 }
 
-/// The attention of layers of which some have a window: the shortest list that is repeated over them.
+/// Attention of layers with and without windows: the shortest list that repeats over them.
 pub(super) fn layered(is_windowed: &[bool], window: Option<usize>, logits: AnyMechanism) -> LayerAttention {
     let layers = is_windowed.len();
     let repeats = |period: usize| layers.is_multiple_of(period) && (period..layers).all(|at| is_windowed[at] == is_windowed[at - period]);
@@ -141,9 +141,9 @@ pub(super) fn layered(is_windowed: &[bool], window: Option<usize>, logits: AnyMe
     }
 }
 
-/// The Llama that a configuration describes.
+/// The Llama of a configuration.
 pub(super) fn llama(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
-    // How many parts products are computed in: no more for 0 than for 1.
+    // Number of parts of a computed product: 0 is equivalent to 1.
     if fields.get("pretraining_tp").and_then(Value::as_f64) != Some(0.0) {
         fields.only_or_null("pretraining_tp", &json!(1))?;
     }
@@ -160,7 +160,7 @@ pub(super) fn llama(fields: Fields) -> Result<LanguageModelConfig, PretrainedErr
     Ok(config)
 }
 
-/// The Mistral that a configuration describes.
+/// The Mistral of a configuration.
 pub(super) fn mistral(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
     let (mut config, _) = shared(&fields)?;
     says_kv_heads(&fields)?;
@@ -178,7 +178,7 @@ pub(super) fn mistral(fields: Fields) -> Result<LanguageModelConfig, PretrainedE
     Ok(config)
 }
 
-/// The Qwen-3 that a configuration describes.
+/// The Qwen-3 of a configuration.
 pub(super) fn qwen3(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
     let (mut config, epsilon) = shared(&fields)?;
     says_kv_heads(&fields)?;
@@ -188,14 +188,14 @@ pub(super) fn qwen3(fields: Fields) -> Result<LanguageModelConfig, PretrainedErr
     fields.only("mlp_bias", &json!(false))?;
     let rotary = rotary(&fields, config.block.max_length)?.with_qk_norm(QkNorm::Rms);
     config.block.max_length = longest(&rotary, config.block.max_length);
-    // That of the norms here unless it is said.
+    // By default that of the norms.
     let rotary = if epsilon == 1e-6 { rotary } else { rotary.with_qk_norm_epsilon(epsilon) };
     config.attention = qwen3_layers(&fields, config.layers, rotary.into())?;
     fields.finish(&["id2label", "num_labels"])?;
     Ok(config)
 }
 
-/// Layers whose attention has a window: those that `layer_types` says, or those from `max_window_layers` on.
+/// Layers with windowed attention: those in `layer_types`, or those from `max_window_layers` on.
 fn qwen3_layers(fields: &Fields, layers: usize, logits: AnyMechanism) -> Result<LayerAttention, PretrainedError> {
     let is_used = fields.flag_or("use_sliding_window", false)?;
     let window = if is_used { window(fields)? } else { fields.get("sliding_window").and(None) };

@@ -1,7 +1,7 @@
-//! Models of the papers under their names, each with a `-tiny` twin of the same build that trains on two cores.
+//! Models of papers by name, each with a `-tiny` twin of the same structure that trains on two cores.
 //!
-//! A preset is a configuration like any other: take it, change fields, and build it. Vocabularies are those of the papers' data. If a paper prints a number of
-//! parameters, the preset has it; the comments name known differences.
+//! A preset is an ordinary configuration: change fields and build it. Vocabularies are those of the papers' data. If a paper prints a parameter count, the
+//! preset matches it; the comments list known differences.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -33,7 +33,7 @@
 //! | [`qwen_3_0_6b`] | language model | Yang et al. 2025 |
 //! | [`gemma_2_2b`] | language model | Gemma Team 2024 |
 //!
-//! [`named`] has the same by name, for programs that are told a name.
+//! [`named`] looks presets up by name, for programs with name arguments.
 
 mod released;
 
@@ -58,26 +58,26 @@ use crate::parts::position::{GridConfig, Join, PositionConfig};
 use crate::parts::residual::NormOrder;
 use crate::parts::residual_gate::{GateConfig, GateKind};
 
-/// What ends the name of a twin.
+/// Name suffix of twins.
 const TINY: &str = "-tiny";
 
-/// A model of a paper: of one kind, or of any ([`PresetModel`]).
+/// A paper's model: of one kind, or of any ([`PresetModel`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset<M = PresetModel> {
-    /// Paper and place of its sizes.
+    /// Paper, and location of the sizes.
     pub source: &'static str,
     /// The model.
     pub model: M,
-    /// Tokens, or patches, that it reads at once in training.
+    /// Context length in training, in tokens or patches.
     pub context: usize,
-    /// Tokens before them whose states its layers remember ([`SegmentMemory`](crate::block::segment::SegmentMemory)); 0: none.
+    /// Number of earlier tokens in the layers' memory ([`SegmentMemory`](crate::block::segment::SegmentMemory)); 0: none.
     pub memory: usize,
-    /// Parameters that the paper prints, or that released weights have, in millions. Of `gtrxl-12` they are those of the layers alone, since what comes before them
-    /// is a network for images, of `bert-base` those of all but the outputs.
+    /// Parameter count printed in the paper, or of released weights, in millions. For `gtrxl-12` it covers only the layers, since an image network precedes
+    /// them; for `bert-base` all but the outputs.
     pub published_parameters: Option<f64>,
 }
 
-/// The configuration of a preset.
+/// Configuration of a preset.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PresetModel {
     /// A decoder-only model.
@@ -86,7 +86,7 @@ pub enum PresetModel {
     Seq2Seq(Seq2SeqConfig),
     /// An encoder with a classifier.
     Classifier(ClassifierConfig),
-    /// An encoder of images with a classifier.
+    /// An image encoder with a classifier.
     Vision(VisionConfig),
 }
 
@@ -122,10 +122,10 @@ impl<M> Preset<M> {
 }
 
 impl PresetModel {
-    /// Checks the configuration.
+    /// Validates the configuration.
     ///
     /// # Errors
-    /// What its own `validate` refuses.
+    /// As the model's own `validate`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         match self {
             Self::LanguageModel(config) => config.validate(),
@@ -145,7 +145,7 @@ impl PresetModel {
         }
     }
 
-    /// How many parameters the model has, without building it: see [`parameters`](crate::training::parameter_count).
+    /// Parameter count of the model, without building it: see [`parameters`](crate::training::parameter_count).
     pub fn parameters(&self) -> Option<ParameterCount> {
         match self {
             Self::LanguageModel(config) => config.parameters(),
@@ -156,7 +156,7 @@ impl PresetModel {
     }
 }
 
-/// Names of all presets; each has a twin whose name ends with `-tiny`.
+/// Names of all presets; each has a twin with the suffix `-tiny`.
 pub const NAMES: [&str; 18] = [
     "transformer-base",
     "transformer-big",
@@ -178,7 +178,7 @@ pub const NAMES: [&str; 18] = [
     "gemma-2-2b",
 ];
 
-/// The preset of this name, or a twin, if there is one.
+/// The preset or twin of this name, if it exists.
 pub fn named(name: &str) -> Option<Preset> {
     let (base, size) = match name.strip_suffix(TINY) {
         Some(base) => (base, Size::Tiny),
@@ -208,12 +208,12 @@ pub fn named(name: &str) -> Option<Preset> {
     Some(preset)
 }
 
-/// The paper's sizes, or those of a twin.
+/// Sizes of a preset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Those of the paper.
+    /// Sizes of the paper.
     Full,
-    /// Those of its `-tiny` twin: the same build in a size that trains on two cores.
+    /// Sizes of the `-tiny` twin: the same structure, small enough to train on two cores.
     Tiny,
 }
 
@@ -225,7 +225,7 @@ impl Size {
         }
     }
 
-    /// Sizes of layers; those of a twin are the same for all.
+    /// Sizes of layers; all twins have the same.
     fn block(self, d_model: usize, heads: usize, d_ff: usize, max_length: usize, dropout: f64) -> BlockConfig {
         let block = BlockConfig::default();
         self.of(
@@ -240,7 +240,7 @@ fn of_pytorch() -> NormConfig {
     NormConfig::default().with_epsilon(1e-5)
 }
 
-/// Without the published number of parameters, where it is a twin.
+/// Omits the published parameter count for twins.
 fn of_paper<M>(source: &'static str, size: Size, model: M, context: usize, memory: usize, published: Option<f64>) -> Preset<M> {
     Preset { source, model, context, memory, published_parameters: published.filter(|_| size == Size::Full) }
 }
@@ -249,9 +249,9 @@ fn seq2seq(source: &'static str, size: Size, model: Seq2SeqConfig, published: Op
     of_paper(source, size, model, size.of(256, 16), 0, published)
 }
 
-/// The base model of Vaswani et al. 2017, with the 37,000 byte pairs of WMT 2014 English-German. The paper's projections have no biases, like those here. The code of
-/// June 2017 had some, and drew queries, keys and values of self-attention as one matrix
-/// ([`PackedXavier`](crate::block::initialisation::Initialisation::PackedXavier)); that of November had neither.
+/// The base model of Vaswani et al. 2017, with the 37,000 byte pairs of WMT 2014 English-German. As in the paper, projections have no biases. The code of June
+/// 2017 had biases and drew queries, keys and values of self-attention as one matrix
+/// ([`PackedXavier`](crate::block::initialisation::Initialisation::PackedXavier)); the code of November did neither.
 pub fn transformer_base(size: Size) -> Preset<Seq2SeqConfig> {
     seq2seq("Vaswani et al. 2017, table 3", size, wmt(size), Some(65.0))
 }
@@ -288,9 +288,9 @@ fn transformer_xl(size: Size, block: BlockConfig, layers: usize, vocabulary: usi
     }
 }
 
-/// Transformer-XL on WikiText-103 (Dai et al. 2019), with one `u` and `v` for all layers, as in the released PyTorch code. That code also has dropout after the last
-/// layer and on the sinusoids, which are not here. The paper's output layer is an adaptive softmax, which with one width for all words has as many
-/// parameters as the plain one here.
+/// Transformer-XL on WikiText-103 (Dai et al. 2019), with `u` and `v` shared by all layers, as in the released PyTorch code. That code also applies dropout
+/// after the last layer and on the sinusoids, which is omitted here. The paper's output layer is an adaptive softmax, which with one width for all words has as
+/// many parameters as the plain one here.
 pub fn transformer_xl_wt103(size: Size) -> Preset<LanguageModelConfig> {
     let model = transformer_xl(size, size.block(410, 10, 2100, 300, 0.1), 16, 267_735);
     of_paper("Dai et al. 2019, table 1 and released scripts", size, model, size.of(150, 16), size.of(150, 16), Some(151.0))
@@ -303,7 +303,7 @@ pub fn transformer_xl_enwik8(size: Size) -> Preset<LanguageModelConfig> {
 }
 
 /// The Sparse Transformer on enwik8 (Child et al. 2019). Its code was not released; biases and epsilon are those of its authors' later code (distribution
-/// augmentation), whose initial weights are 2.8 times as large as the paper's formula says.
+/// augmentation), whose initial weights are 2.8 times as large as in the paper's formula.
 pub fn sparse_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     let (stride, summary) = (size.of(128, 8), size.of(32, 2));
     let length = size.of(12_288, 64);
@@ -320,7 +320,7 @@ pub fn sparse_enwik8(size: Size) -> Preset<LanguageModelConfig> {
             ..size.block(512, 8, 2048, length, 0.4)
         },
         positions: PositionConfig::Grid(GridConfig::new(length / stride, stride)),
-        // With a factor, Adam would move tokens faster than positions.
+        // With scaled embeddings, Adam would move tokens faster than positions.
         embedding_scale: EmbeddingScale::None,
         initialisation: Initialisation::Scaled,
         tied: false,
@@ -329,7 +329,7 @@ pub fn sparse_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     of_paper("Child et al. 2019, table 1 and section 7", size, model, length, 0, Some(95.0))
 }
 
-/// The Reformer on enwik8 (Kitaev et al. 2020). Three of four layers are local, one in four has LSH attention. No number of parameters is printed.
+/// The Reformer on enwik8 (Kitaev et al. 2020). Three of four layers use local attention, one uses LSH attention. No parameter count is printed.
 pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     let (chunk, buckets) = (size.of(256, 8), size.of([16, 32], [2, 4]));
     let local = AnyMechanism::from(LocalOneDConfig::default().with_query_block(size.of(128, 8)));
@@ -349,8 +349,8 @@ pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
             ..size.block(1024, 8, 4096, rows * columns, 0.2)
         },
         positions: PositionConfig::Grid(GridConfig { join: Join::Concatenated, ..GridConfig::new(rows, columns) }),
-        // In the released code (trax) the vectors of tokens and of positions both have deviation 1 at first. Without the factor they are of one size here too,
-        // 32 times smaller. There, the two streams side by side are the input of an output map of its own.
+        // In the released code (trax) token and position vectors both start with deviation 1. Without scaling they also have equal magnitude here, but 32 times
+        // smaller. There, the two streams are concatenated as the input of a separate output map.
         embedding_scale: EmbeddingScale::None,
         depth: DepthConfig::Reversible,
         ..LanguageModelConfig::default()
@@ -358,17 +358,17 @@ pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     of_paper("Kitaev et al. 2020, released configuration", size, model, rows * columns, 0, None)
 }
 
-/// The Universal Transformer (Dehghani et al. 2018). It is wider than the Transformer's base model, so that both have as many parameters: 65 million. Sizes are those
-/// of the released configuration, blocks those of the paper: the released ones are pre-norm, with dropout on weights and hidden units.
+/// The Universal Transformer (Dehghani et al. 2018). It is wider than the Transformer's base model, so that both have equally many parameters: 65 million.
+/// Sizes are those of the released configuration, blocks those of the paper: the released ones use pre-normalisation, with dropout on weights and hidden units.
 pub fn universal_base(size: Size) -> Preset<Seq2SeqConfig> {
     let model =
         Seq2SeqConfig { block: size.block(1024, 16, 4096, 512, 0.3), depth: DepthConfig::Shared(SharedConfig::default()), ..wmt(size) };
     seq2seq("Dehghani et al. 2018, section 3.5, with the sizes of the released configuration", size, model, Some(65.0))
 }
 
-/// GTrXL with 12 layers (Parisotto et al. 2020). The text gives the width as 256, which the numbers of parameters of its variants contradict: all of them fit
-/// 512. Nothing normalises the output of the last layer, so that the stream is the identity from the input on. Earlier builds of the preset had such a
-/// normalisation: weights stored by them are loaded with `block.final_norm` set to `Some(true)`.
+/// GTrXL with 12 layers (Parisotto et al. 2020). The text states a width of 256, but the parameter counts of all variants fit 512. The output of the last layer
+/// is not normalised, so that the stream is the identity from the input on. Earlier builds of the preset normalised it: load their weights with
+/// `block.final_norm` set to `Some(true)`.
 pub fn gtrxl_12(size: Size) -> Preset<LanguageModelConfig> {
     let model = LanguageModelConfig {
         vocabulary: size.of(256, 64),
@@ -388,7 +388,7 @@ pub fn gtrxl_12(size: Size) -> Preset<LanguageModelConfig> {
 }
 
 /// The Image Transformer on CIFAR-10 (Parmar et al. 2018), with categorical intensities in raster order. The released configuration draws all maps with
-/// `sqrt(0.2)` of the Xavier deviation, and has a table of values for each colour and a bias of outputs, which are not here. No number of parameters is printed.
+/// `sqrt(0.2)` of the Xavier deviation, and has a value table per colour and an output bias, which are omitted here. No parameter count is printed.
 pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
     let (rows, columns) = (size.of(32, 4), size.of(32, 4));
     let length = rows * columns * 3;
@@ -399,7 +399,7 @@ pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
         layers: size.of(12, 2),
         block: BlockConfig { norm_order: NormOrder::Post, max_length: length, ..block },
         positions: PositionConfig::Grid(GridConfig { join: Join::Concatenated, ..GridConfig::new(rows, columns * 3) }),
-        // Values and positions are of one size. In the released configuration both are larger, and positions are sinusoids.
+        // Values and positions have equal magnitude. In the released configuration both are larger, and positions are sinusoids.
         embedding_scale: EmbeddingScale::None,
         tied: false,
         ..LanguageModelConfig::default()
@@ -407,7 +407,7 @@ pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
     of_paper("Parmar et al. 2018, section 5.1 and released configuration", size, model, length, 0, None)
 }
 
-/// Hard-coded self-attention on IWSLT (You et al. 2020), with 32,000 byte pairs. No number of parameters is printed.
+/// Hard-coded self-attention on IWSLT (You et al. 2020), with 32,000 byte pairs. No parameter count is printed.
 pub fn hc_sa_iwslt(size: Size) -> Preset<Seq2SeqConfig> {
     let layers = size.of(5, 2);
     let model = Seq2SeqConfig {
@@ -423,8 +423,8 @@ pub fn hc_sa_iwslt(size: Size) -> Preset<Seq2SeqConfig> {
     seq2seq("You et al. 2020, released configuration", size, model, None)
 }
 
-/// The Synthesizer in the size of the base Transformer (Tay et al. 2020): random synthesizers in place of self-attention. With sequences of at most 256 they have
-/// the number of parameters of dot-product attention, as in the paper.
+/// The Synthesizer in the size of the base Transformer (Tay et al. 2020): random synthesizers replace self-attention. With sequences of at most 256, its
+/// parameter count equals that of dot-product attention, as in the paper.
 pub fn synthesizer_base(size: Size) -> Preset<Seq2SeqConfig> {
     // The Glorot deviation of a table `[L, H, L]`, as in the released Mesh TensorFlow code.
     let random = AnyMechanism::from(SynthesizerRandomConfig::default().with_init_std(0.0054));
@@ -467,7 +467,7 @@ mod tests {
         assert_eq!((gtrxl_12(Size::Full).published_parameters, gtrxl_12(Size::Tiny).published_parameters), (Some(66.4), None));
     }
 
-    /// Parameters of what is counted as published.
+    /// Parameters included in the published count.
     fn counted(model: &PresetModel, name: &str) -> u128 {
         let ParameterCount { trained, fixed } = model.parameters().unwrap();
         let apart = match model {
@@ -518,7 +518,7 @@ mod tests {
             let preset = named(name).unwrap();
             let Some(published) = preset.published_parameters else { continue };
             let found = counted(&preset.model, name) as f64 / 1e6;
-            // Printed to two digits; vocabularies and what is counted with them are not always.
+            // Printed to two digits; vocabularies and the counted parts are not always printed.
             assert!((found / published - 1.0).abs() < 0.07, "{name}: {found} and {published} million parameters");
         }
     }

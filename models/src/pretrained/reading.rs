@@ -11,11 +11,11 @@ use super::error::PretrainedError;
 use super::key_mapping::Entry;
 
 impl Pretrained {
-    /// `model` with the weights of the files. Its device and what of it is trainable stay as they are.
+    /// Reads the weights of the files into `model`. Its device and trainability do not change.
     ///
     /// # Errors
-    /// A model whose parameters are not those of [the configuration](Self::model); a tensor that is missing or that the configuration has no place for, or
-    /// whose shape or type is another; a file that cannot be read.
+    /// If the model's parameters are not those of [the configuration](Self::model); a tensor is missing, has no place in the configuration, or differs in shape
+    /// or type; or a file cannot be read.
     pub fn read_into<M: Module>(&self, model: M) -> Result<M, PretrainedError> {
         self.check(&Parameters::of(&model))?;
         let mut reading = Reading { of: self, path: Vec::new(), error: None };
@@ -23,7 +23,7 @@ impl Pretrained {
         reading.error.map_or(Ok(model), Err)
     }
 
-    /// Checks that these are the parameters of the configuration, and that the files have their tensors and no others.
+    /// Checks that these are the configuration's parameters, and that the files contain exactly their tensors.
     pub(super) fn check(&self, parameters: &Parameters) -> Result<(), PretrainedError> {
         let (entries, given) = (&self.table.entries, &parameters.0);
         let surplus: Vec<String> = given.keys().filter(|name| !entries.contains_key(*name) && !self.is_new(name)).cloned().collect();

@@ -1,7 +1,7 @@
 //! RoBERTa: `RobertaForSequenceClassification`, the encoder of other classes, and the masked-LM head of `RobertaForMaskedLM`.
 //!
-//! Positions count from the number behind that of the padding token, whose rows of the table are not used. There is one segment, or the second one is not used:
-//! pairs of texts are told from each other by two separators. The map before the outputs of classes is the pooler here.
+//! Positions start at the id after the padding token's; the table rows before are unused. There is one segment, or the second is unused: two separators
+//! distinguish paired texts. The map before the class outputs is the pooler here.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::key_mapping::{Names, Place, Row, Tied};
 use crate::architectures::classifier::ClassifierConfig;
 
-/// The pooler of a body is no part of its classifiers, nor is the masked-LM head.
+/// The pooler of a body is not part of its classifiers, nor is the masked-LM head.
 pub(super) const NAMES: Names = Names {
     prefix: "roberta.",
     others: &[],
@@ -34,7 +34,7 @@ pub(super) const REST: &[Row] = &[
     ("pooler.bias", "classifier.dense.bias", Place::Same),
 ];
 
-/// The vectors of segments: one for both, or one for each.
+/// Segment vectors: one for both, or one each.
 pub(super) const SEGMENTS: [Row; 2] = [
     ("embedding.segments", "roberta.embeddings.token_type_embeddings.weight", Place::OneOfTwo),
     ("embedding.segments", "roberta.embeddings.token_type_embeddings.weight", Place::Same),
@@ -43,7 +43,7 @@ pub(super) const SEGMENTS: [Row; 2] = [
 pub(super) const OUTPUT: &[Row] =
     &[("output.weight", "classifier.out_proj.weight", Place::Transposed), ("output.bias", "classifier.out_proj.bias", Place::Same)];
 
-/// Of the masked-LM head.
+/// Rows of the masked-LM head.
 pub(super) const MASKED_HEAD: &[Row] = &[
     ("masked_head.transform.weight", "lm_head.dense.weight", Place::Transposed),
     ("masked_head.transform.bias", "lm_head.dense.bias", Place::Same),
@@ -52,7 +52,7 @@ pub(super) const MASKED_HEAD: &[Row] = &[
     ("masked_head.bias", "lm_head.bias", Place::Same),
 ];
 
-/// What the projection of that head repeats where files have it.
+/// Tensors tied to the head's projection, if the files contain them.
 pub(super) const MASKED_HEAD_TIES: [Tied; 2] = [
     Tied { tensor: "lm_head.decoder.weight", original: "roberta.embeddings.word_embeddings.weight", remedy: UNTIED },
     Tied { tensor: "lm_head.decoder.bias", original: "lm_head.bias", remedy: UNTIED },
@@ -60,10 +60,10 @@ pub(super) const MASKED_HEAD_TIES: [Tied; 2] = [
 
 const UNTIED: &str = "a masked-LM head whose projection is not the embedding's matrix is not supported";
 
-/// Rows of the table of positions before the first one: the padding token is the second.
+/// Number of position rows before the first one: the padding token is the second.
 const UNUSED: usize = 2;
 
-/// The model that a configuration describes.
+/// The model of a configuration.
 pub(super) fn config(fields: Fields) -> Result<ClassifierConfig, PretrainedError> {
     fields.only("position_embedding_type", &json!("absolute"))?;
     fields.only("pad_token_id", &json!(1))?;
@@ -76,7 +76,7 @@ pub(super) fn config(fields: Fields) -> Result<ClassifierConfig, PretrainedError
         return Err(fields.wrong("max_position_embeddings", "give more than the 2 rows that are not used"));
     }
     config.block.max_length -= UNUSED;
-    // Tied embeddings are those of pre-training.
+    // Tied embeddings concern pre-training.
     fields.finish(&["num_labels", "tie_word_embeddings"])?;
     Ok(config)
 }

@@ -6,10 +6,10 @@ use serde_json::json;
 use super::error::PretrainedError;
 use super::fields::Fields;
 
-/// The base where none is given.
+/// Default base.
 const BASE: f64 = 10_000.0;
 
-/// The rotary positions that a configuration describes, of a model with sequences of at most `max_length`.
+/// Rotary positions of a configuration, for a model with sequences of at most `max_length`.
 pub(super) fn rotary(fields: &Fields, max_length: usize) -> Result<RotaryConfig, PretrainedError> {
     let base = fields.number_or("rope_theta", BASE)?;
     let (earlier, table) = (fields.table("rope_scaling")?, fields.table("rope_parameters")?);
@@ -23,7 +23,7 @@ pub(super) fn rotary(fields: &Fields, max_length: usize) -> Result<RotaryConfig,
     let base = table.number_or("rope_theta", base)?;
     let scaling = scaling(&table, max_length)?;
     if let RotaryScaling::Proportional { factor, .. } = scaling {
-        // That of the table counts, where both have it.
+        // If both are present, the table's value applies.
         let outside = fields.optional_number("partial_rotary_factor")?.unwrap_or(1.0);
         let partial_rotary_factor = table.optional_number("partial_rotary_factor")?.unwrap_or(outside);
         table.finish(&[])?;
@@ -35,10 +35,10 @@ pub(super) fn rotary(fields: &Fields, max_length: usize) -> Result<RotaryConfig,
     Ok(RotaryConfig::default().with_base(base).with_scaling(scaling))
 }
 
-/// The longest sequences of a model with these positions whose training had sequences of at most `max_length`.
+/// Maximum sequence length of a model with these positions and a training length of at most `max_length`.
 pub(super) fn longest(rotary: &RotaryConfig, max_length: usize) -> usize {
     match rotary.scaling {
-        // Angles follow the length beyond that of training, and so many times it is what the factor is for.
+        // Dynamic angles extend the training length by the factor.
         RotaryScaling::Dynamic { factor, .. } => (factor * max_length as f64).min(f64::from(u32::MAX)) as usize,
         _ => max_length,
     }
@@ -48,13 +48,13 @@ fn scaling(table: &Fields, max_length: usize) -> Result<RotaryScaling, Pretraine
     let number =
         |field: &str| -> Result<f64, PretrainedError> { table.optional_number(field)?.ok_or_else(|| table.wrong(field, "give a number")) };
     let original = || table.size_or("original_max_position_embeddings", max_length);
-    // Both names occur; the later one counts.
+    // Both names occur; the later one applies.
     let (earlier, later) = (table.text("type")?, table.text("rope_type")?);
     let name = if later.is_some() { "rope_type" } else { "type" };
     match later.or(earlier).unwrap_or("default") {
         "default" => Ok(RotaryScaling::None),
         "linear" => Ok(RotaryScaling::Linear { factor: number("factor")? }),
-        // The length of training is that of the model, whatever else the table says.
+        // The training length is that of the model, regardless of other entries of the table.
         "dynamic" => {
             table.get("original_max_position_embeddings");
             Ok(RotaryScaling::Dynamic { factor: number("factor")?, original_max_position_embeddings: max_length })
@@ -68,12 +68,12 @@ fn scaling(table: &Fields, max_length: usize) -> Result<RotaryScaling, Pretraine
         }),
         "yarn" => {
             let original_max_position_embeddings = original()?;
-            // Null is what the lengths say.
+            // Null means the ratio of the lengths.
             let implied = || max_length as f64 / original_max_position_embeddings as f64;
             let factor =
                 if table.is_given("factor") { table.optional_number("factor")?.unwrap_or_else(implied) } else { number("factor")? };
             let attention_factor = table.optional_number("attention_factor")?;
-            // DeepSeek's models give the two numbers that it is computed from, of which 0 counts as none.
+            // DeepSeek's models specify the two numbers of its formula, where 0 counts as missing.
             let weight = |name| table.nonzero_or(name, 0.0);
             let weights = Some((weight("mscale")?, weight("mscale_all_dim")?)).filter(|(own, of_all)| *own != 0.0 && *of_all != 0.0);
             let (mscale, mscale_all_dim) = weights.filter(|_| attention_factor.is_none()).unzip();

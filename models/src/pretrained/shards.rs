@@ -1,4 +1,4 @@
-//! The tensors of a folder: in one file, or in several that an index lists.
+//! Tensors of a folder: in one file, or in several indexed files.
 //!
 //! Only the headers stay in memory. The bytes of a tensor are read when they are needed.
 
@@ -17,25 +17,25 @@ use super::error::PretrainedError;
 pub(super) const SINGLE: &str = "model.safetensors";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 const AGAIN: &str = "fetch the file again, or write it again with save_pretrained";
-/// The longest header that the format allows, in bytes.
+/// Maximum header size of the format, in bytes.
 const LONGEST_HEADER: u64 = 100_000_000;
 
 /// All tensors of a folder.
 #[derive(Clone, Debug)]
 pub(super) struct Shards {
-    /// What lists the tensors.
+    /// File that lists the tensors.
     pub(super) list: PathBuf,
     /// The files.
     pub(super) files: Vec<Shard>,
     tensors: BTreeMap<String, usize>,
 }
 
-/// A file of the format safetensors.
+/// A safetensors file.
 #[derive(Clone, Debug)]
 pub(super) struct Shard {
     pub(super) path: PathBuf,
     pub(super) metadata: Option<HashMap<String, String>>,
-    /// Where its tensors begin, in bytes.
+    /// Byte offset of its tensors.
     start: u64,
     tensors: HashMap<String, TensorInfo>,
 }
@@ -45,7 +45,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// A text without a byte order mark at its start, which some editors write.
+/// Removes a leading byte order mark, which some editors write.
 pub(super) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
@@ -54,7 +54,7 @@ impl Shards {
     /// Reads the headers of a folder's files.
     ///
     /// # Errors
-    /// Files that are missing, of another format, or not complete, and an index that does not fit them.
+    /// If files are missing, of another format or incomplete, or an index does not fit them.
     pub(super) fn open(folder: &Path) -> Result<Self, PretrainedError> {
         let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
         if !(single.is_file() || index.is_file()) {
@@ -108,7 +108,7 @@ impl Shards {
         self.tensors.contains_key(tensor)
     }
 
-    /// The first size of a tensor, if there is one of this name.
+    /// First dimension of a tensor, if it exists.
     pub(super) fn rows(&self, tensor: &str) -> Option<usize> {
         self.has(tensor).then(|| self.info(tensor).1.shape.first().copied()).flatten()
     }
@@ -118,10 +118,10 @@ impl Shards {
         (file, &file.tensors[tensor])
     }
 
-    /// Checks shape and type of a tensor that there is.
+    /// Checks shape and type of an existing tensor.
     ///
     /// # Errors
-    /// A shape other than `expected`, or a type that has not 32 or 16 bits.
+    /// A shape other than `expected`, or a type without 32 or 16 bits.
     pub(super) fn expect(&self, tensor: &str, expected: &[usize]) -> Result<(), PretrainedError> {
         let (file, info) = self.info(tensor);
         let path = || file.path.clone();
@@ -135,10 +135,10 @@ impl Shards {
         Ok(())
     }
 
-    /// The numbers of a tensor that there is.
+    /// Numbers of an existing tensor.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// If the file cannot be read.
     ///
     /// # Panics
     /// If the type is not one that [`expect`](Self::expect) accepts.
@@ -148,20 +148,20 @@ impl Shards {
         Ok(decode(&file.bytes(tensor)?))
     }
 
-    /// The bytes of a tensor that there is, as they are.
+    /// Raw bytes of an existing tensor.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// If the file cannot be read.
     pub(super) fn bytes(&self, tensor: &str) -> Result<Vec<u8>, PretrainedError> {
         self.info(tensor).0.bytes(tensor)
     }
 
-    /// The type of the first tensor that is of numbers.
+    /// Type of the first numeric tensor.
     pub(super) fn type_of_first(&self) -> Dtype {
         self.names().map(|name| self.info(name).1.dtype).find(|&dtype| decoder(dtype).is_some()).unwrap_or(Dtype::F32)
     }
 
-    /// The file of a tensor that there is.
+    /// File of an existing tensor.
     pub(super) fn path(&self, tensor: &str) -> &Path {
         &self.info(tensor).0.path
     }
@@ -216,10 +216,10 @@ impl Shard {
     }
 }
 
-/// From the bytes of a type to numbers.
+/// Decoder from the bytes of a type to numbers.
 type Decode = fn(&[u8]) -> Vec<f32>;
 
-/// How a type is decoded, if it is one that is read.
+/// Decoder of a type, if supported.
 fn decoder(dtype: Dtype) -> Option<Decode> {
     match dtype {
         Dtype::F32 => Some(|bytes| bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()),
@@ -229,7 +229,7 @@ fn decoder(dtype: Dtype) -> Option<Decode> {
     }
 }
 
-/// The bytes of numbers in a type that is read: rounded to the nearest, and none if a finite number would become infinite.
+/// Encodes numbers in a supported type, rounded to nearest; `None` if a finite number would become infinite.
 pub(super) fn encoded(values: &[f32], dtype: Dtype) -> Option<Vec<u8>> {
     fn rounded<const N: usize>(values: &[f32], round: impl Fn(f32) -> (f32, [u8; N])) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(N * values.len());
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn numbers_are_rounded_to_the_nearest_of_their_type() {
-        // Just above and below the middle between neighbours, the middle itself, which goes to the even one, and the largest number of F16.
+        // Just above and below the middle between neighbours, the middle itself, which rounds to even, and the largest F16 number.
         let values = [1.0 + 0.75 / 128.0, 1.0 + 0.25 / 128.0, 1.0 + 1.5 / 128.0, -65504.0];
         let read = |dtype| decoder(dtype).unwrap()(&encoded(&values, dtype).unwrap());
         assert_eq!(read(Dtype::BF16), [1.0 + 1.0 / 128.0, 1.0, 1.0 + 2.0 / 128.0, -65536.0]);

@@ -1,9 +1,9 @@
-//! Another attention in chosen layers of a trained model: a [`LanguageModel`] or a [`Classifier`].
+//! Replacing the attention in chosen layers of a trained model: a [`LanguageModel`] or a [`Classifier`].
 //!
-//! Every weight that still has a place is kept: those of all other parts, and of the attention that is replaced the projections that mechanisms share. Values
-//! and output are kept by nearly every mechanism, queries and keys by those that score with them. A place is the end of a parameter's path, `value.weight`, and
-//! its shape; what stands between (`Softmax.logits.DotProduct`) says which mechanism it is of. Parameters that only one mechanism has, such as the matrix of a
-//! random synthesizer, are kept where the new attention has the same one. [`SwapReport`] names what was kept, what is new and what was dropped.
+//! Every weight that fits the new model is kept: those of all other parts, and the shared projections of the replaced attention. Nearly every mechanism keeps
+//! values and output; mechanisms that score with queries and keys keep those too. Parameters match by the end of their path, such as `value.weight`, and their
+//! shape; the middle of the path (`Softmax.logits.DotProduct`) names the mechanism. Mechanism-specific parameters, such as the matrix of a random synthesizer,
+//! are kept if the new attention has the same one. [`SwapReport`] lists kept, new and dropped parameters.
 //!
 //! ```
 //! # use burn::tensor::Device;
@@ -38,17 +38,17 @@ use crate::architectures::language_model::{LanguageModel, LanguageModelConfig};
 use crate::block::layout::{IntoLayers, LayerAttention};
 use crate::training::weights::{Differences, WeightsError, partly_from_bytes, to_bytes};
 
-/// A swap that cannot be made.
+/// An invalid swap.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SwapError {
-    /// A layer that the model does not have.
+    /// A layer outside of the model.
     #[error(transparent)]
     Layers(#[from] LayerPatternError),
-    /// An attention that is impossible in one of the layers.
+    /// An attention that one of the layers does not support.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The model does not have the parameters of the configuration, apart from the layers that are swapped.
+    /// A model without the configuration's parameters, apart from the swapped layers.
     #[error("the model is not of this configuration: {0}")]
     Model(#[from] WeightsError),
 }
@@ -56,52 +56,52 @@ pub enum SwapError {
 /// A model after a swap.
 #[derive(Debug)]
 pub struct Swapped<C: Swappable = LanguageModelConfig> {
-    /// The model: the weights that were kept, and what is new with initial values.
+    /// The model: kept weights, and initial values of new ones.
     pub model: C::Model,
     /// Its configuration.
     pub config: C,
-    /// What became of the parameters of the attentions that were replaced, and which are new.
+    /// Report of kept, new and dropped parameters of the replaced attentions.
     pub report: SwapReport,
 }
 
-/// The configuration of a model with one stack of layers, whose attention can be replaced.
+/// Configuration of a model with one stack of layers and replaceable attention.
 pub trait Swappable: Clone {
-    /// The model that it describes.
+    /// Its model.
     type Model: Module;
-    /// What messages call the model.
+    /// Name of the model in messages.
     const NAME: &'static str;
-    /// The path of the layers in the model.
+    /// Path of the layers in the model.
     const LAYERS: &'static str;
 
-    /// Number of layers with weights of their own.
+    /// Number of layers with separate weights.
     fn blocks(&self) -> usize;
 
-    /// The attention of the layers.
+    /// Attention of the layers.
     fn attention(&self) -> &LayerAttention;
 
-    /// The configuration with another attention of the layers.
+    /// The configuration with another attention in the layers.
     fn with_layer_attention(self, attention: LayerAttention) -> Self;
 
-    /// The configuration without what the attention of no layer can have: biases of attentions, heads that share keys and values, and a width of heads. Where
-    /// only some layers cannot have them, these alone are built without.
+    /// The configuration without options that no layer's attention supports: attention biases, shared key and value heads, and head width. If only some layers
+    /// do not support them, only these are built without.
     fn fitted_to_attention(self) -> Self;
 
     /// Checks the configuration.
     ///
     /// # Errors
-    /// An impossible option, or an attention that it is impossible for.
+    /// An invalid option, or an attention that does not support it.
     fn check(&self) -> Result<(), ConfigError>;
 
     /// A model with initial weights from `key`.
     fn initial(&self, key: &RandomKey, device: &Device) -> Self::Model;
 
-    /// Where a model is.
+    /// Device of a model.
     fn device_of(model: &Self::Model) -> Device;
 
-    /// The configuration with another attention in chosen layers: in layer `i` that of layer `i` in `attention`.
+    /// The configuration with another attention in chosen layers: layer `i` gets that of layer `i` in `attention`.
     ///
     /// # Errors
-    /// A layer that the model does not have, or an attention that is impossible in one.
+    /// A layer outside of the model, or an attention that a layer does not support.
     fn swapped<Form>(&self, layers: &LayerPattern, attention: impl IntoLayers<Form>) -> Result<Self, SwapError> {
         let count = self.blocks();
         self.check()?;
@@ -160,11 +160,12 @@ macro_rules! swappable {
 swappable!(LanguageModelConfig, LanguageModel, "language model", "decoder.layers");
 swappable!(ClassifierConfig, Classifier, "classifier", "encoder.layers");
 
-/// `model`, which has this configuration, with another attention in chosen layers: in layer `i` that of layer `i` in `attention`. What is new has initial
-/// values drawn from `key`, as a model of the new configuration has them. The device stays; which parameters are trained is what the new configuration says.
+/// Replaces the attention in chosen layers of `model`, which has this configuration: layer `i` gets that of layer `i` in `attention`. New parameters have
+/// initial values drawn from `key`, as in a model of the new configuration. The device does not change; the new configuration determines the trained
+/// parameters.
 ///
 /// # Errors
-/// A layer that the model does not have, an attention that is impossible in one, or a model of another configuration.
+/// A layer outside of the model, an attention that a layer does not support, or a model of another configuration.
 pub fn swap_attention<C: Swappable, Form>(
     model: C::Model,
     config: &C,
@@ -175,11 +176,11 @@ pub fn swap_attention<C: Swappable, Form>(
     replaced(model, config, layers, attention, key, matched)
 }
 
-/// The same with initial values of all parameters of the new attentions, those included that [`swap_attention`] would keep: the control that tells what the
-/// kept weights were worth.
+/// The same with initial values of all parameters of the new attentions, including those that [`swap_attention`] would keep: a control that measures the
+/// benefit of kept weights.
 ///
 /// # Errors
-/// Those of [`swap_attention`].
+/// As [`swap_attention`].
 pub fn reinitialise_attention<C: Swappable, Form>(
     model: C::Model,
     config: &C,
@@ -190,7 +191,7 @@ pub fn reinitialise_attention<C: Swappable, Form>(
     replaced(model, config, layers, attention, key, places::reinitialised)
 }
 
-/// Says of the old parameters of an attention and of the new ones what becomes of them.
+/// Matches the old parameters of an attention with the new ones.
 type Matching = fn(&[Named], &[Named], &mut SwapReport);
 
 fn replaced<C: Swappable, Form>(
@@ -209,7 +210,7 @@ fn replaced<C: Swappable, Form>(
     Ok(Swapped { model, config, report })
 }
 
-/// `to` with the parameters of `from`: all outside of `places`, which both have, and in each of the places those that `matching` keeps.
+/// `to` with the parameters of `from`: all parameters outside of `places`, and within each place those that `matching` keeps.
 fn carry_over<M: Module>(from: &M, to: M, layers: Vec<usize>, places: &[String], matching: Matching) -> Result<(M, SwapReport), SwapError> {
     let (old, new) = (to_bytes(from), to_bytes(&to));
     let [old, new] = [&old, &new].map(|bytes| SafeTensors::deserialize(bytes).expect("the bytes were just written"));
@@ -229,11 +230,11 @@ fn carry_over<M: Module>(from: &M, to: M, layers: Vec<usize>, places: &[String],
     let tensors: Vec<(String, TensorView<'_>)> = outside.chain(kept).collect();
     let bytes = safetensors::serialize(tensors, None).map_err(|error| WeightsError::Format(error.to_string()))?;
     let (model, Differences { mut missing, unused }) = partly_from_bytes(to, bytes)?;
-    // What loading leaves as it was is what the report calls new.
+    // Parameters unchanged by loading are those reported as new.
     missing.retain(|name| report.new.iter().all(|new| new.name != *name));
     if !missing.is_empty() || !unused.is_empty() {
         return Err(WeightsError::Mismatch { missing, unused }.into());
     }
-    // A file holds each of the parameters that layers share by itself.
+    // Files store each of the parameters shared by layers separately.
     Ok((constraints::tie(model), report))
 }

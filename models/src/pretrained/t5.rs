@@ -1,9 +1,9 @@
-//! T5: `T5ForConditionalGeneration`, version 1.0 with ReLU and one matrix for embeddings and output, and version 1.1 with gates and two.
+//! T5: `T5ForConditionalGeneration`, version 1.0 with ReLU and one matrix for embeddings and output, and version 1.1 with gates and two matrices.
 //!
-//! Files have the table of relative positions once, in the first layer of a stack; here each layer has its own, and [`write`](super::Pretrained::write) needs them
-//! to be equal. Scores of T5 are not divided by the root of a head's width. Those of self-attention here are not either; the queries of cross-attention, which is
-//! dot-product attention here, are multiplied by it instead. Where the output is the embedding's matrix, T5 divides states by the root of the model's width: here
-//! the gain of the decoder's last norm is divided.
+//! Files contain the relative position table once per stack, in the first layer; here each layer has its own, and [`write`](super::Pretrained::write) requires
+//! them to be equal. T5 does not divide scores by the root of the head width. Self-attention here does the same; the queries of cross-attention, which is
+//! dot-product attention here, are multiplied by that root instead. If the output is the embedding matrix, T5 divides states by the root of the model width;
+//! here the gain of the decoder's last norm is divided.
 
 use heedful_attention::prelude::*;
 use serde_json::{Map, Value, json};
@@ -22,7 +22,7 @@ use crate::parts::norm::{NormConfig, NormKind};
 use crate::parts::position::PositionConfig;
 use crate::parts::residual::NormOrder;
 
-/// Early files have a table of the cross-attention that is not read.
+/// Early files contain an unused cross-attention table.
 pub(super) const NAMES: Names =
     Names { prefix: "", others: &[], is_skipped: |name| name == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight" };
 
@@ -78,7 +78,7 @@ const GATED: [&[Row]; 2] = [
 const EMBEDDING: &str = "shared.weight";
 const OUTPUT: &str = "lm_head.weight";
 const UNTIED: &str = "set tie_word_embeddings to false";
-/// What repeats the embedding where files have it.
+/// Copies of the embedding, if the files contain them.
 const COPIES: [Tied; 3] = [
     Tied { tensor: "encoder.embed_tokens.weight", original: EMBEDDING, remedy: ONE },
     Tied { tensor: "decoder.embed_tokens.weight", original: EMBEDDING, remedy: ONE },
@@ -86,7 +86,7 @@ const COPIES: [Tied; 3] = [
 ];
 const ONE: &str = "source and target with matrices of their own are not supported";
 
-/// Where the parameters of a model are in its files.
+/// Location of a model's parameters in its files.
 pub(super) fn table(config: &Seq2SeqConfig, scaled: bool, files: &Shards) -> Table {
     let Seq2SeqConfig { encoder_layers, decoder_layers, block, tying, .. } = config;
     let mut table = Table::default();
@@ -127,25 +127,25 @@ pub(super) fn table(config: &Seq2SeqConfig, scaled: bool, files: &Shards) -> Tab
     table
 }
 
-/// What transformers 5 remembers of `tie_word_embeddings`.
+/// Record of `tie_word_embeddings` in transformers 5.
 const SCALED: &str = "scale_decoder_outputs";
 
-/// Whether states are divided by the root of the model's width before the output: where one matrix is embedding and output.
+/// Whether states are divided by the root of the model width before the output: with one matrix for embedding and output.
 pub(super) fn is_scaled(values: &Map<String, Value>) -> bool {
     let no = Some(&Value::Bool(false));
     values.get(SCALED).map_or_else(|| values.get("tie_word_embeddings") != no, |scaled| Some(scaled) != no)
 }
 
-/// The model that a configuration describes.
+/// The model of a configuration.
 pub(super) fn config(fields: Fields) -> Result<Seq2SeqConfig, PretrainedError> {
     fields.only_or_null("is_encoder_decoder", &json!(true))?;
     let (d_model, heads) = (fields.size_or("d_model", 512)?, fields.size_or("num_heads", 8)?);
     let layers = fields.layers("num_layers")?;
-    // Null is as many as in the encoder.
+    // Null means as many as in the encoder.
     let decoder_layers = if fields.get("num_decoder_layers").is_some() { fields.layers("num_decoder_layers")? } else { layers };
     let (activation, gated) = match fields.text("feed_forward_proj")? {
         None => (Activation::Relu, false),
-        // The one that is called gelu elsewhere is the approximation here.
+        // In T5 the name gelu means the approximation.
         Some("gated-gelu") => (Activation::GeluTanh, true),
         Some(kind) => {
             let name = kind.strip_prefix("gated-");
@@ -175,7 +175,7 @@ pub(super) fn config(fields: Fields) -> Result<Seq2SeqConfig, PretrainedError> {
         dropout,
         attention_dropout: dropout,
         feed_forward_dropout: dropout,
-        // Distances have no end; the number is that of training.
+        // Distances are unlimited; this is the training length.
         max_length: fields.optional_size("n_positions")?.unwrap_or(512),
         ..BlockConfig::default()
     };

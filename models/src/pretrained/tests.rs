@@ -1,4 +1,4 @@
-//! Folders that transformers wrote: `tests/fixtures/pretrained.py`.
+//! Folders written by transformers: `tests/fixtures/pretrained.py`.
 
 mod configurations;
 mod optional_fields;
@@ -27,14 +27,14 @@ const DECODERS: [&str; 5] = ["gemma2", "gpt2", "llama", "mistral", "qwen3"];
 /// The same as classifiers.
 const DECODING_CLASSIFIERS: [&str; 5] =
     ["gemma2-classifier", "gpt2-classifier", "llama-classifier", "mistral-classifier", "qwen3-classifier"];
-/// Elements of padding of the rows of padded inputs.
+/// Padding of the rows of padded inputs.
 const PADDING: [usize; 2] = [0, 3];
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pretrained").join(name)
 }
 
-/// Inputs, and what transformers computed.
+/// Inputs, and the results of transformers.
 struct Expected(Vec<u8>);
 
 impl Expected {
@@ -67,7 +67,7 @@ impl Expected {
         Tensor::from_data(TensorData::new(ids, shape), device)
     }
 
-    /// Names of the tensors whose gradients there are.
+    /// Names of the tensors with recorded gradients.
     fn gradients(&self) -> Vec<String> {
         self.file().names().into_iter().filter_map(|name| name.strip_prefix("gradient.")).map(str::to_owned).collect()
     }
@@ -77,7 +77,7 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     read(tensor).iter::<f32>().collect()
 }
 
-/// Asserts that no number differs by more than a hundred-thousandth of the greatest one.
+/// Asserts that no number differs by more than a hundred-thousandth of the largest one.
 fn assert_close(found: &[f32], expected: &[f32], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let greatest = expected.iter().fold(0.0f32, |greatest, number| greatest.max(number.abs()));
@@ -86,7 +86,7 @@ fn assert_close(found: &[f32], expected: &[f32], what: &str) {
     assert!(difference <= 1e-5 * greatest, "{what}: {difference} of {greatest}");
 }
 
-/// A folder that a test changes.
+/// A folder modified by a test.
 struct Copied(TempDir);
 
 impl Copied {
@@ -105,7 +105,7 @@ impl Copied {
         self.0.path()
     }
 
-    /// Changes the fields of a file of JSON.
+    /// Changes the fields of a JSON file.
     fn edit(self, file: &str, change: impl FnOnce(&mut Map<String, Value>)) -> Self {
         let path = self.path().join(file);
         let mut fields = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
@@ -114,7 +114,7 @@ impl Copied {
         self
     }
 
-    /// Changes fields of `config.json`; null takes one out.
+    /// Changes fields of `config.json`; null removes one.
     fn with(self, changes: Value) -> Self {
         self.edit(CONFIG, |fields| {
             for (field, value) in changes.as_object().unwrap().clone() {
@@ -139,7 +139,7 @@ impl Copied {
         self
     }
 
-    /// Renames tensors of the one file.
+    /// Renames tensors of the single file.
     fn renamed(self, name: impl Fn(&str) -> String) -> Self {
         self.with_tensors("model.safetensors", |tensors| {
             *tensors = std::mem::take(tensors).into_iter().map(|(old, tensor)| (name(&old), tensor)).collect();
@@ -161,7 +161,7 @@ fn sentences(expected: &Expected, lengths: &[usize], folder: &Path, device: &Dev
     model.forward_with(Sentences { tokens, segments: Some(segments), lengths }, None, &mut Probe::off()).logits
 }
 
-/// Logits `[2, classes]` of a decoder that is a classifier, for rows with padding at their ends.
+/// Logits `[2, classes]` of a decoder classifier, for right-padded rows.
 fn classes(model: &Classifier, expected: &Expected, lengths: &[usize], device: &Device) -> Tensor<2> {
     let tokens = expected.tokens("input.input_ids", device);
     model.forward_with(Sentences { tokens, segments: None, lengths }, None, &mut Probe::off()).logits
@@ -179,7 +179,7 @@ fn masked_logits(model: &Classifier, expected: &Expected, lengths: &[usize], dev
     model.masked_logits(model.hidden(read, None, &mut Probe::off()).states)
 }
 
-/// Logits `[2, 5, V]` of an encoder-decoder, of sources with so many real tokens.
+/// Logits `[2, 5, V]` of an encoder-decoder, for sources with these numbers of real tokens.
 fn seq2seq_logits(model: &Seq2SeqTransformer, name: &str, lengths: &[usize]) -> Tensor<3> {
     let device = &model.source.tokens.weight.device();
     let [source, target] = ["input.input_ids", "input.decoder_input_ids"].map(|input| Expected::of(name).tokens(input, device));
@@ -287,7 +287,7 @@ fn logits_of_steps_are_those_of_transformers() {
     }
 }
 
-/// The gradients of parameters, as their tensors lie in files.
+/// Gradients of parameters, in the layout of their tensors.
 struct OfTensors<'a> {
     table: &'a Table,
     gradients: &'a Gradients,
@@ -305,7 +305,7 @@ impl ModuleVisitor for OfTensors<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        // Outputs that are not those of the files.
+        // Outputs missing in the files.
         let Some(Entry { tensor, place }) = self.table.entries.get(&self.path.join(".")) else { return };
         let gradient = param.val().grad(self.gradients).unwrap_or_else(|| panic!("{tensor} has no gradient"));
         let shape = gradient.dims();
@@ -375,7 +375,7 @@ fn gradients_are_those_of_transformers() {
 #[test]
 fn names_of_released_files_are_read() {
     let device = Device::flex();
-    // GPT-2 without a prefix, with masks and with the output that is the embedding; BERT of 2018; ViT as transformers 5 has it in memory.
+    // GPT-2 without a prefix, with masks and with a tied output; BERT of 2018; ViT as named in memory by transformers 5.
     let gpt2 = Copied::of("gpt2").renamed(|name| name.replace("transformer.", "")).with_tensors("model.safetensors", |tensors| {
         tensors.insert("h.0.attn.bias".into(), (Dtype::U8, vec![1, 1, 2, 2], vec![1, 0, 1, 1]));
         tensors.insert("h.0.attn.masked_bias".into(), (Dtype::F32, vec![], vec![0; 4]));
@@ -415,7 +415,7 @@ fn names_of_released_files_are_read() {
     assert_close(&numbers(images(&expected, vit.path(), &device)), &expected.floats("logits"), "vit");
 }
 
-/// The BERT of `BertForPreTraining` of 2018, which has a pooler, the projection of the masked-LM head beside the embedding, and outputs for next sentences.
+/// The BERT of `BertForPreTraining` of 2018, with a pooler, a separate projection of the masked-LM head, and next-sentence outputs.
 fn of_pre_training() -> Copied {
     let early = |name: &str| name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
     let folder = Copied::of("bert-masked").renamed(early).with_tensors("model.safetensors", |tensors| {
@@ -456,7 +456,7 @@ fn a_new_output_is_drawn_and_the_rest_is_read() {
     assert!(new.output.weight.val().abs().max().into_scalar::<f32>() < 0.2);
     let pooler = |model: &Classifier| numbers(model.pooler.as_ref().unwrap().weight.val());
     assert_eq!(pooler(&new), pooler(&old));
-    // An encoder alone has no outputs, and one of masked language modelling no pooler.
+    // A plain encoder has no outputs, and a masked language model no pooler.
     let encoder =
         Copied::of("bert").renamed(|name| name.trim_start_matches("bert.").to_owned()).with_tensors("model.safetensors", |tensors| {
             tensors.retain(|name, _| !name.starts_with("classifier.") && !name.starts_with("pooler."));
@@ -485,7 +485,7 @@ fn a_classifier_is_read_from_a_language_model_with_a_new_output() {
         let found = model.hidden(Sentences { tokens, segments: None, lengths: &[9, 9] }, None, &mut Probe::off()).states;
         assert_close(&numbers(found), &numbers(states), name);
     }
-    // A classifier in the place of another.
+    // A classifier replaces another.
     let folder = Pretrained::open(fixture("gpt2-classifier")).unwrap().with_new_output(6);
     assert_eq!(folder.classifier(&device).unwrap().output.weight.dims(), [16, 6]);
     let refused = folder.with_masked_head().unwrap_err().to_string();

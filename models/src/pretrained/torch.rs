@@ -1,12 +1,11 @@
-//! Weights of `torch.nn.Transformer`, as `safetensors.torch.save_file(model.state_dict(), path)` writes them.
+//! Weights of `torch.nn.Transformer`, as written by `safetensors.torch.save_file(model.state_dict(), path)`.
 //!
 //! The layout is that of PyTorch 2: for each layer `self_attn.in_proj_weight` (queries, keys and values, `[3 C, C]`), `self_attn.out_proj`, in decoders
-//! `multihead_attn` likewise, `linear1`, `linear2`, `norm1` to `norm3`, and `norm` after each stack. PyTorch's matrices are those of the maps here, transposed.
-//! Its projections have biases: a model that takes its weights has `dot-product` with
-//! [`bias`](heedful_attention::mechanisms::dot_product::DotProductConfig::bias) everywhere. To compute the same it also has a final norm
-//! ([`final_norm`](crate::block::BlockConfig::final_norm)) and the order of normalisation of `norm_first`; embeddings, positions and the output projection are
-//! not part of `torch.nn.Transformer`. Normalisation adds `1e-6` to variances here and `1e-5` (`layer_norm_eps`) there by default:
-//! [`NormConfig::epsilon`](crate::parts::norm::NormConfig::epsilon) makes both the same.
+//! `multihead_attn` likewise, `linear1`, `linear2`, `norm1` to `norm3`, and `norm` after each stack. PyTorch's matrices are the transposes of the maps here.
+//! Its projections have biases: a model for its weights uses `dot-product` with [`bias`](heedful_attention::mechanisms::dot_product::DotProductConfig::bias)
+//! everywhere. To compute the same results it also needs a final norm ([`final_norm`](crate::block::BlockConfig::final_norm)) and the normalisation order of
+//! `norm_first`. Embeddings, positions and the output projection are not part of `torch.nn.Transformer`. By default normalisation adds `1e-6` to variances here
+//! and `1e-5` (`layer_norm_eps`) there; set [`NormConfig::epsilon`](crate::parts::norm::NormConfig::epsilon) accordingly.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +26,7 @@ use crate::parts::norm::{Norm, NormKind};
 use crate::parts::residual::Residual;
 use crate::training::weights::Match;
 
-/// Weights that cannot be used.
+/// Weights that cannot be loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TorchError {
@@ -39,15 +38,15 @@ pub enum TorchError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The file is not in the format safetensors.
+    /// The file is not in safetensors format.
     #[error("`{}` is not a safetensors file: {reason}; write it with safetensors.torch.save_file(model.state_dict(), path)", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What the reader met.
+        /// Error of the reader.
         reason: String,
     },
-    /// A tensor is of another type than float32.
+    /// A tensor of a type other than float32.
     #[error("`{name}` has the type {dtype}: convert the model with model.float() before it is saved")]
     Type {
         /// Its name.
@@ -55,7 +54,7 @@ pub enum TorchError {
         /// Its type.
         dtype: String,
     },
-    /// The model and the file do not have the same parts.
+    /// The model and the file have different parts.
     #[error("the model and the file have other layers or parts: not in the file are [{}], not in the model [{}]", missing.join(", "), unused.join(", "))]
     Mismatch {
         /// Tensors that the model needs.
@@ -73,16 +72,16 @@ pub enum TorchError {
         /// The shape that the model needs.
         expected: Vec<usize>,
     },
-    /// Another normalisation than layer normalisation with a shift, one for each sublayer.
+    /// A normalisation other than layer normalisation with shift, one per sublayer.
     #[error("the normalisation of `{place}` is not one layer normalisation with a shift, which is all that torch.nn.Transformer has")]
     Norm {
-        /// Where it stands.
+        /// Its place.
         place: String,
     },
     /// An attention other than dot-product with biases.
     #[error("the attention of `{place}` is not dot-product with `bias = true`, which is all that torch.nn.Transformer has")]
     Attention {
-        /// Where it stands.
+        /// Its place.
         place: String,
     },
 }
@@ -98,7 +97,7 @@ impl TorchState {
     /// Reads a safetensors file.
     ///
     /// # Errors
-    /// A file that cannot be read or is of another format, and tensors that are not float32.
+    /// A file that cannot be read or is of another format, or a tensor that is not float32.
     pub fn read(path: &Path) -> Result<Self, TorchError> {
         let bytes = std::fs::read(path).map_err(|source| TorchError::Read { path: path.into(), source })?;
         let file = SafeTensors::deserialize(&bytes).map_err(|error| TorchError::Format { path: path.into(), reason: error.to_string() })?;
@@ -114,12 +113,12 @@ impl TorchState {
         Ok(Self { tensors, missing: Vec::new() })
     }
 
-    /// `model` with these weights in its encoder and decoder. Its embeddings and output projection stay its own. With [`Match::Partial`] a parameter
-    /// that is missing in the file keeps its value, and a tensor without a parameter is ignored.
+    /// Loads these weights into the encoder and decoder of `model`. Its embeddings and output projection do not change. With [`Match::Partial`], parameters
+    /// missing in the file keep their values, and tensors without a parameter are ignored.
     ///
     /// # Errors
-    /// A tensor of another shape, a model with attentions that PyTorch's does not have, and with [`Match::Exact`] all tensors that are missing or have no
-    /// place in the model.
+    /// A tensor of another shape, a model with attentions unlike PyTorch's, and with [`Match::Exact`] all tensors that are missing or have no place in the
+    /// model.
     pub fn load(mut self, mut model: Seq2SeqTransformer, names: Match) -> Result<Seq2SeqTransformer, TorchError> {
         model.encoder = self.stack("encoder", model.encoder)?;
         model.decoder = self.stack("decoder", model.decoder)?;
@@ -205,7 +204,7 @@ impl TorchState {
         Ok(norm)
     }
 
-    /// The numbers of a tensor; none where there is no tensor of this name.
+    /// Numbers of a tensor; `None` if it does not exist.
     fn take(&mut self, name: &str, expected: &[usize]) -> Result<Option<Vec<f32>>, TorchError> {
         let Some((found, values)) = self.tensors.remove(name) else {
             self.missing.push(name.into());
@@ -218,7 +217,7 @@ impl TorchState {
     }
 }
 
-/// A parameter with other numbers, where there are any.
+/// A parameter with other numbers, if given.
 fn with<const D: usize>(own: Param<Tensor<D>>, values: Option<Vec<f32>>) -> Param<Tensor<D>> {
     let Some(values) = values else { return own };
     let (shape, device) = (own.dims(), own.device());
@@ -250,7 +249,7 @@ mod tests {
     use crate::parts::residual::NormOrder;
     use crate::training::weights::{load, save, to_bytes};
 
-    /// What `tests/fixtures/torch_transformer.py` wrote: for both orders of normalisation weights, inputs and PyTorch's outputs.
+    /// Fixture of `tests/fixtures/torch_transformer.py`: weights, inputs and PyTorch's outputs for both orders of normalisation.
     fn fixture(order: &str) -> TorchState {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch_transformer.safetensors");
         let mut state = TorchState::read(&path).unwrap();

@@ -13,7 +13,7 @@ use crate::parts::norm::NormConfig;
 use crate::parts::residual::NormOrder;
 use crate::pretrained::shards::Shards;
 
-/// transformers 5 names layers otherwise in memory, where they may be saved from.
+/// transformers 5 uses other layer names in memory, which saved files may contain.
 pub(super) const NAMES: Names = Names {
     prefix: "vit.",
     others: &[&[
@@ -47,7 +47,7 @@ pub(super) const LAYER: &[Row] = &[
     ("encoder.layers.{}.feed_forward.output.*", "vit.encoder.layer.{}.output.dense.*", Place::Transposed),
 ];
 
-/// With `qkv_bias`.
+/// Rows with `qkv_bias`.
 pub(super) const QKV_BIASES: &[Row] = &[
     ("encoder.layers.{}.self_attention.Softmax.logits.query.bias", "vit.encoder.layer.{}.attention.attention.query.bias", Place::Same),
     ("encoder.layers.{}.self_attention.Softmax.logits.key.bias", "vit.encoder.layer.{}.attention.attention.key.bias", Place::Same),
@@ -62,14 +62,14 @@ const REST: &[Row] = &[
     ("encoder.norm.beta", "vit.layernorm.bias", Place::Same),
 ];
 
-/// Adds what is not of layers.
+/// Adds rows outside of layers.
 pub(super) fn add_rest(table: &mut Table, config: &VisionConfig, files: &Shards) {
     let place = Place::Patches { channels: config.channels, size: config.patch };
     NAMES.add(table, REST, files);
     NAMES.add(table, &[("embedding.patches.weight", "vit.embeddings.patch_embeddings.projection.weight", place)], files);
 }
 
-/// Rows and columns that a field gives as one number or as two.
+/// Rows and columns from a field with one or two numbers.
 fn sides(fields: &Fields, field: &str) -> Result<[usize; 2], PretrainedError> {
     let Some(list) = fields.get(field).and_then(|value| value.as_array()) else {
         return Ok([fields.size(field)?; 2]);
@@ -81,7 +81,7 @@ fn sides(fields: &Fields, field: &str) -> Result<[usize; 2], PretrainedError> {
     }
 }
 
-/// The model that a configuration describes.
+/// The model of a configuration.
 pub(super) fn config(fields: Fields) -> Result<VisionConfig, PretrainedError> {
     let [height, width] = sides(&fields, "image_size")?;
     let [patch, columns] = sides(&fields, "patch_size")?;
@@ -113,7 +113,7 @@ pub(super) fn config(fields: Fields) -> Result<VisionConfig, PretrainedError> {
         pooling: Pooling::ClassToken,
         ..VisionConfig::default()
     };
-    // These are of the pooler and of masked image modelling, which no classifier has.
+    // These belong to the pooler and masked image modelling, not to classifiers.
     fields.finish(&["encoder_stride", "num_labels", "pooler_act", "pooler_output_size", "tie_word_embeddings"])?;
     let max_length = config.length();
     Ok(config.with_max_length(max_length))

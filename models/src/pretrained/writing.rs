@@ -20,7 +20,7 @@ use super::shards::{INDEX, Shard, encoded};
 use super::{CONFIG, Pretrained};
 use crate::pretrained::presets::PresetModel;
 
-/// Files that a folder may have beside its weights, which are copied.
+/// Files that are copied along with the weights.
 const BESIDE: [&str; 12] = [
     "added_tokens.json",
     "chat_template.jinja",
@@ -37,15 +37,15 @@ const BESIDE: [&str; 12] = [
 ];
 
 impl Pretrained {
-    /// Writes a folder like this one with the weights of `model`, for transformers and for [`open`](Self::open): the same files with the same tensors, each of
-    /// its type, and what stands beside them (tokenisers). Weights of 32 bits are rounded where files have 16; those that were read and have not changed get
-    /// the bytes that they had. Tensors that are no parameters are copied. A [new output](Self::with_new_output) becomes that of the configuration too.
+    /// Writes a folder like this one with the weights of `model`, for transformers and for [`open`](Self::open): the same files with the same tensors and
+    /// types, and the accompanying files (tokenisers). 32-bit weights are rounded where files have 16 bits; unchanged weights keep their original bytes.
+    /// Tensors that are not parameters are copied. A [new output](Self::with_new_output) also enters the configuration.
     ///
-    /// The folder is made where there is none. It cannot be this one, from whose files more may be read.
+    /// The folder is created if missing. It must differ from this one, whose files may still be read.
     ///
     /// # Errors
-    /// As [`read_into`](Self::read_into); the folder that was read; a number that is too large for its type; a file that cannot be written. What was there
-    /// before is then as it was.
+    /// As [`read_into`](Self::read_into); if it is the folder that was read, a number is too large for its type, or a file cannot be written. An existing
+    /// folder is then unchanged.
     pub fn write<M: Module>(&self, model: &M, folder: impl AsRef<Path>) -> Result<(), PretrainedError> {
         let folder = folder.as_ref();
         let parameters = Parameters::of(model);
@@ -93,7 +93,7 @@ impl Pretrained {
         made.rename()
     }
 
-    /// What a file gets.
+    /// Contents of a file.
     fn tensors<'a>(
         &'a self,
         file: &'a Shard,
@@ -132,7 +132,7 @@ impl Pretrained {
         tensors
     }
 
-    /// The name that a tensor gets: a body alone has other names than one with an output.
+    /// Written name of a tensor: names differ between a body and a model with an output.
     fn written_name(&self, tensor: &str) -> String {
         let prefix = self.architecture.names().prefix;
         if self.has_new_output && !tensor.starts_with(prefix) && !is_of_output(tensor) {
@@ -142,7 +142,7 @@ impl Pretrained {
         }
     }
 
-    /// The classes of a new output, in the fields of a configuration.
+    /// Adds the classes of a new output to the fields of a configuration.
     fn name_classes(&self, fields: &mut Map<String, Value>) {
         let outputs = match &self.model {
             PresetModel::Classifier(config) => config.outputs,
@@ -161,10 +161,10 @@ impl Pretrained {
     }
 }
 
-/// A file of JSON with other fields.
+/// A JSON file with edited fields.
 ///
 /// # Errors
-/// If it is no table of JSON, which it was when the folder was opened.
+/// If it is not a JSON table, although it was when the folder was opened.
 fn edited(path: &Path, text: &[u8], edit: impl FnOnce(&mut Map<String, Value>)) -> Result<Vec<u8>, PretrainedError> {
     let changed = |error: serde_json::Error| {
         let reason = format!("it has changed since the folder was opened: {error}");
@@ -176,12 +176,12 @@ fn edited(path: &Path, text: &[u8], edit: impl FnOnce(&mut Map<String, Value>)) 
     serde_json::to_vec_pretty(&fields).map_err(changed)
 }
 
-/// Files that get their names when all of them are written, and are removed if that does not happen.
+/// Files that are renamed once all of them are written, and otherwise removed.
 #[derive(Default)]
 struct Partial(Vec<(PathBuf, PathBuf)>);
 
 impl Partial {
-    /// Where the contents of a file are written at first.
+    /// Temporary path for a file's contents.
     fn add(&mut self, path: PathBuf) -> PathBuf {
         let mut temporary = OsString::from(&path);
         temporary.push(".partial");
@@ -205,20 +205,20 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         for (temporary, _) in &self.0 {
-            // It may not be there yet, and the error that led here says more.
+            // It may not exist yet, and the original error is more informative.
             let _ = fs::remove_file(temporary);
         }
     }
 }
 
-/// A tensor that is made when its turn comes.
+/// A tensor that is created when written.
 struct Written<'a> {
     of: &'a Pretrained,
-    /// Its name in the files that were read.
+    /// Its name in the source files.
     tensor: String,
     dtype: Dtype,
     shape: Vec<usize>,
-    /// The parameters that it is made of; otherwise it is copied.
+    /// Its parameters; otherwise it is copied.
     parts: Option<Vec<(Place, &'a Parameter)>>,
     failed: &'a RefCell<Option<PretrainedError>>,
 }
@@ -259,7 +259,7 @@ impl View for Written<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        // The writer asks for bytes and takes no error.
+        // The writer asks for bytes and accepts no error.
         Cow::Owned(self.bytes().unwrap_or_else(|error| {
             self.failed.borrow_mut().get_or_insert(error);
             vec![0; self.data_len()]

@@ -1,8 +1,8 @@
-//! The models in Burn's own training loop (feature `train`).
+//! Models in Burn's own training loop (feature `train`).
 //!
-//! [`Trainee`] is a model with an [`Objective`], and what [`Learner`](burn::train::Learner) and
-//! [`SupervisedTraining`](burn::train::SupervisedTraining) train; `examples/learner` does so. Dropout draws from a separate stream, with a number for each
-//! step. After each step constrained parameters are moved into their range, and shared ones stay shared.
+//! [`Trainee`] is a model with an [`Objective`], for [`Learner`](burn::train::Learner) and [`SupervisedTraining`](burn::train::SupervisedTraining); see
+//! `examples/learner`. Dropout draws from a separate stream, with a number per step. After each step constrained parameters are clamped, and shared parameters
+//! stay shared.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use crate::architectures::language_model::LanguageModel;
 use crate::architectures::seq2seq::{Padded, Seq2SeqTransformer};
 use crate::parts::loss::{CrossEntropy, cross_entropy, squared_error, with_auxiliary};
 
-/// What a model is trained for. Those of this module are for the models of this crate; a model of one's own, or another loss, is an implementation.
+/// Training objective. This module implements objectives for the models of this crate; implement the trait for custom models or losses.
 pub trait Objective<M>: Clone + Debug + Send + Sync + 'static {
-    /// What one step reads.
+    /// Input of one step.
     type Batch: Send + 'static;
-    /// What metrics are computed from.
+    /// Input of metrics.
     type Output: ItemLazy + 'static;
 
-    /// The loss `[1]` of a batch that training minimises, and what metrics are computed from. Dropout is on exactly if a key is given.
+    /// Training loss `[1]` of a batch, and the input of metrics. Dropout is active if and only if a key is given.
     fn pass(&self, model: &M, batch: Self::Batch, random: Option<RandomKey>) -> (Tensor<1>, Self::Output);
 }
 
-/// A model that Burn's learner trains.
+/// A model for Burn's learner.
 #[derive(Module, Debug)]
 pub struct Trainee<M: Module, O: Clone + Debug + Send + Sync> {
     /// The model.
@@ -43,7 +43,7 @@ pub struct Trainee<M: Module, O: Clone + Debug + Send + Sync> {
     dropout: Stream,
 }
 
-/// A key for each step, of all copies of a model.
+/// Keys per step, shared by all copies of a model.
 #[derive(Clone, Debug)]
 struct Stream {
     key: RandomKey,
@@ -51,7 +51,7 @@ struct Stream {
 }
 
 impl<M: Module, O: Objective<M>> Trainee<M, O> {
-    /// A model on a device with autodiff, to be trained for an objective. Dropout draws from `key`.
+    /// A model on a device with autodiff and its objective. Dropout draws from `key`.
     pub fn new(model: M, objective: O, key: &RandomKey) -> Self {
         Self { model: constraints::tie(model), objective, dropout: Stream { key: key.named("dropout"), steps: Arc::default() } }
     }
@@ -66,7 +66,7 @@ impl<M: Module + ModuleDisplay + 'static, O: Objective<M>> TrainStep for Trainee
     type Output = O::Output;
 
     fn step(&self, batch: O::Batch) -> TrainOutput<O::Output> {
-        // Burn moves a model from device to device parameter by parameter, which parts those that are shared.
+        // Burn moves models between devices parameter by parameter, which separates shared ones.
         let model = constraints::tie(self.model.clone());
         let key = self.dropout.key.numbered(self.dropout.steps.fetch_add(1, Ordering::Relaxed));
         let (loss, output) = self.objective.pass(&model, batch, Some(key));
@@ -91,10 +91,10 @@ impl<M: Module + ModuleDisplay + 'static, O: Objective<M>> InferenceStep for Tra
     }
 }
 
-/// Next tokens, for a [`LanguageModel`]. A batch are sequences `[B, N + 1]` of which all but the last token are read and all but the first predicted.
+/// Next-token objective for a [`LanguageModel`]. A batch contains sequences `[B, N + 1]`: all but the last token are read, all but the first predicted.
 #[derive(Clone, Debug, Default)]
 pub struct NextToken {
-    /// The token that fills rows up on the right, which is not predicted; `None` if there is none.
+    /// Right-padding token, which is not predicted; `None` without padding.
     pub padding: Option<u32>,
 }
 
@@ -109,25 +109,25 @@ impl<A: Attention> Objective<LanguageModel<A>> for NextToken {
     }
 }
 
-/// Target tokens, for a [`Seq2SeqTransformer`].
+/// Target-token objective for a [`Seq2SeqTransformer`].
 #[derive(Clone, Debug)]
 pub struct TargetTokens {
-    /// The token that fills targets up on the right, which is not predicted.
+    /// Right-padding token of targets, which is not predicted.
     pub padding: u32,
     /// Label smoothing in training, in `[0, 1)`.
     pub label_smoothing: f64,
 }
 
-/// Sequences and what they become.
+/// Source and target sequences.
 #[derive(Clone, Debug)]
 pub struct SequencePairs {
     /// `[B, Q]`.
     pub source: Tensor<2, Int>,
-    /// Number of real tokens of each source.
+    /// Number of real tokens per source.
     pub source_lengths: Vec<usize>,
-    /// `[B, N + 1]`, of which all but the last token are read and all but the first predicted.
+    /// `[B, N + 1]`: all but the last token are read, all but the first predicted.
     pub target: Tensor<2, Int>,
-    /// Number of real tokens of each target, the first included.
+    /// Number of real tokens per target, including the first.
     pub target_lengths: Vec<usize>,
 }
 
@@ -137,7 +137,7 @@ impl<A: Attention> Objective<Seq2SeqTransformer<A>> for TargetTokens {
 
     fn pass(&self, model: &Seq2SeqTransformer<A>, batch: SequencePairs, random: Option<RandomKey>) -> (Tensor<1>, SequenceOutput) {
         let (given, targets) = shifted(batch.target);
-        // A row whose last token is real is read without it.
+        // Rows whose last token is real are read without it.
         let width = given.dims()[1];
         let lengths: Vec<usize> = batch.target_lengths.iter().map(|&length| length.min(width)).collect();
         let smoothing = if random.is_some() { self.label_smoothing } else { 0.0 };
@@ -147,18 +147,18 @@ impl<A: Attention> Objective<Seq2SeqTransformer<A>> for TargetTokens {
     }
 }
 
-/// Classes, for a [`Classifier`].
+/// Classification objective for a [`Classifier`].
 #[derive(Clone, Debug, Default)]
 pub struct Classes;
 
-/// Sentences, or pairs of them, with their labels.
+/// Sentences or sentence pairs, with labels.
 #[derive(Clone, Debug)]
 pub struct LabelledSentences<L> {
     /// Token ids `[B, N]`.
     pub tokens: Tensor<2, Int>,
     /// Segment types `[B, N]`, for pairs.
     pub segments: Option<Tensor<2, Int>>,
-    /// Number of real tokens of each row.
+    /// Number of real tokens per row.
     pub lengths: Vec<usize>,
     /// Classes `Tensor<1, Int>` or values `Tensor<1>`, `[B]`.
     pub labels: L,
@@ -180,7 +180,7 @@ impl<A: Attention> Objective<Classifier<A>> for Classes {
     }
 }
 
-/// Numbers, for a [`Classifier`] with one output.
+/// Regression objective for a [`Classifier`] with one output.
 #[derive(Clone, Debug, Default)]
 pub struct Values;
 
@@ -197,20 +197,20 @@ impl<A: Attention> Objective<Classifier<A>> for Values {
     }
 }
 
-/// Masked tokens, for a [`Classifier`]; [`MaskingConfig`](crate::architectures::masked::MaskingConfig) hides them.
+/// Masked-token objective for a [`Classifier`]; [`MaskingConfig`](crate::architectures::masked::MaskingConfig) masks the tokens.
 #[derive(Clone, Debug, Default)]
 pub struct MaskedTokens;
 
-/// Sentences with tokens that are to be found.
+/// Sentences with masked tokens.
 #[derive(Clone, Debug)]
 pub struct MaskedSentences {
-    /// What the model is given, `[B, N]`.
+    /// Model input, `[B, N]`.
     pub tokens: Tensor<2, Int>,
-    /// Number of real tokens of each row.
+    /// Number of real tokens per row.
     pub lengths: Vec<usize>,
-    /// Where the tokens stand that it is to find, as `row * N + column`, `[P]`.
+    /// Positions of the tokens to predict, as `row * N + column`, `[P]`.
     pub positions: Tensor<1, Int>,
-    /// What they are, `[P]`.
+    /// The tokens to predict, `[P]`.
     pub targets: Tensor<1, Int>,
 }
 

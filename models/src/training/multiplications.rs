@@ -1,8 +1,9 @@
-//! Multiplications of models, counted without running them: [`heedful_attention::description::multiplications`] for their attentions, and the linear maps around those.
+//! Multiplication counts of models, computed without running them: [`heedful_attention::description::multiplications`] for attentions, and the surrounding
+//! linear maps.
 //!
-//! A matrix that is an embedding and the output projection as well is counted where it projects. Layers that share a block are counted as often as the block
-//! is applied, all of them: positions that halt early are not foreseen. Of an adaptive softmax the probabilities of all tokens are counted, though its loss
-//! computes a tail for its own targets alone, and of adaptive input vectors the projections of all clusters.
+//! A matrix that serves as embedding and output projection counts only as projection. Layers that share a block count as often as the block is applied; early
+//! halting is not considered. For an adaptive softmax the count covers the probabilities of all tokens, although its loss computes a tail only for its own
+//! targets; for adaptive input vectors it covers the projections of all clusters.
 
 use heedful_attention::description::multiplications::{Multiplications, multiplications, weights_of_maps};
 
@@ -12,7 +13,7 @@ use crate::architectures::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer};
 use crate::block::stack::{Stack, StackConfig};
 
 impl StackConfig {
-    /// Multiplications for one sequence of `length` elements of the stack with these attentions, which looks at a memory of `memory` elements.
+    /// Multiplications of the stack with these attentions for one sequence of `length` tokens and a memory of `memory` tokens.
     fn multiplications(&self, stack: &Stack, length: usize, memory: usize) -> Multiplications {
         let mut places = self.specs();
         let of_block: Vec<Multiplications> = stack
@@ -34,8 +35,8 @@ impl StackConfig {
 }
 
 impl ClassifierConfig {
-    /// Multiplications of a forward pass of the model of this configuration, for one sequence of `length` tokens of which `hidden` are to be found
-    /// ([`masked`](crate::architectures::masked)) with the token embeddings.
+    /// Multiplications of a forward pass of this configuration's model, for one sequence of `length` tokens, `hidden` of them
+    /// [`masked`](crate::architectures::masked) and predicted by the token embeddings.
     pub fn multiplications(&self, model: &Classifier, length: usize, hidden: f64) -> Multiplications {
         let stack = self.stack().multiplications(&model.encoder, length, 0);
         stack + Multiplications { maps: hidden * (self.vocabulary * self.block.d_model) as f64, pairs: 0.0 }
@@ -43,7 +44,7 @@ impl ClassifierConfig {
 }
 
 impl LanguageModelConfig {
-    /// Multiplications of a forward pass of the model of this configuration, for one sequence of `length` tokens.
+    /// Multiplications of a forward pass of this configuration's model, for one sequence of `length` tokens.
     pub fn multiplications(&self, model: &LanguageModel, length: usize) -> Multiplications {
         let d_model = self.block.d_model;
         let around = match &self.adaptive {
@@ -58,7 +59,7 @@ impl LanguageModelConfig {
 }
 
 impl Seq2SeqConfig {
-    /// Multiplications of a forward pass of the model of this configuration, for one pair of so many source and target tokens.
+    /// Multiplications of a forward pass of this configuration's model, for one pair of source and target with these lengths.
     pub fn multiplications(&self, model: &Seq2SeqTransformer, source: usize, target: usize) -> Multiplications {
         self.encoder_stack().multiplications(&model.encoder, source, 0)
             + self.decoder_stack().multiplications(&model.decoder, target, source)

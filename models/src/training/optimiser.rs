@@ -1,4 +1,4 @@
-//! Adam and AdamW in one pass over memory, and Adagrad, stochastic gradient descent and Adafactor of Burn, with weight decay only where it belongs.
+//! Adam and AdamW in one pass over memory, Burn's Adagrad, stochastic gradient descent and Adafactor, and selective weight decay.
 
 mod options;
 #[cfg(test)]
@@ -31,31 +31,31 @@ pub enum OptimiserKind {
     /// Adagrad (Duchi et al. 2011), as in PyTorch: `x -= rate / (1 + (t - 1) lr_decay) * g / (sqrt(Σ g²) + ε)`. Adaptive spans were trained with it.
     Adagrad,
     /// Stochastic gradient descent with momentum, as in PyTorch: `b = momentum b + (1 - dampening) g`, with `b = g` at first, and `x -= rate * b`, or
-    /// `rate * (g + momentum b)` with `nesterov`. Al-Rfou et al. 2019 trained with it.
+    /// `rate * (g + momentum b)` with `nesterov`. Used by Al-Rfou et al. 2019.
     Sgd,
-    /// Adafactor (Shazeer and Stern 2018) without a first moment, as in Hugging Face's library and PyTorch. T5 and Reformers were trained with it.
+    /// Adafactor (Shazeer and Stern 2018) without a first moment, as in Hugging Face's library and PyTorch. Used for T5 and Reformers.
     ///
-    /// Matrices keep means of squared gradients by row and column alone. With `relative_step` the step is the lesser of the learning rate and `1 / sqrt(t)`, as
-    /// in PyTorch. That of the paper, and of `relative_step` in Hugging Face's library, which has no rate beside it, is that of `learning_rate = 1e-2` under a
-    /// constant schedule. Weight decay is that of PyTorch, `x -= rate * weight_decay * x`.
+    /// Matrices store means of squared gradients only by row and column. With `relative_step` the step is the minimum of the learning rate and `1 / sqrt(t)`,
+    /// as in PyTorch. The rule of the paper, and of `relative_step` in Hugging Face's library, without a separate rate, corresponds to `learning_rate = 1e-2`
+    /// under a constant schedule. Weight decay is that of PyTorch, `x -= rate * weight_decay * x`.
     Adafactor,
 }
 
-/// Parameters exempt from weight decay unless the configuration says otherwise, as regular expressions over parameter paths:
-/// biases (`bias`, `content_bias`, `bias_u`); gain and shift of layer and root-mean-square normalisation (`gamma`, `beta`); and what mechanisms name
+/// Parameters exempt from weight decay by default, as regular expressions over parameter paths: biases (`bias`, `content_bias`, `bias_u`); gain and shift of
+/// layer and root-mean-square normalisation (`gamma`, `beta`); and the parameters named by mechanisms
 /// ([`Card::without_decay`](heedful_attention::description::Card::without_decay)).
 pub fn without_decay() -> Vec<String> {
     let of_models = [r"(^|[._])bias(_[a-z]+)?$", r"(^|\.)(gamma|beta)$"];
     of_models.into_iter().chain(registry::without_decay()).map(str::to_owned).collect()
 }
 
-/// A constant of the optimiser that cannot be used.
+/// An invalid constant of the optimiser.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("optimiser, `{field}`: {reason}")]
 pub struct OptimiserError {
     /// The field of the configuration.
     pub field: &'static str,
-    /// What is wrong with the value, and which values are allowed.
+    /// Problem with the value, and the permitted values.
     pub reason: String,
 }
 
@@ -70,28 +70,28 @@ fn ensure(holds: bool, field: &'static str, reason: impl FnOnce() -> String) -> 
 pub struct OptimiserConfig {
     /// The update rule.
     pub kind: OptimiserKind,
-    /// Of Adam and AdamW: decay rates of the two moments, each at least 0 and below 1. Default (0.9, 0.98), as in Vaswani et al. 2017, section 5.3.
+    /// Adam and AdamW: decay rates of the two moments, each at least 0 and below 1. Default (0.9, 0.98), as in Vaswani et al. 2017, section 5.3.
     pub betas: (f64, f64),
-    /// Added to the root of the second moment, above 0. Without it 1e-9 for Adam (Vaswani et al. 2017), 1e-8 for AdamW (Loshchilov and Hutter 2019) and
-    /// 1e-10 for Adagrad (PyTorch). Adafactor adds it to squared gradients, without it 1e-30.
+    /// Added to the root of the second moment, above 0. Default 1e-9 for Adam (Vaswani et al. 2017), 1e-8 for AdamW (Loshchilov and Hutter 2019) and 1e-10 for
+    /// Adagrad (PyTorch). Adafactor adds it to squared gradients, default 1e-30.
     pub epsilon: Option<f64>,
-    /// Of Adagrad: how much each step shortens later ones, 0 or more. Without it 0.
+    /// Adagrad: decay of the learning rate per step, 0 or more. Default 0.
     pub lr_decay: Option<f64>,
-    /// Of SGD: the share of the last step's direction in this one's, at least 0 and below 1. Without it 0.
+    /// SGD: momentum, at least 0 and below 1. Default 0.
     pub momentum: Option<f64>,
-    /// Of SGD with momentum: the share of the gradient that does not enter the direction, at least 0 and below 1. Without it 0.
+    /// SGD with momentum: fraction of the gradient that does not enter the momentum, at least 0 and below 1. Default 0.
     pub dampening: Option<f64>,
-    /// Of SGD with momentum, without dampening: whether a step looks ahead (Nesterov). Without it it does not.
+    /// SGD with momentum, without dampening: whether to use Nesterov momentum. Default no.
     pub nesterov: Option<bool>,
-    /// Of Adafactor: the greatest root mean square of an update before the rate, above 0. Without it 1.
+    /// Adafactor: maximum root mean square of an update before the rate, above 0. Default 1.
     pub clip_threshold: Option<f64>,
-    /// Of Adafactor: the exponent `c` of the decay `1 - t^c` of second moments, below 0. Without it -0.8.
+    /// Adafactor: exponent `c` of the decay `1 - t^c` of second moments, below 0. Default -0.8.
     pub decay_rate: Option<f64>,
-    /// Of Adafactor: whether a step is multiplied by the root mean square of the parameter. Without it it is.
+    /// Adafactor: whether a step is multiplied by the root mean square of the parameter. Default yes.
     pub scale_parameter: Option<bool>,
-    /// Of Adafactor with `scale_parameter`: the least number that a step is multiplied by, above 0. Without it 1e-3.
+    /// Adafactor with `scale_parameter`: minimum of that factor, above 0. Default 1e-3.
     pub epsilon_2: Option<f64>,
-    /// Of Adafactor: whether `1 / sqrt(t)` bounds the learning rate. Without it it does.
+    /// Adafactor: whether `1 / sqrt(t)` bounds the learning rate. Default yes.
     pub relative_step: Option<bool>,
     /// Strength of the weight decay, 0 (none) or more.
     pub weight_decay: f64,
@@ -122,7 +122,7 @@ impl Default for OptimiserConfig {
 }
 
 impl OptimiserConfig {
-    /// The optimiser, its state empty. A state loaded later is put on `device`, where the parameters live (without autodiff).
+    /// Creates the optimiser with empty state. A state loaded later is put on `device`, that of the parameters (without autodiff).
     ///
     /// # Errors
     /// As [`validate`](Self::validate).
@@ -136,7 +136,7 @@ impl OptimiserConfig {
         }
     }
 
-    /// Numbers that the state has for each number of a parameter, at least. Adafactor has one for each row and column of a matrix, which counts as none.
+    /// Minimum number of state numbers per parameter number. Adafactor stores one per row and column of a matrix, which counts as none.
     pub fn moments(&self) -> usize {
         match self.kind {
             OptimiserKind::Adam | OptimiserKind::AdamW => 2,
@@ -146,7 +146,7 @@ impl OptimiserConfig {
         }
     }
 
-    /// `rule` with this decay, and without decay for those that are exempt.
+    /// `rule` with this decay, and without decay for exempt parameters.
     fn grouped<O: Optimizer>(&self, device: &Device, rule: impl Fn(f64) -> O) -> Result<ModuleOptimizer, OptimiserError> {
         let on_device = |decay| OnDevice { rule: rule(decay), device: device.clone() };
         let all = ModuleOptimizer::from(rule(self.weight_decay)).with_group(ParamGroup::all(), on_device(self.weight_decay), None);
@@ -190,7 +190,7 @@ impl OptimiserConfig {
             .build()
     }
 
-    /// The group of parameters without decay; `None` if there is no expression, because burn's empty group matches everything.
+    /// Group of parameters without decay; `None` without expressions, because Burn's empty group matches everything.
     fn exempt(&self) -> Result<Option<ParamGroup>, OptimiserError> {
         if self.without_decay.is_empty() {
             return Ok(None);
@@ -201,13 +201,13 @@ impl OptimiserConfig {
     }
 }
 
-/// Weight decay that is a part of the gradient; none of strength 0, which would only take time.
+/// Weight decay as part of the gradient; `None` for strength 0, which would only take time.
 fn added_to_gradients(strength: f64) -> Option<WeightDecayConfig> {
     (strength > 0.0).then(|| WeightDecayConfig::new(strength as f32))
 }
 
-/// An update rule whose saved state is restored on a given device. Left alone, burn restores it on the process's default device, which with several
-/// backends compiled in may be a GPU that this machine does not have.
+/// An update rule whose saved state is restored on a given device. By default Burn restores it on the process's default device, which with several compiled
+/// backends may be a GPU that the machine lacks.
 struct OnDevice<O> {
     rule: O,
     device: Device,

@@ -1,7 +1,7 @@
-//! Parameters of models, counted from their configurations: no model is built, and none is too large.
+//! Parameter counts of models from their configurations: no model is built, and sizes are unlimited.
 //!
-//! Counts are those of a built model, so a matrix that is embedding and output projection counts once, and layers that share a block count it once. There is no
-//! count where a mechanism does not say how many parameters it has, and where layers share some of them, as those of a layerwise Linformer.
+//! Counts equal those of a built model: a matrix that is embedding and output projection counts once, and a block shared by layers counts once. There is no
+//! count if a mechanism does not report its parameters, if different configurations may share parameters across layers, or for a layerwise Linformer.
 
 use heedful_attention::description::parameter_formula::ParameterCount;
 use heedful_attention::mechanisms::linformer::Sharing;
@@ -33,7 +33,7 @@ fn map(inputs: usize, outputs: usize, bias: bool) -> u128 {
     matrix(inputs, outputs).saturating_add(if bias { outputs as u128 } else { 0 })
 }
 
-/// A count with parameters that are trained besides.
+/// A count plus further trained parameters.
 fn plus(count: ParameterCount, trained: u128) -> ParameterCount {
     ParameterCount { trained: count.trained.saturating_add(trained), ..count }
 }
@@ -74,7 +74,7 @@ impl ResidualConfig {
 }
 
 impl BlockConfig {
-    /// Of a block without its attentions.
+    /// Parameters of a block without its attentions.
     fn parameters(&self, role: Role, has_cross_attention: bool) -> u128 {
         let feed_forward = self.feed_forward(role);
         let later = u128::from(has_cross_attention) + u128::from(feed_forward.is_some());
@@ -84,7 +84,7 @@ impl BlockConfig {
 }
 
 impl PositionConfig {
-    /// Of vectors that are added once.
+    /// Parameters of vectors that are added once.
     fn parameters(&self, max_length: usize, d_model: usize) -> u128 {
         match self {
             Self::Learned | Self::PerLayer => matrix(max_length, d_model),
@@ -105,15 +105,15 @@ impl TokenEmbeddingConfig {
 }
 
 impl AdaptiveConfig {
-    /// Of the input vectors of a vocabulary in a model of width `d_model`: `Σ_i V_i w_i + C Σ_i w_i` over clusters `i` of `V_i` tokens with vectors of width
-    /// `w_i`, the head of width `C`.
+    /// Parameters of the input vectors of a vocabulary in a model of width `d_model`: `Σ_i V_i w_i + C Σ_i w_i` over clusters `i` of `V_i` tokens with vectors
+    /// of width `w_i`, the head of width `C`.
     pub fn embedding_parameters(&self, vocabulary: usize, d_model: usize) -> u128 {
         let of_cluster = |Cluster { tokens, width }: Cluster| [matrix(tokens, width), matrix(width, d_model)];
         self.clusters(vocabulary, d_model).flat_map(of_cluster).fold(0, u128::saturating_add)
     }
 
-    /// Of the softmax over a vocabulary in a model of width `d_model`: `C` for each tail, and where it is not tied those of the input without the projection
-    /// of the head.
+    /// Parameters of the softmax over a vocabulary in a model of width `d_model`: `C` per tail, and unless tied those of the input without the projection of
+    /// the head.
     pub fn softmax_parameters(&self, vocabulary: usize, d_model: usize, tied: bool) -> u128 {
         let own = if tied { 0 } else { self.embedding_parameters(vocabulary, d_model) - matrix(d_model, d_model) };
         matrix(d_model, self.cutoffs.len()).saturating_add(own)
@@ -131,7 +131,7 @@ impl StackConfig {
     fn parameters<'a>(&self, attention: impl Fn(&LayerSpec) -> &'a AnyMechanism) -> Option<ParameterCount> {
         let BlockConfig { d_model, max_length, norm, .. } = self.block;
         let mut count = ParameterCount::default();
-        // Mechanisms with parameters that layers have in common, each with its role.
+        // Mechanisms with parameters shared across layers, each with its role.
         let mut sharing: Vec<(Role, &AnyMechanism)> = Vec::new();
         for spec in self.specs() {
             let own = attention(&spec);
@@ -139,7 +139,7 @@ impl StackConfig {
             let ParameterCount { trained: mut common, .. } = own.shared_parameters_at(&spec);
             if common > 0 && !sharing.contains(&(spec.role, own)) {
                 if sharing.iter().any(|(role, _)| *role == spec.role) {
-                    // Two configurations may have some of them in common.
+                    // Two configurations may share some of them.
                     return None;
                 }
                 sharing.push((spec.role, own));
@@ -174,11 +174,11 @@ fn of_attention(attention: &AnyMechanism, spec: &LayerSpec) -> Option<ParameterC
 }
 
 impl LanguageModelConfig {
-    /// How many parameters the model has, without building it: see [the module](crate::training::parameter_count).
+    /// Parameter count of the model, without building it: see [the module](crate::training::parameter_count).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let (vocabulary, d_model) = (self.vocabulary, self.block.d_model);
         let count = self.stack().parameters(|spec| self.attention.at(spec.layer))?;
-        // The embedding has those of the head.
+        // The embedding contains those of the head.
         let vectors = self.adaptive.as_ref().map_or(0, |adaptive| {
             adaptive.embedding_parameters(vocabulary, d_model).saturating_sub(matrix(adaptive.head(vocabulary), d_model))
         });
@@ -194,7 +194,7 @@ impl LanguageModelConfig {
 }
 
 impl ClassifierConfig {
-    /// How many parameters the model has, without building it: see [the module](crate::training::parameter_count).
+    /// Parameter count of the model, without building it: see [the module](crate::training::parameter_count).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let d_model = self.block.d_model;
         let count = self.stack().parameters(|spec| self.attention.at(spec.layer))?;
@@ -210,7 +210,7 @@ impl ClassifierConfig {
 }
 
 impl VisionConfig {
-    /// How many parameters the model has, without building it: see [the module](crate::training::parameter_count).
+    /// Parameter count of the model, without building it: see [the module](crate::training::parameter_count).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let BlockConfig { d_model, max_length, .. } = self.block;
         let count = self.stack().parameters(|spec| self.attention.at(spec.layer))?;
@@ -221,7 +221,7 @@ impl VisionConfig {
 }
 
 impl Seq2SeqConfig {
-    /// How many parameters the model has, without building it: see [the module](crate::training::parameter_count).
+    /// Parameter count of the model, without building it: see [the module](crate::training::parameter_count).
     pub fn parameters(&self) -> Option<ParameterCount> {
         let of_stack = |stack: StackConfig| stack.parameters(|spec| self.attention.at(spec));
         let (encoder, decoder) = (of_stack(self.encoder_stack())?, of_stack(self.decoder_stack())?);
@@ -231,15 +231,14 @@ impl Seq2SeqConfig {
         Some([self.source_embedding().parameters(), target, output].into_iter().fold(count, plus))
     }
 
-    /// The same with feed-forward networks of so many hidden units, at least 1, that the model has as nearly as possible so many trained parameters: for a
-    /// comparison of one block for all layers with layers of their own at equal weights (Dehghani et al. 2018, section 3.6). `None` if there is no
-    /// [count](Self::parameters) or no feed-forward network.
+    /// The same model with the number of hidden units, at least 1, that brings its trained parameters closest to `trained`: for a comparison of a shared block
+    /// with separate layers at equal weights (Dehghani et al. 2018, section 3.6). `None` if there is no [count](Self::parameters) or no feed-forward network.
     pub fn with_trained_parameters(&self, trained: u128) -> Option<Self> {
         let with_d_ff = |d_ff: usize| Self { block: BlockConfig { d_ff, ..self.block }, ..self.clone() };
         let [one, two] = [1, 2].map(|d_ff| with_d_ff(d_ff).parameters());
         let (one, two) = (one?.trained, two?.trained);
         let unit = two.checked_sub(one).filter(|&unit| unit > 0)?;
-        // The count grows with each hidden unit by as much.
+        // The count grows linearly with the hidden units.
         let more = (trained.saturating_sub(one).saturating_add(unit / 2)) / unit;
         Some(with_d_ff(usize::try_from(more).ok()?.checked_add(1)?))
     }
@@ -388,8 +387,7 @@ pub(crate) mod tests {
         assert_eq!(two.parameters(), None);
     }
 
-    /// Tells the identity and the size of each parameter.
-    /// Numbers in the parameters of a model. A module by itself counts a parameter as often as it has it.
+    /// Number of distinct values in the parameters of a model. The module's own count includes a parameter as often as it occurs.
     pub(crate) fn distinct<M: Module>(model: &M) -> usize {
         let (mut ids, mut distinct) = (std::collections::HashSet::new(), 0);
         model.visit(&mut Numbers(|id, count| distinct += if ids.insert(id) { count } else { 0 }));
@@ -468,7 +466,7 @@ pub(crate) mod tests {
     fn adaptive_vectors_are_counted_by_their_formula() {
         let base = LanguageModelConfig { vocabulary: 100, ..language_model(BlockConfig::default()) };
         let adaptive = AdaptiveConfig::new([20, 60]).with_div(3.0);
-        // Widths 8, 2 and 0.9, which is none.
+        // Widths 8, 2 and 0.9, which is invalid.
         assert!(LanguageModelConfig { adaptive: Some(adaptive), ..base.clone() }.validate().is_err());
         let adaptive = Some(AdaptiveConfig::new([20, 60]).with_div(2.5));
         let count = |tied, adaptive| LanguageModelConfig { tied, adaptive, ..base.clone() }.parameters().unwrap().trained;

@@ -1,4 +1,4 @@
-//! Weights of models in files of the format safetensors. `docs/book/src/weights.md` lists the names of the tensors.
+//! Model weights in safetensors files. `docs/book/src/weights.md` lists the tensor names.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -24,7 +24,7 @@ use burn::module::Module;
 use burn::store::{ApplyError, ModuleSnapshot, SafetensorsStore};
 use thiserror::Error;
 
-/// Weights that cannot be written or used.
+/// Weights that cannot be written or loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WeightsError {
@@ -38,15 +38,15 @@ pub enum WeightsError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The bytes are not those of a safetensors file, or a tensor has another shape or type than the parameter of its name.
+    /// The bytes are not a safetensors file, or a tensor differs in shape or type from the parameter of its name.
     #[error("these weights cannot be used: {0}")]
     Format(String),
-    /// The file and the model do not have the same tensors.
+    /// The file and the model have different tensors.
     #[error("{}", mismatch(missing, unused))]
     Mismatch {
-        /// Parameters of the model that are not in the file.
+        /// Model parameters missing in the file.
         missing: Vec<String>,
-        /// Tensors of the file that the model has no parameter for.
+        /// File tensors without a model parameter.
         unused: Vec<String>,
     },
 }
@@ -61,20 +61,20 @@ fn mismatch(missing: &[String], unused: &[String]) -> String {
     text + "build the model from the configuration that the weights were saved with"
 }
 
-/// What is asked of the names in a file.
+/// Required match of names between file and model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Match {
-    /// They are those of the model's parameters.
+    /// The names equal those of the model's parameters.
     #[default]
     Exact,
-    /// A parameter that is missing in the file keeps its value, and a tensor without a parameter is ignored.
+    /// Parameters missing in the file keep their values, and tensors without a parameter are ignored.
     Partial,
 }
 
-/// Writes the weights of a model, in the place of the file if there is one.
+/// Writes the weights of a model, replacing an existing file.
 ///
 /// # Errors
-/// If the file cannot be written. What was there before is then as it was.
+/// If the file cannot be written; an existing file is then unchanged.
 pub fn save<M: Module>(model: &M, path: impl AsRef<Path>) -> Result<(), WeightsError> {
     let path = path.as_ref();
     let mut temporary = path.as_os_str().to_owned();
@@ -89,17 +89,17 @@ pub fn save<M: Module>(model: &M, path: impl AsRef<Path>) -> Result<(), WeightsE
     write().map_err(|source| WeightsError::File { action: "write", path: path.into(), source })
 }
 
-/// `model` with the weights of a file. Its device and what of it is trainable stay as they are.
+/// Loads the weights of a file into `model`. Its device and trainability do not change.
 ///
 /// # Errors
-/// If the file cannot be read, a tensor has another shape than the model's, or names differ that [`Match`] asks for.
+/// If the file cannot be read, a tensor differs in shape from the model's, or names violate [`Match`].
 pub fn load<M: Module>(model: M, path: impl AsRef<Path>, names: Match) -> Result<M, WeightsError> {
     let path = path.as_ref();
     let bytes = fs::read(path).map_err(|source| WeightsError::File { action: "read", path: path.into(), source })?;
     from_bytes(model, bytes, names)
 }
 
-/// What [`save`] writes. Equal weights give equal bytes.
+/// Returns the bytes that [`save`] writes. Equal weights produce equal bytes.
 pub fn to_bytes<M: Module>(model: &M) -> Vec<u8> {
     // The store's default metadata is written in an order that changes from process to process.
     let mut store = SafetensorsStore::from_bytes(None).clear_metadata();
@@ -119,7 +119,7 @@ pub fn from_bytes<M: Module>(model: M, bytes: Vec<u8>, names: Match) -> Result<M
     Ok(model)
 }
 
-/// Why tensors of a file cannot be the values of the parameters with their names, in one sentence about the first; `None` if all can.
+/// Reason why file tensors do not fit the parameters of their names, in one sentence about the first; `None` if all fit.
 pub fn unfit(errors: &[ApplyError]) -> Option<String> {
     let first = match errors.first()? {
         ApplyError::ShapeMismatch { path, expected, found } => {
@@ -136,17 +136,17 @@ pub fn unfit(errors: &[ApplyError]) -> Option<String> {
     })
 }
 
-/// In which names a file and a model differ, each in order.
+/// Differences between the names of a file and a model, each in order.
 pub(crate) struct Differences {
-    /// Parameters of the model that are not in the file.
+    /// Model parameters missing in the file.
     pub(crate) missing: Vec<String>,
-    /// Tensors of the file that the model has no parameter for.
+    /// File tensors without a model parameter.
     pub(crate) unused: Vec<String>,
 }
 
-/// The model with those weights of a file that it has parameters for.
+/// The model with the file's weights for its parameters.
 pub(crate) fn partly_from_bytes<M: Module>(mut model: M, bytes: Vec<u8>) -> Result<(M, Differences), WeightsError> {
-    // What does not fit is told in fewer words than the store has.
+    // Mismatches are described more briefly than by the store.
     let mut store = SafetensorsStore::from_bytes(Some(bytes)).allow_partial(true).validate(false);
     let found = model.load_from(&mut store).map_err(|error| WeightsError::Format(error.to_string()))?;
     if let Some(reason) = unfit(&found.errors) {

@@ -1,4 +1,4 @@
-//! Dense masks and tiles, which are kept with the visibility that they are of.
+//! Dense masks and tiles, cached with their visibility.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::contract::Positions;
 pub(super) struct CachedTiles {
     span: Span,
     heads: usize,
-    /// Where the queries of each batch row end that are computed.
+    /// End of the computed queries in each batch row.
     ends: Option<Arc<[usize]>>,
     tiles: Arc<TileMap>,
 }
@@ -23,17 +23,17 @@ pub(super) struct CachedMask {
     mask: Option<DenseMask>,
 }
 
-/// A visibility in the form that is applied to logits.
+/// A visibility in additive form for logits.
 #[derive(Clone, Debug)]
 pub struct DenseMask {
-    /// 0 where visible and a large negative number where not, `[batch | 1, heads | 1, queries, keys]`.
+    /// 0 if visible, otherwise a large negative number, `[batch | 1, heads | 1, queries, keys]`.
     pub bias: Tensor<4>,
-    /// 1 for rows with a visible key and 0 for the others, `[batch | 1, heads | 1, queries, 1]`; absent if every row has one.
+    /// 1 for rows with a visible key, otherwise 0, `[batch | 1, heads | 1, queries, 1]`; absent if every row has one.
     pub has_key: Option<Tensor<4>>,
 }
 
 impl Visibility {
-    /// The mask that is added to logits, or `None` if nothing is hidden.
+    /// Additive mask for logits, or `None` if nothing is hidden.
     pub fn mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<DenseMask> {
         if matches!(*self.rule, Rule::All) {
             return None;
@@ -45,24 +45,24 @@ impl Visibility {
         }) {
             return hit.mask.clone();
         }
-        // Relations of a user's own are asked here, which may panic.
+        // Custom relations are evaluated here and may panic.
         let mask = self.build_mask(span, heads, dtype, device);
         keep(&mut locked(), CachedMask { span, heads, dtype, device: device.clone(), mask: mask.clone() });
         mask
     }
 
-    /// The visibility in tiles.
+    /// Tile map of the visibility.
     pub fn tiles(&self, span: Span, heads: usize) -> Arc<TileMap> {
         self.tiles_up_to(span, heads, None)
     }
 
-    /// The visibility in tiles, without those of queries that are padding and need not be computed: [`Positions::ends`].
+    /// Tile map of the visibility without tiles of padding queries that need not be computed: [`Positions::ends`].
     ///
     /// # Panics
     /// If the visibility is for another number of batch rows.
     pub(crate) fn tiles_of(&self, span: Span, heads: usize, positions: &Positions) -> Arc<TileMap> {
         let tiles = |end: &usize| end.saturating_sub(span.query_start).min(span.queries).div_ceil(TILE);
-        // Without a tile to leave out, rows need not be told apart.
+        // If no tile can be skipped, rows need not be distinguished.
         let ends = positions.ends.as_ref().filter(|ends| ends.iter().any(|end| tiles(end) < span.queries.div_ceil(TILE)));
         self.tiles_up_to(span, heads, ends)
     }
@@ -95,10 +95,10 @@ impl Visibility {
     }
 }
 
-/// Results that are kept of one visibility. Calls of one training step ask for few spans, those of decoding for a new one at each step.
+/// Number of cached results per visibility. Calls of one training step use few spans; decoding uses a new span at each step.
 pub(super) const KEPT: usize = 4;
 
-/// Adds a result to those that are kept, in place of the oldest if there are enough.
+/// Caches a result, replacing the oldest if the cache is full.
 fn keep<T>(cache: &mut Vec<T>, result: T) {
     if cache.len() == KEPT {
         cache.remove(0);
@@ -106,13 +106,12 @@ fn keep<T>(cache: &mut Vec<T>, result: T) {
     cache.push(result);
 }
 
-/// What is added to the logit of a hidden key: finite, so that a row without a key stays free of NaN; far enough below any logit that `exp(x - max)` is
-/// exactly 0.
+/// Bias of hidden logits: finite, so that a row without keys stays free of NaN, and so far below any logit that `exp(x - max)` is exactly 0.
 pub(crate) const fn hidden_logit(dtype: DType) -> f32 {
     if matches!(dtype, DType::F16) { -3.0e4 } else { -1.0e30 }
 }
 
-/// Logits above this one are those of visible keys, whatever is added to them.
+/// Lower bound for logits of visible keys, with any additive mask.
 pub(crate) fn least_visible_logit(dtype: DType) -> f32 {
     hidden_logit(dtype) / 2.0
 }

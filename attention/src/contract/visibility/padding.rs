@@ -1,15 +1,15 @@
-//! Visibilities that tell by the way in which they were made what they show: those of a recurrence, in which every position sees the real ones up to itself,
-//! and others in which the keys of a row are a range.
+//! Visibilities whose construction determines them: causal visibility over the real positions, as in recurrences, and others whose visible keys per row form a
+//! range.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Rule, Span, Visibility};
 
-/// What the way shows in which a visibility was made: keys of a range for each row, and perhaps no later ones than the query.
+/// Key range of each row, and whether later keys are hidden, as determined by construction.
 struct Ranges {
     is_causal: bool,
-    /// One for each row, or one for all.
+    /// One range per row, or one for all rows.
     rows: Vec<Range<usize>>,
 }
 
@@ -45,22 +45,22 @@ impl Ranges {
     }
 }
 
-/// Which keys are seen at all, where a query sees all of them or all of them up to itself.
+/// Visible keys per row, for queries that see all of them or all of them up to themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowKeys {
-    /// Whether a query sees none that comes after it.
+    /// Whether no query sees later keys.
     pub is_causal: bool,
-    /// Batch rows that are told apart.
+    /// Number of distinct batch rows.
     pub rows: usize,
-    /// Which keys some query sees, `[rows, keys]`; `None` if all are.
+    /// Keys visible to some query, `[rows, keys]`; `None` if all are.
     pub live: Option<Vec<bool>>,
 }
 
 impl Visibility {
-    /// The keys of a span whose first key is that of the sequence, if the way in which the visibility was made tells them; otherwise `None`.
+    /// Keys of a span that starts at the first key, if the construction of the visibility determines them; otherwise `None`.
     pub(crate) fn row_keys(&self, span: Span) -> Option<RowKeys> {
         let Ranges { is_causal, rows } = Ranges::of(self)?;
-        // A range does not tell that what comes before a shifted sequence sees nothing: where the future is hidden it has no key.
+        // A range does not express that padding before a shifted sequence sees nothing; with a hidden future, padding has no key.
         if !is_causal && self.is_shifted() {
             return None;
         }
@@ -69,7 +69,7 @@ impl Visibility {
         Some(RowKeys { is_causal, rows: rows.len(), live: live.contains(&false).then_some(live) })
     }
 
-    /// The index, for each of `batch` rows, from which on keys are hidden from every query, if the way in which the visibility was made tells it.
+    /// Index from which keys are hidden from every query, for each of `batch` rows, if the construction of the visibility determines it.
     pub(crate) fn key_ends(&self, batch: usize) -> Option<Arc<[usize]>> {
         let Ranges { rows, .. } = Ranges::of(self)?;
         Some((0..batch).map(|row| rows[if rows.len() == 1 { 0 } else { row }].end).collect())
@@ -83,9 +83,8 @@ impl Visibility {
         }
     }
 
-    /// Which of the first `length` positions are real, `[rows, length]` with [`rows`](Self::rows) rows, if each position sees the real ones up to itself and no
-    /// others, in all heads; otherwise `None`. A recurrence can express nothing else. Where the way does not tell in which the visibility was made, every pair
-    /// of positions is asked on the host.
+    /// Flags `[rows, length]` of real positions, with [`rows`](Self::rows) rows, if each position sees exactly the real positions up to itself in all heads;
+    /// otherwise `None`. Recurrences support no other visibility. If the construction does not determine it, every pair of positions is evaluated on the host.
     pub fn real_positions(&self, length: usize, heads: usize) -> Option<Vec<bool>> {
         if let Some(Ranges { is_causal, rows }) = Ranges::of(self) {
             // The first of two real positions sees the second.
@@ -104,8 +103,8 @@ impl Visibility {
         is_prefix.then(|| (0..rows).flat_map(|row| (0..length).map(move |position| real(row, position))).collect())
     }
 
-    /// Which of the positions of a range are real, `[rows, positions]`, as [`real_positions`](Self::real_positions) of all up to them: what a step asks. `None`
-    /// where one of them sees something else than the real ones up to itself.
+    /// Flags `[rows, positions]` of real positions in a range, for decoding steps; see [`real_positions`](Self::real_positions). `None` if a position does not
+    /// see exactly the real positions up to itself.
     pub fn real_positions_of_step(&self, positions: Range<usize>, heads: usize) -> Option<Vec<bool>> {
         if let Some(Ranges { is_causal: true, rows }) = Ranges::of(self) {
             return Some(rows.iter().flat_map(|row| positions.clone().map(|position| row.contains(&position))).collect());
@@ -124,7 +123,7 @@ impl Visibility {
 mod tests {
     use super::*;
 
-    /// The same, made in a way that does not tell.
+    /// An equal visibility whose construction does not determine it.
     fn told_by_pairs(visibility: &Visibility) -> Visibility {
         let told = visibility.clone();
         let booleans = (0..visibility.rows()).map(|row| {

@@ -1,7 +1,7 @@
-//! Visibility that is given by tensors.
+//! Visibility from tensors.
 //!
-//! What tensors show stays on their device: dense masks are made there. Only what asks for single pairs (tiles, blocks, kernels of convolutions, hashing) makes
-//! them be read, once for a value and all its clones.
+//! Tensor masks stay on their device, where dense masks are created. Only access to single pairs (tiles, blocks, convolution kernels, hashing) reads them, once
+//! for a value and all its clones.
 
 use std::sync::OnceLock;
 
@@ -11,22 +11,22 @@ use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
 use super::{DenseMask, Rule, Span, Visibility, hidden_logit};
 use crate::tensors::read::read;
 
-/// Booleans in a tensor, `true` = visible.
+/// A boolean tensor mask, `true` = visible.
 #[derive(Clone)]
 pub(super) struct TensorMask {
     /// `[B|1, H|1, Q, K]`, without autodiff.
     visible: Tensor<4, Bool>,
-    /// Whether there is one row for every query.
+    /// Whether one row applies to every query.
     every_query: bool,
     host: OnceLock<Vec<bool>>,
 }
 
-/// What follows from a visibility.
+/// Visibilities derived from a visibility.
 #[derive(Default)]
 pub(super) struct Derived {
-    /// Without what only tensors know: shows all that the visibility shows, and more.
+    /// Without tensor masks: an upper bound of the visibility.
     known: OnceLock<Visibility>,
-    /// Without the numbers that are added to logits.
+    /// Without additive masks.
     boolean: OnceLock<Visibility>,
 }
 
@@ -35,7 +35,7 @@ impl TensorMask {
         Self { visible: visible.inner(), every_query, host: OnceLock::new() }
     }
 
-    /// Batch rows, heads, queries and keys that are told apart.
+    /// Distinct batch rows, heads, queries and keys.
     pub(super) fn shape(&self) -> [usize; 4] {
         self.visible.dims()
     }
@@ -92,34 +92,34 @@ fn part_of<K: Basic>(x: Tensor<4, K>, span: Span) -> Tensor<4, K> {
     x.narrow(2, span.query_start, span.queries).narrow(3, span.key_start, span.keys)
 }
 
-/// What becomes of a mask of numbers where there is nothing to add them to.
+/// Panics on an additive mask where logits do not exist.
 pub(super) fn refuse_additive() -> ! {
     panic!("an additive mask needs logits to be added to, which this attention does not have: give it a mask of booleans or lengths")
 }
 
 impl Visibility {
-    /// Every query sees the keys that are `true`, `[batch | 1, keys]`. The tensor stays where it is: it is read only by what asks for single pairs, and then
-    /// once for the value and all its clones.
+    /// Every query sees the keys marked `true`, `[batch | 1, keys]`. The tensor stays on its device; access to single pairs reads it once for the value and all
+    /// its clones.
     pub fn given_keys(visible: Tensor<2, Bool>) -> Self {
         let [rows, keys] = visible.dims();
         Self::new(Rule::Tensor(TensorMask::new(visible.reshape([rows, 1, 1, keys]), true)))
     }
 
-    /// A query sees the keys that are `true`, `[batch | 1, heads | 1, queries, keys]`. The tensor stays where it is, as that of
-    /// [`given_keys`](Self::given_keys) does; [`explicit`](Self::explicit) reads it at once.
+    /// A query sees the keys marked `true`, `[batch | 1, heads | 1, queries, keys]`. The tensor stays on its device, as in [`given_keys`](Self::given_keys);
+    /// [`explicit`](Self::explicit) reads it immediately.
     pub fn given(visible: Tensor<4, Bool>) -> Self {
         Self::new(Rule::Tensor(TensorMask::new(visible, false)))
     }
 
-    /// Numbers that are added to logits, `[batch | 1, heads | 1, queries, keys]`; minus infinity hides. Gradients reach them. Only attentions with logits can
-    /// take them ([`SoftmaxAttention`](crate::softmax_attention::SoftmaxAttention)); all others panic. They cannot be joined by [`or`](Self::or) or shifted.
+    /// Additive mask of the logits, `[batch | 1, heads | 1, queries, keys]`; minus infinity hides. Gradients reach it. Only attentions with logits support it
+    /// ([`SoftmaxAttention`](crate::softmax_attention::SoftmaxAttention)); all others panic. It cannot be combined by [`or`](Self::or) or shifted.
     pub fn additive(bias: Tensor<4>) -> Self {
         let is_hidden = bias.clone().is_inf().bool_and(bias.clone().lower_elem(0.0));
         let visible = Self::given(is_hidden.clone().bool_not());
         Self::new(Rule::Additive { bias: bias.mask_fill(is_hidden, 0.0), visible })
     }
 
-    /// Whether tensors on a device decide.
+    /// Whether the visibility depends on device tensors.
     pub(crate) fn is_given(&self) -> bool {
         match &*self.rule {
             Rule::Tensor(_) | Rule::Additive { .. } => true,
@@ -138,14 +138,14 @@ impl Visibility {
     }
 
     /// # Panics
-    /// If numbers are added. It is called before anything is locked, since a panic would poison the lock.
+    /// If the visibility is additive. It is called before any lock, since a panic would poison the lock.
     pub(super) fn check_boolean(&self) {
         if self.is_additive() {
             refuse_additive();
         }
     }
 
-    /// What is known without reading a tensor: hides nothing that this shows. The same value, with its tiles, each time.
+    /// Upper bound of the visibility that needs no tensor reads. Returns the same value, with its tiles, each time.
     pub(crate) fn known(&self) -> Self {
         if !self.is_given() {
             return self.clone();
@@ -158,7 +158,7 @@ impl Visibility {
         self.derived.known.get_or_init(known).clone()
     }
 
-    /// What is visible, and what is added to the logits of a span. The same value, with its masks, each time.
+    /// Splits off the additive mask of a span. Returns the same value, with its masks, each time.
     pub(crate) fn without_additive(&self, span: Span) -> (Self, Option<Tensor<4>>) {
         if !self.is_additive() {
             return (self.clone(), None);
@@ -194,7 +194,7 @@ impl Visibility {
         }
     }
 
-    /// Reads the tensors now that are read later otherwise: no thread then waits for another that does.
+    /// Reads the tensors now instead of lazily, so that no thread waits for another thread's read.
     pub(super) fn read_given(&self) {
         match &*self.rule {
             Rule::Tensor(given) => drop(given.on_host().len()),
@@ -207,7 +207,7 @@ impl Visibility {
         }
     }
 
-    /// The mask of a visibility that [`is_given`](Self::is_given), made on the device.
+    /// Dense mask of a visibility that [`is_given`](Self::is_given), created on the device.
     pub(super) fn given_mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> DenseMask {
         let visible = self.on_device(span, heads, &device.clone().inner());
         let [rows, heads, _, _] = visible.dims();

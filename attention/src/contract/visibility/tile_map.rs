@@ -1,4 +1,4 @@
-//! Which tiles of the (query, key) plane have to be computed.
+//! Tiles of the (query, key) plane that must be computed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -7,42 +7,42 @@ use rayon::prelude::*;
 
 use super::{Shown, Span, Visibility};
 
-/// Queries and keys of a tile.
+/// Number of queries and of keys per tile.
 pub const TILE: usize = 64;
 
-/// Visible keys of each query of a tile, one bit per key.
+/// Visible keys of each query in a tile, one bit per key.
 pub(crate) type TileMask = [u64; TILE];
 
-/// What is added to the logits of the pairs of a tile, query by query: places in [`TileMap::shifts`].
+/// Biases of the pairs of a tile, query by query, as indices into [`TileMap::shifts`].
 pub(crate) type TileLevels = [u8; TILE * TILE];
 
-/// Level of a pair that is hidden.
+/// Level of a hidden pair.
 pub(crate) const HIDDEN: u8 = 0;
-/// Level of a pair that is visible and no more.
+/// Level of a visible pair without a bias.
 pub(crate) const VISIBLE: u8 = 1;
 
-/// What is visible of a tile in which something is.
+/// Visibility within a tile that is not entirely hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TileVisibility {
-    /// Everything.
+    /// All pairs are visible.
     All,
-    /// What this mask says.
+    /// Visible pairs by this mask.
     Masked(u32),
-    /// What these levels say.
+    /// Visibility and biases by these levels.
     Levelled(u32),
 }
 
-/// A tile in which something is visible.
+/// A tile with visible pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tile {
-    /// Its number among the tiles of keys, in a list of the tiles that queries meet; among those of queries, in a list of those that keys meet.
+    /// Index of the key tile, in lists by query tile; index of the query tile, in lists by key tile.
     pub index: u32,
-    /// What is visible of it.
+    /// Visibility of its pairs.
     pub visible: TileVisibility,
 }
 
-/// The plane of queries and keys in tiles of [`TILE`] x [`TILE`]. What is hidden takes no place; of a causal or windowed visibility only the tiles at the
-/// borders have a mask, and equal masks are held once.
+/// The plane of queries and keys in tiles of [`TILE`] x [`TILE`]. Hidden tiles are not stored. In a causal or windowed visibility only border tiles have a
+/// mask, and equal masks are stored once.
 #[derive(Clone, Debug)]
 pub struct TileMap {
     rows: usize,
@@ -53,7 +53,7 @@ pub struct TileMap {
     shifts: Vec<f32>,
 }
 
-/// The tiles of one batch row and head, from both sides.
+/// Tiles of one batch row and head, listed by query tile and by key tile.
 #[derive(Clone, Debug, Default)]
 struct Plane {
     of_queries: TileLists,
@@ -77,12 +77,12 @@ impl TileLists {
         self.ends.push(self.tiles.len());
     }
 
-    /// Nothing, if there is no such list.
+    /// Tiles of a list; empty if the list does not exist.
     fn list(&self, index: usize) -> &[Tile] {
         self.ends.get(index + 1).map_or(&[], |&end| &self.tiles[self.ends[index]..end])
     }
 
-    /// The same tiles from the other side.
+    /// The same tiles, listed by the other side.
     fn transposed(&self) -> Self {
         let mut lists: Vec<Vec<Tile>> = Vec::new();
         for query in 0..self.ends.len() - 1 {
@@ -101,7 +101,7 @@ impl TileLists {
     }
 }
 
-/// Tiles of queries in the making, plane by plane.
+/// Builder of query tiles, plane by plane.
 #[derive(Debug)]
 pub(crate) struct TileMapBuilder {
     map: TileMap,
@@ -109,7 +109,7 @@ pub(crate) struct TileMapBuilder {
 }
 
 impl TileMapBuilder {
-    /// For planes of `rows` batch rows and `heads` heads. Levels from 2 on are places in `shifts`.
+    /// Builder for `rows` batch rows and `heads` heads. Levels from 2 on are indices into `shifts`.
     pub(crate) fn new(rows: usize, heads: usize, shifts: &[f32]) -> Self {
         let shifts = [f32::NEG_INFINITY, 0.0].iter().chain(shifts).copied().collect();
         Self { map: TileMap { rows, heads, planes: Vec::new(), masks: Vec::new(), levels: Vec::new(), shifts }, known: HashMap::new() }
@@ -123,7 +123,7 @@ impl TileMapBuilder {
         &mut self.map.planes.last_mut().expect("a plane was begun").of_queries
     }
 
-    /// The next tile of `queries` queries: the levels of its pairs with each tile of keys.
+    /// Adds the next tile of `queries` queries, with the levels of its pairs for each key tile.
     pub(crate) fn push(&mut self, queries: usize, levels: BTreeMap<u32, Box<TileLevels>>) {
         for (keys, levels) in levels {
             if levels.iter().any(|&level| level > VISIBLE) {
@@ -169,16 +169,16 @@ impl TileMapBuilder {
 }
 
 impl TileMap {
-    /// The tiles of `visibility` over `span`.
+    /// Tile map of `visibility` over `span`.
     pub fn new(visibility: &Visibility, span: Span, heads: usize) -> Self {
         Self::of_real_queries(visibility, span, heads, None)
     }
 
-    /// The same without the tiles of queries that are all padding: those of batch row `b` are real before index `ends[b]`. Queries that share a tile with a
-    /// real one keep what they see.
+    /// The same without tiles of padding queries: queries of batch row `b` are real before index `ends[b]`. Padding queries in a tile with real queries keep
+    /// their visibility.
     ///
     /// # Panics
-    /// If there is not one end for each batch row that the visibility tells apart.
+    /// If the number of ends differs from the number of distinct batch rows.
     pub(crate) fn of_real_queries(visibility: &Visibility, span: Span, heads: usize, ends: Option<&[usize]>) -> Self {
         visibility.read_given();
         let heads = if visibility.depends_on_head() { heads } else { 1 };
@@ -204,7 +204,7 @@ impl TileMap {
                 }
                 masks
             };
-            // Patterns are asked pair by pair, which takes long for long sequences.
+            // Patterns are evaluated pair by pair, which is slow for long sequences.
             let of_queries: Vec<Range<usize>> = tiles(span.query_start, span.queries).collect();
             let found: Vec<_> = of_queries.par_iter().map(masks).collect();
             for (queries, masks) in of_queries.iter().zip(found) {
@@ -220,17 +220,17 @@ impl TileMap {
         &self.planes[row * self.heads + head]
     }
 
-    /// The tiles of keys, in ascending order, of which the queries of tile `queries` see something.
+    /// Key tiles visible to query tile `queries`, in ascending order.
     pub(crate) fn met_by_queries(&self, row: usize, head: usize, queries: usize) -> &[Tile] {
         self.plane(row, head).of_queries.list(queries)
     }
 
-    /// The tiles of queries, in ascending order, that see something of the keys of tile `keys`.
+    /// Query tiles that see key tile `keys`, in ascending order.
     pub(crate) fn met_by_keys(&self, row: usize, head: usize, keys: usize) -> &[Tile] {
         self.plane(row, head).of_keys.list(keys)
     }
 
-    /// What is added to the logit of query `query` of the span for its key `key`; `None` if it is hidden.
+    /// Bias of the logit of query `query` of the span for its key `key`; `None` if hidden.
     pub fn shift(&self, row: usize, head: usize, query: usize, key: usize) -> Option<f32> {
         let tiles = self.met_by_queries(row, head, query / TILE);
         let tile = tiles[tiles.binary_search_by_key(&((key / TILE) as u32), |tile| tile.index).ok()?];
@@ -244,12 +244,12 @@ impl TileMap {
         }
     }
 
-    /// Batch rows and heads that are told apart.
+    /// Number of distinct batch rows and heads.
     pub fn distinct(&self) -> [usize; 2] {
         [self.rows, self.heads]
     }
 
-    /// The masks that tiles name, in the order of their numbers.
+    /// Masks of the tiles, by index.
     #[cfg(feature = "cube")]
     pub(crate) fn masks(&self) -> &[TileMask] {
         &self.masks
@@ -265,12 +265,12 @@ impl TileMap {
         &self.levels[index as usize]
     }
 
-    /// What the levels mean: numbers that are added to logits, minus infinity for what is hidden.
+    /// Biases of the levels; minus infinity for hidden pairs.
     pub fn shifts(&self) -> &[f32] {
         &self.shifts
     }
 
-    /// Whether all tiles say no more than what is visible.
+    /// Whether no tile has biases.
     pub fn is_plain(&self) -> bool {
         self.levels.is_empty()
     }
@@ -292,7 +292,7 @@ fn tiles(start: usize, count: usize) -> impl Iterator<Item = Range<usize>> {
 mod tests {
     use super::*;
 
-    /// What the map says of each pair, against what the visibility says.
+    /// Compares the map with the visibility, pair by pair.
     fn check(visibility: &Visibility, span: Span, heads: usize) {
         let map = TileMap::new(visibility, span, heads);
         for (row, head) in (0..visibility.rows()).flat_map(|row| (0..heads).map(move |head| (row, head))) {
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(count(&TileMap::new(&padding, span, 1)), [5 * 5, 5 * 2], "keys alone");
         let real = TileMap::of_real_queries(&padding, span, 1, Some(&[300, 100]));
         assert_eq!(count(&real), [5 * 5, 2 * 2]);
-        // Row 1 has the tiles of queries 0 to 63 and 64 to 127, of which 100 to 127 keep what they see.
+        // Row 1 keeps the tiles of queries 0 to 63 and 64 to 127, where queries 100 to 127 keep their visibility.
         for (query, key) in [(0, 0), (99, 99), (127, 0), (64, 100), (128, 0), (299, 99)] {
             let wanted = (query < 128 && key < 100).then_some(0.0);
             assert_eq!(real.shift(1, 0, query, key), wanted, "query {query}, key {key}");

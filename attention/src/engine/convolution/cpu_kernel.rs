@@ -1,6 +1,6 @@
 //! The convolution over slices of numbers, in parallel over batch rows and blocks of positions.
 //!
-//! A block is computed position by position, over all channels at once. The gradient computes the sums of `w - 1` positions behind each block twice.
+//! A block is computed position by position, over all channels at once. The gradient recomputes the sums of the `w - 1` positions behind each block.
 
 use pulp::{Simd, WithSimd};
 
@@ -16,7 +16,7 @@ pub(super) struct Sizes {
     pub taps: usize,
 }
 
-/// What a convolution is computed from, in the shapes of [`CausalConvolution`](super::cpu_operation::CausalConvolution).
+/// Inputs of a convolution, in the shapes of [`CausalConvolution`](super::cpu_operation::CausalConvolution).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,
@@ -27,7 +27,7 @@ pub(super) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// What a tap has of the channels at a position.
+    /// Channels under a tap at a position.
     #[inline(always)]
     fn under_tap(self, row: usize, position: usize, tap: usize) -> Option<&'a [f32]> {
         let Sizes { length, channels, taps, .. } = self.sizes;
@@ -58,7 +58,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Adds the gradient of what lies at `place`, counted from `w - 1` positions before the first of `slopes`: of the sums that read it.
+    /// Adds the gradient at `place`, counted from `w - 1` positions before the first of `slopes`, from the sums that read it.
     #[inline(always)]
     fn add_gradient(self, slopes: &[f32], place: usize, gradient: &mut [f32]) {
         let channels = self.sizes.channels;
@@ -89,7 +89,7 @@ impl Fill for Inputs<'_> {
     }
 }
 
-/// Gradients in the shapes of what they are of; of what is absent they are arbitrary.
+/// Gradients in the shapes of the inputs; arbitrary for absent inputs.
 pub(super) struct Gradients {
     pub x: Vec<f32>,
     pub weight: Vec<f32>,
@@ -97,7 +97,7 @@ pub(super) struct Gradients {
     pub before: Vec<f32>,
 }
 
-/// From the gradient `[B, N, C]` of what [`forward`] returns.
+/// Gradients from the gradient `[B, N, C]` of [`forward`]'s output.
 pub(super) fn backward(inputs: Inputs, gradient: &[f32]) -> Gradients {
     let Sizes { batch, length, channels, taps } = inputs.sizes;
     let mut x = vec![0.0; batch * length * channels];
@@ -115,16 +115,16 @@ pub(super) fn backward(inputs: Inputs, gradient: &[f32]) -> Gradients {
 /// Gradients of a block.
 struct Backward<'a> {
     inputs: Inputs<'a>,
-    /// Of all outputs of the batch row.
+    /// Gradient of all outputs of the batch row.
     gradient: &'a [f32],
-    /// Of the block's inputs.
+    /// Gradient of the block's inputs.
     x: Block<'a>,
-    /// Of what precedes the first block.
+    /// Gradient of the inputs before the first block.
     before: &'a mut [f32],
 }
 
 impl WithSimd for Backward<'_> {
-    /// The block's part of the gradients of weights, `[w, C]`, and, behind them, of the bias.
+    /// The block's part of the gradients of weights, `[w, C]`, followed by that of the bias.
     type Output = Vec<f32>;
 
     #[inline(always)]

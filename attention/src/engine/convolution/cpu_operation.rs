@@ -6,7 +6,7 @@ use super::cpu_kernel::{Inputs, Sizes, backward, forward};
 use crate::engine::cpu::{Operands, Operation, padded};
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
-/// Of `x` `[B, N, C]`, weights `[w, C]`, bias `[C]`, and what lies before, `[B, w - 1, C]`: letters of [`Convolution`](super::Convolution).
+/// Operates on `x` `[B, N, C]`, weights `[w, C]`, bias `[C]`, and earlier inputs `[B, w - 1, C]`: letters of [`Convolution`](super::Convolution).
 #[derive(Debug)]
 pub(super) struct CausalConvolution;
 
@@ -29,7 +29,7 @@ impl Operation for CausalConvolution {
     }
 }
 
-/// Of contiguous operands.
+/// Inputs from contiguous operands.
 fn inputs([x, weight, bias, before, ..]: &Operands<FlexTensor>) -> Inputs<'_> {
     let [x, weight] = [x, weight].map(|operand| operand.as_ref().expect("there are inputs and weights"));
     let [batch, length, channels] = x.layout().shape().dims();

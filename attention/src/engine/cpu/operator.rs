@@ -16,7 +16,7 @@ use crate::engine::fused::Operand;
 #[cfg(feature = "ndarray")]
 use crate::tensors::main_memory::{flex, ndarray};
 
-/// [`Operands`] on one backend, their gradients, or results, as they pass from one backend to another.
+/// [`Operands`] on one backend, their gradients, or results, for conversion between backends.
 #[derive(Clone, Debug, ExtensionType)]
 #[extension_type(fusion: cfg(feature = "cube"))]
 pub(super) struct OperandList<B: Backend> {
@@ -47,14 +47,14 @@ impl<B: Backend> OperandList<B> {
         [first, second, third, fourth, fifth, sixth].map(Operand::given)
     }
 
-    /// The same of another backend.
+    /// Converts to another backend.
     #[cfg(feature = "ndarray")]
     fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> OperandList<O> {
         OperandList::from(self.operands().map(|operand| operand.map(&map)))
     }
 }
 
-/// Operations of backends in main memory, which override `results` and `gradients`. On others they are composed of tensor operations, and nothing here is called.
+/// Operations of backends in main memory, which override `results` and `gradients`. Other backends use tensor operations and never call this.
 #[backend_extension(
     Flex,
     NdArray: cfg(feature = "ndarray"),
@@ -63,7 +63,7 @@ impl<B: Backend> OperandList<B> {
     Autodiff
 )]
 pub(super) trait CpuOperator: Backend {
-    /// The output, and what gradients will read besides the operands, if there will be any.
+    /// The output and, if gradients follow, the further results that they read.
     #[fusion(default)]
     fn results(
         #[extension_type] _operands: OperandList<Self>,
@@ -73,7 +73,7 @@ pub(super) trait CpuOperator: Backend {
         panic!("{ELSEWHERE}")
     }
 
-    /// Gradients of the operands from these, the results as far as gradients read them, and the gradient of the output.
+    /// Gradients of the operands, from the operands, the saved results, and the gradient of the output.
     #[fusion(default)]
     fn gradients(
         #[extension_type] _operands: OperandList<Self>,
@@ -84,7 +84,7 @@ pub(super) trait CpuOperator: Backend {
         panic!("{ELSEWHERE}")
     }
 
-    /// The output; with automatic differentiation, with its gradients.
+    /// The output, with gradients under autodiff.
     #[fusion(default)]
     fn computed(#[extension_type] operands: OperandList<Self>, operation: Arc<dyn KeepingOperation>) -> FloatTensor<Self> {
         Self::results(operands, operation, false).first.given().expect("an operation has an output")

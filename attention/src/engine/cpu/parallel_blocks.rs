@@ -1,14 +1,14 @@
-//! Blocks of positions, which threads share.
+//! Blocks of positions for threads.
 //!
-//! No result depends on the number of threads: blocks do not, and what they return comes in their order.
+//! Results do not depend on the number of threads: neither do blocks, and their results are returned in order.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-/// Positions of a block.
+/// Positions per block.
 const BLOCK: usize = 64;
 
-/// Numbers that one thread computes at least: fewer take less time than to wake another.
+/// Minimum numbers per thread: for fewer, waking a thread takes longer.
 const FEWEST: usize = 16_384;
 
 /// Numbers `[B, N, size]` at successive positions of a batch row.
@@ -19,28 +19,28 @@ pub(in crate::engine) struct Block<'a> {
     pub numbers: &'a mut [f32],
 }
 
-/// All numbers `[B, N, size]`, in order, `length` positions in each batch row.
+/// Splits numbers `[B, N, size]` into blocks in order, with `length` positions per batch row.
 pub(in crate::engine) fn blocks(numbers: &mut [f32], length: usize, size: usize) -> impl Iterator<Item = Block<'_>> {
-    // Of nothing there is no block; a chunk has at least one number.
+    // Zero numbers form no block; a chunk has at least one number.
     numbers.chunks_mut((length * size).max(1)).enumerate().flat_map(move |(row, numbers)| {
         let blocks = numbers.chunks_mut((BLOCK * size).max(1)).enumerate();
         blocks.map(move |(index, numbers)| Block { row, first: index * BLOCK, numbers })
     })
 }
 
-/// What blocks return, in order. At each of `length` positions there are `size` numbers to compute.
+/// Results of blocks, in order. Each of `length` positions has `size` numbers to compute.
 pub(in crate::engine) fn computed<T: WithSimd<Output: Send> + Send>(blocks: Vec<T>, length: usize, size: usize) -> Vec<T::Output> {
     let fewest = FEWEST.div_ceil((BLOCK.min(length) * size).max(1));
     blocks.into_par_iter().with_min_len(fewest).map(|block| Arch::new().dispatch(block)).collect()
 }
 
-/// What computes the numbers of a block.
+/// Computes the numbers of a block.
 pub(in crate::engine) trait Fill: Copy + Send {
-    /// Its implementations are inlined, as they are compiled once for each instruction set.
+    /// Implementations are inlined, since they are compiled once per instruction set.
     fn fill(self, block: Block);
 }
 
-/// Numbers `[B, N, size]` of blocks that are filled, `length` positions in each of `batch` rows. For each number `work` are computed.
+/// Fills numbers `[B, N, size]` block by block, with `length` positions in each of `batch` rows. `work` is the number of computations per number.
 pub(in crate::engine) fn filled(fill: impl Fill, [batch, length, size]: [usize; 3], work: usize) -> Vec<f32> {
     let mut numbers = vec![0.0; batch * length * size];
     computed(blocks(&mut numbers, length, size).map(|block| Filled { fill, block }).collect(), length, size * work);
@@ -61,7 +61,7 @@ impl<F: Fill> WithSimd for Filled<'_, F> {
     }
 }
 
-/// The sums of parts of `count` numbers, added in order.
+/// Sums of parts of `count` numbers, added in order.
 pub(in crate::engine) fn added(parts: Vec<Vec<f32>>, count: usize) -> Vec<f32> {
     let mut sums = vec![0.0; count];
     for part in parts {

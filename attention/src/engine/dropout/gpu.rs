@@ -1,7 +1,7 @@
 //! The operator on CubeCL.
 //!
-//! Of a stream, a unit draws a block of ChaCha8 (Bernstein 2008), which decides on 32 elements; through shared memory the units of a cube hand their blocks to each
-//! other, so that neighbours read and write neighbouring elements.
+//! A unit draws one block of ChaCha8 (Bernstein 2008), which decides 32 elements. The units of a cube exchange their blocks through shared memory, so that
+//! neighbours read and write neighbouring elements.
 
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
@@ -20,16 +20,16 @@ use cubecl::prelude::*;
 use super::factor_of_kept;
 use super::operator::{Draws, DropoutOperator, dropped_by_host};
 
-/// Units of a cube.
+/// Units per cube.
 const UNITS: usize = 64;
 
-/// Words of a block.
+/// Words per block.
 const WORDS: usize = 16;
 
-/// Elements on which a block decides.
+/// Elements decided by a block.
 const ELEMENTS: usize = 2 * WORDS;
 
-/// Distance of blocks in shared memory: with one word more than they have, units that write theirs at once meet different banks.
+/// Distance of blocks in shared memory: one extra word makes simultaneous writes use different banks.
 const PITCH: usize = WORDS + 1;
 
 impl DropoutOperator for CubeBackend {
@@ -38,7 +38,7 @@ impl DropoutOperator for CubeBackend {
             Draws::Stream { threshold, .. } => factor_of_kept(threshold),
             Draws::Weights { dropout, .. } => dropout.threshold_and_factor().1,
         };
-        // Devices may round to 16 bits as they like: here the factor becomes the number that the host's mask would hold.
+        // Devices round to 16 bits differently: this converts the factor to the number in the host's mask.
         let kept = match x.dtype {
             DType::F32 => Some(kept),
             DType::F16 => Some(f16::from_f32(kept).to_f32()),
@@ -55,7 +55,7 @@ impl DropoutOperator for CubeBackend {
     }
 }
 
-/// As many cubes as there are blocks for, over as many dimensions as the device needs.
+/// Enough cubes for the blocks, over as many dimensions as the device needs.
 fn cubes_of(x: &CubeTensor, first: u64) -> CubeCount {
     let elements = (first % ELEMENTS as u64) as usize + x.meta.num_elements();
     calculate_cube_count_elemwise(&x.client, elements.div_ceil(ELEMENTS), units())
@@ -74,7 +74,7 @@ fn dropped(cubes: CubeCount, x: CubeTensor, seed: [u32; 8], first: u64, threshol
         &client,
         cubes,
         units(),
-        // Cubes that are there to fill a dimension compute places past the end.
+        // Padding cubes compute addresses past the end.
         AddressType::from_len(2 * (x.meta.num_elements() + UNITS * ELEMENTS)),
         x.into_tensor_arg(),
         output.clone().into_tensor_arg(),
@@ -86,14 +86,14 @@ fn dropped(cubes: CubeCount, x: CubeTensor, seed: [u32; 8], first: u64, threshol
     output
 }
 
-/// Where in the stream of a seed the elements of a tensor begin.
+/// Start of a tensor's elements in the stream of a seed.
 #[derive(CubeType, CubeLaunch)]
 struct Stream {
     seed: Sequence<u32>,
     /// Number of the block with the first element, in two halves.
     low: u32,
     high: u32,
-    /// Elements of that block that come before the first one.
+    /// Elements of that block before the first one.
     skipped: u32,
 }
 
@@ -127,7 +127,7 @@ fn drop_elements<F: Float>(
     }
 }
 
-/// Draws the block that comes `number` blocks after the first one.
+/// Draws the block `number` after the first one.
 #[cube]
 fn draw(block: &mut Array<u32>, stream: &Stream, number: u32) {
     let mut start = Array::<u32>::new(WORDS);
@@ -172,7 +172,7 @@ fn quarter_round(block: &mut Array<u32>, #[comptime] a: usize, #[comptime] b: us
     add_and_mix(block, c, d, b, 7u32);
 }
 
-/// Adds word `from` to word `to`, and mixes the sum into word `other`, which then is rotated to the left.
+/// Adds word `from` to word `to`, XORs the sum into word `other`, and rotates it left.
 #[cube]
 fn add_and_mix(block: &mut Array<u32>, #[comptime] to: usize, #[comptime] from: usize, #[comptime] other: usize, #[comptime] left: u32) {
     let sum = block[to] + block[from];

@@ -17,17 +17,17 @@ use super::WeightDropout;
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
 
-/// What decides on each element of a tensor.
+/// Source of the draws for the elements of a tensor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Draws {
-    /// The stream with a seed, from its element `first` on. Drawn numbers below `threshold` drop an element, of 2^16.
+    /// Stream with a seed, from element `first` on. An element is dropped if its draw, of 2^16, is below `threshold`.
     #[cfg(feature = "cube")]
     Stream { seed: [u32; 8], first: u64, threshold: u32 },
-    /// The places of weights `[B, H, Q, K]` of the queries from `first_query` on.
+    /// Places of weights `[B, H, Q, K]` of the queries from `first_query` on.
     Weights { dropout: WeightDropout, first_query: usize },
 }
 
-/// Dropout whose factors the backend draws itself.
+/// Dropout with factors drawn by the backend.
 #[backend_extension(
     Flex,
     NdArray: cfg(feature = "ndarray"),
@@ -36,7 +36,7 @@ pub(crate) enum Draws {
     Autodiff
 )]
 pub(crate) trait DropoutOperator: Backend {
-    /// `x` times what is drawn for its elements.
+    /// `x` times the factors drawn for its elements.
     #[fusion(dtype = x, shape = x)]
     fn dropped(x: FloatTensor<Self>, draws: Draws) -> FloatTensor<Self> {
         dropped_by_host::<Self>(x, draws)
@@ -48,7 +48,7 @@ impl DropoutOperator for burn::backend::Flex {}
 #[cfg(feature = "ndarray")]
 impl DropoutOperator for burn::backend::NdArray {}
 
-/// [`DropoutOperator::dropped`] with factors that the host draws.
+/// [`DropoutOperator::dropped`] with factors drawn by the host.
 pub(super) fn dropped_by_host<B: Backend>(x: FloatTensor<B>, draws: Draws) -> FloatTensor<B> {
     let shape = x.shape();
     let factors = match draws {
@@ -73,7 +73,7 @@ impl<B: DropoutOperator, C: CheckpointStrategy> DropoutOperator for Autodiff<B, 
     }
 }
 
-/// The output once more, for a graph that does not keep it.
+/// Recomputes the output for a graph that does not save it.
 #[derive(Debug)]
 struct Again<B: Backend> {
     x: NodeId,
@@ -88,7 +88,7 @@ impl<B: DropoutOperator> RetroForward for Again<B> {
     }
 }
 
-/// The gradient: what is dropped has none, and the rest is scaled alike.
+/// The gradient: 0 for dropped elements, the same scale for the rest.
 #[derive(Debug)]
 struct Dropout;
 

@@ -1,8 +1,8 @@
-//! Attention over slices of numbers, tile by tile, in parallel: what the backends compute that keep their tensors in main memory.
+//! Attention over slices of numbers, tile by tile, in parallel, for backends with tensors in main memory.
 //!
-//! Forward: the online softmax of Milakov and Gimelshein 2018, over tiles as in FlashAttention (Dao et al. 2022, algorithm 1). Backward: weights are
-//! recomputed from the log-sum-exp, tile by tile (Dao 2023, algorithm 2). Besides inputs and outputs there are a few tiles for each thread, and copies of
-//! the factors of a head in the order in which products read them.
+//! Forward: the online softmax of Milakov and Gimelshein 2018, over tiles as in FlashAttention (Dao et al. 2022, algorithm 1). Backward: weights are recomputed
+//! from the log-sum-exp, tile by tile (Dao 2023, algorithm 2). Besides inputs and outputs it stores a few tiles per thread, and copies of a head's factors in
+//! the order of the products.
 
 mod backward;
 mod entmax;

@@ -1,4 +1,4 @@
-//! The operator on flex, which keeps its tensors in main memory.
+//! The operator on flex, which stores its tensors in main memory.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -52,8 +52,8 @@ impl FusedAttention for Flex {
     }
 }
 
-/// The gradient of the scale of the bias from what the kernel gives, by plane of the bias and key. The sums over queries come before those over keys, as if
-/// Burn had multiplied bias and scale.
+/// Gradient of the bias scale from the kernel's result, by bias plane and key. Sums over queries precede those over keys, as if Burn had multiplied bias and
+/// scale.
 fn scale_gradient(Operands { bias, bias_scale, .. }: &Operands<Flex>, by_key: Vec<f32>) -> Option<FlexTensor> {
     let (bias, scale) = (shape(bias.as_ref()?), shape(bias_scale.as_ref()?));
     let mut gradient = tensor(by_key, [bias[0], bias[1], 1, bias[3]]);
@@ -63,7 +63,7 @@ fn scale_gradient(Operands { bias, bias_scale, .. }: &Operands<Flex>, by_key: Ve
     Some(gradient)
 }
 
-/// Operands as the kernel reads them.
+/// Operands in the kernel's layout.
 fn readable(operands: Operands<Flex>) -> Operands<Flex> {
     let mut list = operands.list();
     for (place, operand) in list.iter_mut().enumerate() {
@@ -73,7 +73,7 @@ fn readable(operands: Operands<Flex>) -> Operands<Flex> {
     Operands::from_list(list)
 }
 
-/// The tensor with the numbers of its last dimension side by side.
+/// The tensor with adjacent numbers in its last dimension.
 pub(in crate::engine) fn with_whole_rows(tensor: FlexTensor) -> FlexTensor {
     let [.., width] = shape(&tensor);
     let strides = tensor.layout().strides();
@@ -81,7 +81,7 @@ pub(in crate::engine) fn with_whole_rows(tensor: FlexTensor) -> FlexTensor {
     if has_whole_rows { tensor } else { tensor.to_contiguous() }
 }
 
-/// The rows of a tensor [`with_whole_rows`], for so many heads.
+/// Rows of a tensor [`with_whole_rows`], for `heads` heads.
 pub(in crate::engine) fn rows(tensor: &FlexTensor, heads: usize) -> Rows<'_> {
     let strides = tensor.layout().strides();
     let stride = |dim: usize| strides[dim].unsigned_abs();
@@ -92,7 +92,7 @@ pub(in crate::engine) fn rows(tensor: &FlexTensor, heads: usize) -> Rows<'_> {
     }
 }
 
-/// The tensor of this shape, `[B, H, N, D]`, of numbers `[B, N, H, D]`.
+/// The tensor of shape `[B, H, N, D]`, from numbers `[B, N, H, D]`.
 pub(in crate::engine) fn by_heads(numbers: Vec<f32>, [batch, heads, length, width]: [usize; 4]) -> FlexTensor {
     tensor(numbers, [batch, length, heads, width]).transpose(1, 2)
 }

@@ -1,11 +1,11 @@
-//! The operator on CubeCL: kernels that are compiled for the GPU, or the software adapter, that is there.
+//! The operator on CubeCL: kernels compiled for the available GPU or software adapter.
 //!
-//! A cube computes a tile of queries or of keys and meets the visible tiles of the others one after another; between its units numbers pass through
-//! shared memory. Where the device has operations of planes, the largest logit of a row passes through them instead. No software adapter declares
-//! them, so that tests without a GPU do not run that way; an H100 has, through CUDA and Vulkan.
+//! A cube computes a tile of queries or keys and iterates over the visible tiles of the other side; its units exchange numbers through shared memory. On
+//! devices with plane operations, the row maximum uses these instead. No software adapter declares them, so tests without a GPU do not cover that path; an H100
+//! has them, through CUDA and Vulkan.
 //!
-//! Tensor cores compute what is one product of queries and keys. Biases, scores by distance, soft spans and Kronecker products go to the other kernels; all
-//! but biases on a GPU alone, since software adapters take long to compile them.
+//! Tensor cores compute logits that are a single product of queries and keys. Biases, scores by distance, soft spans and Kronecker products use the other
+//! kernels; all except biases only on a GPU, since software adapters take long to compile them.
 
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
 #![allow(clippy::manual_range_contains, reason = "kernels have no ranges that contain")]
@@ -44,13 +44,13 @@ use super::plan::Plan;
 use crate::contract::visibility::TILE;
 use crate::engine::LogitTerms;
 
-/// Log-sum-exp of queries that see no key: weights that are recomputed from it are 0.
+/// Log-sum-exp of queries without visible keys: recomputed weights are 0.
 const UNSEEN: f32 = 1.0e30;
 
-/// Most columns of a result that a cube computes. The second backward kernel has two results, and so fewer columns of each.
+/// Maximum result columns per cube. The second backward kernel has two results, and so fewer columns of each.
 const WIDEST: usize = 128;
 
-/// Most buffers of a kernel for a product of queries and keys. Each term has more.
+/// Maximum buffers of a kernel for a product of queries and keys. Each term adds more.
 const BUFFERS: u32 = 10;
 
 impl FusedAttention for CubeBackend {
@@ -126,7 +126,7 @@ impl FusedAttention for CubeBackend {
     }
 }
 
-/// Whether the kernels for such logits fit on a device, and compute with numbers of this type.
+/// Whether the kernels for such logits fit on a device and support this number type.
 pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms, has_spans: bool) -> bool {
     if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) || !CubeBackend::supports_dtype(device, dtype) {
         return false;
@@ -134,7 +134,7 @@ pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms, ha
     let client = device.client();
     let properties = client.properties();
     let (made, hardware) = (LogitComponents::of(terms, has_spans), &properties.hardware);
-    // A software adapter compiles each form of these kernels for about a minute, and has no operations of planes.
+    // A software adapter compiles each form of these kernels for about a minute, and lacks plane operations.
     let is_compiled_soon = !made.spans && !made.relative && !made.kronecker || properties.features.plane.contains(Plane::Ops);
     hardware.max_shared_memory_size >= SHARED
         && hardware.max_units_per_cube as usize >= ACROSS * down(4)
@@ -142,13 +142,13 @@ pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms, ha
         && is_compiled_soon
 }
 
-/// What the backward kernels are given besides the inputs.
+/// Further inputs of the backward kernels.
 struct Saved {
     gradient: CubeTensor,
     log_sum_exp: CubeTensor,
     /// Products of context and gradient, for each query.
     dots: CubeTensor,
-    /// How many numbers of rows are read at once.
+    /// Numbers of rows read at once.
     fours: usize,
 }
 
@@ -159,7 +159,7 @@ impl Saved {
     }
 }
 
-/// Gradients of what belongs to queries.
+/// Query-side gradients.
 #[derive(Default)]
 struct QueryGradients {
     queries: Option<CubeTensor>,
@@ -176,7 +176,7 @@ fn gradients_of_queries(launch: &Launch, given: &Saved) -> QueryGradients {
     let result = launch.empty(if content { [batch, heads, queries, factor] } else { [1; 4] });
     let of_spans = spans.then(|| launch.empty_by_query());
     let of_relative = launch.terms.relative.as_ref().map(|relative| launch.empty(relative.queries.shape().dims()));
-    // A unit holds the sums of both results.
+    // A unit stores the sums of both results.
     let widest = if relative { WIDEST / 2 } else { WIDEST };
     let (factor_blocks, wide) = blocks(factor, widest);
     let (relative_blocks, relative_block) = blocks(of_relative.as_ref().map_or(0, |of_relative| of_relative.shape()[3]), widest);
@@ -220,7 +220,7 @@ fn gradient_of_keys_and_values(launch: &Launch, given: &Saved) -> (Option<CubeTe
     (has_content.then_some(of_keys), of_values)
 }
 
-/// Of a bias and of its scale, if it has one.
+/// Gradients of a bias and its scale, if any.
 fn gradient_of_bias(launch: &Launch, given: &Saved, bias: &CubeTensor) -> (Option<CubeTensor>, Option<CubeTensor>) {
     let [rows, heads, queries, keys] = bias.shape().dims();
     let [query_tiles, key_tiles] = [queries, keys].map(|length| length.div_ceil(TILE));
@@ -243,7 +243,7 @@ fn gradient_of_bias(launch: &Launch, given: &Saved, bias: &CubeTensor) -> (Optio
     (Some(result), of_scale)
 }
 
-/// Of the table of scores by distance.
+/// Gradient of the table of scores by distance.
 fn gradient_of_distances(launch: &Launch, given: &Saved, relative: &Relative) -> CubeTensor {
     let [rows, heads, length, width] = relative.table.shape().dims();
     let result = launch.empty([rows, heads, length, width]);
@@ -265,7 +265,7 @@ fn gradient_of_distances(launch: &Launch, given: &Saved, relative: &Relative) ->
     }
 }
 
-/// Of the left and right factors of Kronecker products.
+/// Gradients of the left and right factors of Kronecker products.
 fn gradients_of_factors(launch: &Launch, given: &Saved, Factors { left, right, .. }: &Factors) -> (CubeTensor, CubeTensor) {
     let [of_left, of_right] = [left, right].map(|factor| launch.empty_of(factor.shape().dims(), DType::F32));
     kronecker::gradient_of_factors::launch(
@@ -283,7 +283,7 @@ fn gradients_of_factors(launch: &Launch, given: &Saved, Factors { left, right, .
     (summed(of_left, left), summed(of_right, right))
 }
 
-/// Sums of 32-bit floats over the dimensions of which `like` has one row, in the type of `like`.
+/// Sums of 32-bit floats over the dimensions that are 1 in `like`, in the type of `like`.
 fn summed(mut sums: CubeTensor, like: &CubeTensor) -> CubeTensor {
     for dim in (0..4).rev() {
         if like.shape()[dim] == 1 && sums.shape()[dim] > 1 {

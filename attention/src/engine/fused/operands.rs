@@ -1,4 +1,4 @@
-//! What an attention is computed from, on one backend.
+//! Operands of an attention on one backend.
 
 use std::ops::Range;
 
@@ -10,19 +10,19 @@ use super::plan::Plan;
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
 
-/// A tensor that there may be.
+/// An optional tensor.
 #[derive(Clone, Debug, ExtensionType)]
 #[extension_type(fusion: cfg(feature = "cube"))]
 pub(crate) enum Operand<B: Backend> {
-    /// There is none.
+    /// No tensor.
     Absent,
-    /// This one.
+    /// A tensor.
     Given(FloatTensor<B>),
 }
 
-/// What is attended with; the same for their gradients.
+/// Operands of an attention, or their gradients.
 ///
-/// Dimension letters: `B` batch rows, `H` heads, `G` heads of keys and values, a divisor of `H`, `Q` queries, `K` keys, `R` and `S` widths of thin factors, `D`
+/// Dimension letters: `B` batch rows, `H` heads, `G` key and value heads, a divisor of `H`, `Q` queries, `K` keys, `R` and `S` widths of thin factors, `D`
 /// width of a head's values.
 #[derive(Clone, Debug, ExtensionType)]
 #[extension_type(fusion: cfg(feature = "cube"))]
@@ -38,16 +38,17 @@ pub(crate) struct Operands<B: Backend> {
     /// Added to the logits, `[B|1, H|1, Q, K]`.
     #[extension_type]
     pub bias: Operand<B>,
-    /// Multiplied with the bias, `[1, H|1, 1, 1]`.
+    /// Scale of the bias, `[1, H|1, 1, 1]`.
     #[extension_type]
     pub bias_scale: Operand<B>,
     /// Scaled queries of the scores by distance, `[B, H, Q, S]`.
     #[extension_type]
     pub relative_queries: Operand<B>,
-    /// What they are scored with, `[B|1, H|1, Q + K - 1, S]`, in descending order of the distance from key to query.
+    /// Their keys, `[B|1, H|1, Q + K - 1, S]`, in descending order of the distance from key to query.
     #[extension_type]
     pub relative_keys: Operand<B>,
-    /// Left factors of [`Kronecker`](crate::engine::Kronecker) products, `[B, H, Q, a]`; [`Plan::first_pairs`](super::Plan::first_pairs) says which product is whose.
+    /// Left factors of [`Kronecker`](crate::engine::Kronecker) products, `[B, H, Q, a]`; [`Plan::first_pairs`](super::Plan::first_pairs) assigns products to
+    /// keys.
     #[extension_type]
     pub left: Operand<B>,
     /// Right factors, `[B, H, Q, b]`.
@@ -56,13 +57,13 @@ pub(crate) struct Operands<B: Backend> {
     /// Spans, in positions, `[B|1, H|1, Q|1, 1]`, of [`Plan::ramp`](super::Plan::ramp).
     #[extension_type]
     pub spans: Operand<B>,
-    /// The logits of sinks, `[1, H|1, 1, 1]`. They take part when the softmax of all else is there.
+    /// Logits of sinks, `[1, H|1, 1, 1]`, which enter after the softmax of all other logits.
     #[extension_type]
     pub sink: Operand<B>,
 }
 
 impl<B: Backend> Operand<B> {
-    /// The tensor, if there is one.
+    /// The tensor, if present.
     pub(crate) fn given(self) -> Option<FloatTensor<B>> {
         match self {
             Self::Absent => None,
@@ -70,7 +71,7 @@ impl<B: Backend> Operand<B> {
         }
     }
 
-    /// The tensor, if there is one.
+    /// The tensor, if present.
     pub(crate) fn as_ref(&self) -> Option<&FloatTensor<B>> {
         match self {
             Self::Absent => None,
@@ -88,17 +89,17 @@ impl<B: Backend> From<Option<FloatTensor<B>>> for Operand<B> {
 /// Number of [`Operands`].
 pub(super) const COUNT: usize = 11;
 
-/// Places of values, queries and keys in the list of operands.
+/// Indices of values, queries and keys in the list of operands.
 pub(super) const ROWS: Range<usize> = 0..3;
 
-/// Places of the bias and its scale.
+/// Indices of the bias and its scale.
 pub(super) const BIAS: [usize; 2] = [3, 4];
 
-/// Place of the sinks.
+/// Index of the sinks.
 pub(super) const SINK: usize = 10;
 
 impl<B: Backend> Operands<B> {
-    /// All but the sinks, and these.
+    /// Separates the sinks from the other operands.
     pub(super) fn without_sink(self) -> (Self, Option<FloatTensor<B>>) {
         let Self { sink, .. } = self;
         (Self { sink: Operand::Absent, ..self }, sink.given())
@@ -119,12 +120,12 @@ impl<B: Backend> Operands<B> {
         self.clone().list().map(|operand| operand.map(|operand| operand.dtype()))
     }
 
-    /// The same of another backend, or made anew.
+    /// Converts to another backend, or transforms each tensor.
     pub(crate) fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> Operands<O> {
         Operands::from_list(self.list().map(|operand| operand.map(&map)))
     }
 
-    /// Values alone.
+    /// Operands with only values.
     #[cfg(feature = "cube")]
     pub(crate) fn of_values(values: FloatTensor<B>) -> Self {
         let mut list = [const { None }; COUNT];

@@ -22,11 +22,11 @@ use crate::engine::extension as burn;
 #[cfg(feature = "cube")]
 use burn_fusion::custom::TensorSpec;
 
-/// Attention by a softmax, or by weights in closed form, that holds no matrix of queries and keys.
+/// Attention by a softmax, or by weights in closed form, without a matrix of queries and keys.
 ///
-/// `context` and its gradient are `[B, H, Q, D]`, `log_sum_exp` `[B, H, Q, 1]`. The bodies here are composed of tensor operations and run on every backend.
-/// Backends in main memory override `fused_forward` and `fused_backward`. CubeCL overrides `kernel_forward` and `kernel_backward` alone: where Burn fuses
-/// operations, a kernel is one opaque operation, and what is composed is fused.
+/// `context` and its gradient are `[B, H, Q, D]`, `log_sum_exp` `[B, H, Q, 1]`. The default bodies are composed of tensor operations and run on every backend.
+/// Backends in main memory override `fused_forward` and `fused_backward`. CubeCL overrides only `kernel_forward` and `kernel_backward`: with fusion, Burn
+/// treats a kernel as one opaque operation and fuses composed operations.
 #[backend_extension(
     Flex,
     NdArray: cfg(feature = "ndarray"),
@@ -35,15 +35,15 @@ use burn_fusion::custom::TensorSpec;
     Autodiff
 )]
 pub(crate) trait FusedAttention: DropoutOperator {
-    /// The context, and the logarithm of the sum of the exponentials of the logits that each query sees: a very large number for queries that see no key,
-    /// whose context is 0. It is 0 for weights that are not divided by their sum. For a
-    /// normaliser that divides by a sum it computes a softmax without sinks, which [`fused_attention`](Self::fused_attention) corrects.
+    /// Context and log-sum-exp of the visible logits of each query. Queries without visible keys have a very large log-sum-exp and context 0. The log-sum-exp
+    /// is 0 for weights that are not divided by their sum. For a normaliser with such a division, this computes a softmax without sinks, which
+    /// [`fused_attention`](Self::fused_attention) corrects.
     #[fusion(default)]
     fn fused_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
         if plan.by_kernels { Self::kernel_forward(operands, plan) } else { tensor_ops::forward::<Self>(operands, &plan) }
     }
 
-    /// Gradients of the operands but for sinks, from what [`fused_attention`](Self::fused_attention) returned and the log-sum-exp of its normaliser.
+    /// Gradients of the operands except sinks, from the result of [`fused_attention`](Self::fused_attention) and the log-sum-exp of its normaliser.
     #[fusion(default)]
     fn fused_backward(
         #[extension_type] operands: Operands<Self>,
@@ -59,13 +59,13 @@ pub(crate) trait FusedAttention: DropoutOperator {
         }
     }
 
-    /// [`fused_forward`](Self::fused_forward) of a plan that says [`by_kernels`](Plan::by_kernels).
+    /// [`fused_forward`](Self::fused_forward) of a plan with [`by_kernels`](Plan::by_kernels).
     #[fusion(meta = forward_metadata)]
     fn kernel_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
         tensor_ops::forward::<Self>(operands, &plan)
     }
 
-    /// [`fused_backward`](Self::fused_backward) of a plan that says [`by_kernels`](Plan::by_kernels).
+    /// [`fused_backward`](Self::fused_backward) of a plan with [`by_kernels`](Plan::by_kernels).
     #[fusion(meta = |operands, _context, _log_sum_exp, _gradient, plan| backward_metadata(operands, plan))]
     fn kernel_backward(
         #[extension_type] operands: Operands<Self>,
@@ -77,14 +77,14 @@ pub(crate) trait FusedAttention: DropoutOperator {
         tensor_ops::backward::<Self>(operands, context, log_sum_exp, gradient, &plan)
     }
 
-    /// The context alone, in the type of the values; with automatic differentiation, with its gradient. Operands may have 16 bits, and each its own type.
+    /// The context, in the type of the values, with its gradient under autodiff. Operands may have 16 bits, and different types.
     #[fusion(default)]
     fn fused_attention(#[extension_type] operands: Operands<Self>, plan: Plan) -> FloatTensor<Self> {
         normalised::<Self>(operands, plan).0
     }
 }
 
-/// Context and log-sum-exp with the plan's normaliser and with sinks.
+/// Context and log-sum-exp with the plan's normaliser and sinks.
 fn normalised<B: FusedAttention>(operands: Operands<B>, plan: Plan) -> (FloatTensor<B>, FloatTensor<B>) {
     let (normaliser, dtype) = (plan.normaliser, operands.values.dtype());
     let (operands, sink) = summable(operands, &plan).without_sink();
@@ -96,13 +96,13 @@ fn normalised<B: FusedAttention>(operands: Operands<B>, plan: Plan) -> (FloatTen
     (cast::<B>(context, dtype), log_sum_exp)
 }
 
-/// Operands in 32 bits, in which everything sums but the kernels, which read 16 bits and sum in 32 as well. The copies last as long as a pass forward or
-/// backward: what training keeps in between has the bits of what it was given.
+/// Operands in 32 bits for summation, except for kernels, which read 16 bits and sum in 32. The copies exist only during a forward or backward pass: training
+/// saves the operands in their own type.
 fn summable<B: Backend>(operands: Operands<B>, plan: &Plan) -> Operands<B> {
     if plan.by_kernels { operands } else { operands.map(|operand| cast::<B>(operand, DType::F32)) }
 }
 
-/// Of context and log-sum-exp.
+/// Metadata of context and log-sum-exp.
 #[cfg(feature = "cube")]
 fn forward_metadata(operands: &OperandsMetadata, plan: &Plan) -> (TensorSpec, TensorSpec) {
     let length = |operand: &OperandMetadata| match operand {
@@ -118,7 +118,7 @@ fn forward_metadata(operands: &OperandsMetadata, plan: &Plan) -> (TensorSpec, Te
     (spec(value, operands.values.dtype), spec(1, DType::F32))
 }
 
-/// Of the gradients of operands.
+/// Metadata of the operands' gradients.
 #[cfg(feature = "cube")]
 fn backward_metadata(operands: &OperandsMetadata, plan: &Plan) -> OperandsMetadata {
     let mut gradients = operands.clone();
@@ -156,7 +156,7 @@ impl<B: FusedAttention, C: CheckpointStrategy> FusedAttention for Autodiff<B, C>
     }
 }
 
-/// Gradients of the operands, for which the weights are computed once more, from these, the context and the log-sum-exp, and the gradient of the context.
+/// Gradients of the operands with recomputed weights, from the operands, context, log-sum-exp, and the gradient of the context.
 fn gradients<B: FusedAttention>(
     operands: [Option<FloatTensor<B>>; COUNT],
     [context, log_sum_exp]: [FloatTensor<B>; 2],

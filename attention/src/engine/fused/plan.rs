@@ -1,4 +1,4 @@
-//! What is hidden from a fused attention, in which order it goes, and what it drops.
+//! Plan of a fused attention: visibility, order and dropout.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,55 +7,55 @@ use crate::contract::visibility::TileMap;
 use crate::engine::dropout::WeightDropout;
 use crate::engine::{GaussianWeights, Normaliser, Ramp};
 
-/// What an attention hides and drops.
+/// Visibility, order and options of an attention.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Number of heads. Keys and values have the same number of heads, a divisor of it: a group of heads shares each of theirs.
+    /// Number of heads. Keys and values have equal head counts, a divisor of it: a group of heads shares each key head.
     pub heads: usize,
-    /// Which keys queries see: one softmax over all parts. A pair that several parts show counts as often, shifts aside.
+    /// Visibility in parts, under one softmax. A pair in several parts counts repeatedly, apart from shifts.
     pub parts: Arc<[Part]>,
-    /// How scores become weights.
+    /// Normaliser of the scores.
     pub normaliser: Normaliser,
     /// Dropout of the weights, if any.
     pub dropout: Option<WeightDropout>,
     /// Factors of the exponentials of the logits by distance, if any.
     pub ramp: Option<Ramp>,
-    /// The pair of the first key in each batch row or in all, where logits have a Kronecker product.
+    /// Pair of the first key in each batch row or in all, for logits with a Kronecker product.
     pub first_pairs: Option<Arc<[isize]>>,
-    /// Weights in closed form, which are all that the logits are made of if there are any; they say whether rows are divided by their sum.
+    /// Closed-form weights, exclusive with other logits; they also specify whether rows are divided by their sum.
     pub gaussians: Option<Arc<GaussianWeights>>,
-    /// A soft bound of the logits, if any.
+    /// Soft cap of the logits, if any.
     pub cap: Option<Cap>,
-    /// Whether no gradient of the bias is asked for.
+    /// Whether the bias needs no gradient.
     pub is_bias_fixed: bool,
-    /// Whether the device has kernels for just this: a softmax of a product of thin factors, scores by distance and a bias, or of some of them,
-    /// with soft spans or without, over tiles in the order of indices that shift nothing.
+    /// Whether the device has kernels for this plan: a softmax of a product of thin factors, scores by distance and a bias, or a subset, with or without soft
+    /// spans, over tiles in index order without shifts.
     pub by_kernels: bool,
-    /// Logits up to it are those of hidden keys, which a bias may have hidden: by a number that fits into the type of the operands.
+    /// Upper bound of hidden logits, which a bias can hide by a number within the operands' type.
     pub least_visible: f32,
 }
 
-/// A soft bound of logits: what is before it is bounded by [`SoftCap::limit`](crate::engine::SoftCap::limit).
+/// A soft cap of logits: [`SoftCap::limit`](crate::engine::SoftCap::limit) bounds the terms before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cap {
     /// Greater than 0.
     pub limit: f32,
-    /// Whether the bias is added after it. All else is before it.
+    /// Whether the bias is added after it. All other terms are before it.
     pub is_before_bias: bool,
 }
 
-/// Some of the pairs of queries and keys.
+/// A subset of query-key pairs.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// The tiles, over the places that queries and keys have in this part.
+    /// Tiles over the places of queries and keys in this part.
     pub tiles: Arc<TileMap>,
-    /// Which query has which place: those that belong together lie side by side. Absent if places are indices.
+    /// Order of queries, with related ones adjacent. Absent if places are indices.
     pub queries: Option<Order>,
-    /// Which key has which place.
+    /// Order of keys.
     pub keys: Option<Order>,
 }
 
-/// The index at each place, per batch row and head that are told apart. What has no place is not part of it.
+/// Index at each place, per distinct batch row and head. Indices without a place are not part of it.
 #[derive(Clone, Debug)]
 pub struct Order {
     heads: usize,
@@ -68,7 +68,7 @@ impl Part {
         Self { tiles, queries: None, keys: None }
     }
 
-    /// Whether all heads of a batch row have the keys in the same order.
+    /// Whether all heads of a batch row share the key order.
     pub(super) fn has_keys_in_one_order(&self) -> bool {
         self.keys.as_ref().is_none_or(|order| order.heads == 1)
     }
@@ -80,13 +80,13 @@ impl Part {
 }
 
 impl Order {
-    /// One list of indices for each plane of `heads` heads, batch row by batch row; one row or head if they share their order.
+    /// Creates an order from one list of indices per plane of `heads` heads, batch row by batch row; one row or head if shared.
     pub fn new(heads: usize, planes: Vec<Vec<u32>>) -> Self {
         assert!(planes.len().is_multiple_of(heads), "{} orders for {heads} heads", planes.len());
         Self { heads, planes }
     }
 
-    /// The indices of a batch row and head, by place.
+    /// Indices of a batch row and head, by place.
     pub fn of(&self, row: usize, head: usize) -> &[u32] {
         let (row, head) = (if self.planes.len() == self.heads { 0 } else { row }, if self.heads == 1 { 0 } else { head });
         &self.planes[row * self.heads + head]
@@ -94,7 +94,7 @@ impl Order {
 }
 
 impl Plan {
-    /// A softmax over these parts, without anything more.
+    /// A plain softmax over these parts.
     pub(crate) fn new(heads: usize, parts: Arc<[Part]>, least_visible: f32) -> Self {
         Self {
             heads,
@@ -111,7 +111,7 @@ impl Plan {
         }
     }
 
-    /// The pair of the first key of a batch row.
+    /// Pair of the first key of a batch row.
     ///
     /// # Panics
     /// If logits have no Kronecker product.
@@ -120,7 +120,7 @@ impl Plan {
         pairs[if pairs.len() == 1 { 0 } else { row }]
     }
 
-    /// The bound of the logits, if the bias is added after it.
+    /// Soft cap of the logits, if the bias is added after it.
     pub(crate) fn cap_before_bias(&self) -> Option<Cap> {
         self.cap.filter(|cap| cap.is_before_bias)
     }
@@ -130,18 +130,18 @@ impl Plan {
         self.normaliser.per_key().is_none() && self.gaussians.as_ref().is_none_or(|gaussians| gaussians.are_renormalised())
     }
 
-    /// Whether all pairs go in the order of their indices, with nothing added to their logits.
+    /// Whether all pairs are in index order, without shifts.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(&*self.parts, [part] if part.is_in_order() && part.tiles.is_plain())
     }
 
-    /// Batch rows and heads that are told apart.
+    /// Number of distinct batch rows and heads.
     pub(crate) fn distinct(&self) -> [usize; 2] {
         distinct(&self.parts)
     }
 }
 
-/// Batch rows and heads that the parts of a plan tell apart.
+/// Number of distinct batch rows and heads in the parts of a plan.
 pub(super) fn distinct(parts: &[Part]) -> [usize; 2] {
     let distinct = parts.iter().map(Part::distinct);
     distinct.reduce(|[rows, heads], [own_rows, own_heads]| [rows.max(own_rows), heads.max(own_heads)]).expect("a plan has a part")
@@ -153,7 +153,7 @@ impl Part {
         orders.fold(self.tiles.distinct(), |[rows, heads], [own_rows, own_heads]| [rows.max(own_rows), heads.max(own_heads)])
     }
 
-    /// Calls `see` with each visible pair of the queries `chunk` and `keys` keys, and what is added to its logit.
+    /// Calls `see` with each visible pair of the queries `chunk` and `keys` keys, and its bias.
     pub fn each(&self, row: usize, head: usize, chunk: &Range<usize>, keys: usize, mut see: impl FnMut(usize, usize, f32)) {
         let listed = |order: &Option<Order>, all: Range<usize>| match order {
             Some(order) => {

@@ -1,5 +1,4 @@
-//! The operator in terms of tensor operations: some queries at a time meet all keys, so that what is held, kept masks aside, grows with the number of keys
-//! alone.
+//! The operator as tensor operations: a chunk of queries meets all keys at a time, so that memory, apart from cached masks, grows only with the number of keys.
 
 mod masks;
 mod tensors;
@@ -23,7 +22,7 @@ use crate::contract::visibility::TILE;
 use crate::engine::dropout::{Draws, DropoutOperator};
 use crate::engine::greatest_log_ratio;
 
-/// Queries that meet the keys at once.
+/// Queries per chunk.
 const CHUNK: usize = 2 * TILE;
 
 pub(super) fn forward<B: DropoutOperator>(operands: Operands<B>, plan: &Plan) -> (FloatTensor<B>, FloatTensor<B>) {
@@ -47,7 +46,7 @@ pub(super) fn backward<B: DropoutOperator>(
         let given = BackwardInputs { dots, log_sum_exp };
         let Logits { sum: logits, cap_slopes } = attention.logits(&chunk);
         let weights = attention.weights(logits.clone(), &given);
-        // Weights in closed form depend on nothing that has a gradient.
+        // Closed-form weights depend on nothing with a gradient.
         if plan.gaussians.is_none() {
             let slopes = attention.product(gradient.clone(), transposed::<B>(attention.operands.values.clone()));
             let slopes = attention.dropped(slopes, &chunk);
@@ -77,7 +76,7 @@ pub(super) fn backward<B: DropoutOperator>(
     }
 }
 
-/// Gradients so far: chunk by chunk of what belongs to queries, sums of the rest.
+/// Accumulated gradients: per chunk for queries, sums for the rest.
 struct Sums<B: Backend> {
     values: Option<FloatTensor<B>>,
     queries: Vec<FloatTensor<B>>,
@@ -119,9 +118,9 @@ impl<B: Backend> Sums<B> {
 
 /// Logits of the queries of a chunk.
 struct Logits<B: Backend> {
-    /// For all keys; large negative numbers where hidden.
+    /// Logits for all keys; large negative numbers where hidden.
     sum: FloatTensor<B>,
-    /// Of logits with a soft cap: the derivatives of what it bounds.
+    /// Derivatives of the soft cap, if any.
     cap_slopes: Option<FloatTensor<B>>,
 }
 
@@ -149,7 +148,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         [self.operands.values.shape()[0], self.plan.heads]
     }
 
-    /// The rows of the heads that share keys and values below each other: `[B|1, H|1, N, W]` to `[B|1, G, H / G N, W]`.
+    /// Stacks the rows of the heads that share keys and values: `[B|1, H|1, N, W]` to `[B|1, G, H / G N, W]`.
     fn by_shared_head(&self, x: FloatTensor<B>) -> FloatTensor<B> {
         let (heads, shared) = (self.plan.heads, self.operands.values.shape()[1]);
         if heads == shared {
@@ -160,7 +159,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         B::float_reshape(x, Shape::new([rows, shared, heads / shared * length, width]))
     }
 
-    /// The product of `a` `[B|1, H, N, M]` and what heads share, `[B, G, M, W]`: `[B, H, N, W]`.
+    /// Product of `a` `[B|1, H, N, M]` and shared heads, `[B, G, M, W]`: `[B, H, N, W]`.
     fn product(&self, a: FloatTensor<B>, shared: FloatTensor<B>) -> FloatTensor<B> {
         let length = a.shape()[2];
         let product = B::float_matmul(self.by_shared_head(a), shared);
@@ -168,7 +167,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         if heads == self.plan.heads { product } else { B::float_reshape(product, Shape::new([rows, self.plan.heads, length, width])) }
     }
 
-    /// The product of the transpose of `a` `[B|1, H, N, M]` and `b` `[B, H, N, W]`, summed over the heads that share keys and values: `[B, G, M, W]`.
+    /// Product of the transpose of `a` `[B|1, H, N, M]` and `b` `[B, H, N, W]`, summed over the heads that share keys and values: `[B, G, M, W]`.
     fn product_of_keys(&self, a: FloatTensor<B>, b: FloatTensor<B>) -> FloatTensor<B> {
         B::float_matmul(transposed::<B>(self.by_shared_head(a)), self.by_shared_head(b))
     }
@@ -191,7 +190,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         Logits { sum: B::float_add(scores.sum, limits), ..scores }
     }
 
-    /// The same as if spans had no end.
+    /// The same with infinite spans.
     fn scores(&self, chunk: &Range<usize>) -> Logits<B> {
         let Operands { queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, .. } = &self.operands;
         let content = queries.as_ref().zip(keys.as_ref());
@@ -224,8 +223,8 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         Logits { sum, cap_slopes: Some(slopes) }
     }
 
-    /// Adds the gradients of spans, for the gradients `slopes` of the weights less their mean. A key at which a ramp just ends has no weight; what it would
-    /// have with the factor 1 is the slope by that factor.
+    /// Adds the gradients of spans, from the weight gradients `slopes` less their mean. A key exactly at the end of a ramp has no weight; its hypothetical
+    /// weight at factor 1 is the slope by that factor.
     fn differentiate_spans(&self, slopes: &FloatTensor<B>, log_sum_exp: FloatTensor<B>, chunk: &Range<usize>, sums: &mut Sums<B>) {
         let (Some(spans), Some(ramp)) = (self.operands.spans.as_ref(), self.plan.ramp) else { return };
         let ratios = B::float_sub(self.scores(chunk).sum, log_sum_exp);
@@ -237,7 +236,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         sums.spans.push(if queries == 1 { B::float_sum_dim(slopes, 2) } else { slopes });
     }
 
-    /// Adds the gradients of what makes the scores of a chunk, of which `slopes` are the gradients.
+    /// Adds the gradients of the score inputs of a chunk, from the score gradients `slopes`.
     fn differentiate(&self, slopes: FloatTensor<B>, cap_slopes: Option<FloatTensor<B>>, chunk: &Range<usize>, sums: &mut Sums<B>) {
         let (slopes, of_added) = match cap_slopes {
             Some(cap_slopes) => (B::float_mul(slopes.clone(), cap_slopes), self.plan.cap_before_bias().map(|_| slopes)),
@@ -287,12 +286,12 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         }
     }
 
-    /// The rows of the table by distance that the queries of a chunk meet.
+    /// Rows of the distance table for the queries of a chunk.
     fn distances(&self, chunk: &Range<usize>) -> Range<usize> {
         self.queries - chunk.end..self.queries - chunk.start - 1 + self.keys
     }
 
-    /// For each batch row that is told apart: it, the keys before the first pair, and the pairs of the keys after them.
+    /// For each distinct batch row: its index, the keys before the first pair, and the pairs of the keys after them.
     fn keys_of_pairs(&self, batch: usize) -> impl Iterator<Item = (Range<usize>, usize, Range<usize>)> {
         let distinct = self.plan.first_pairs.as_ref().expect("logits have a Kronecker product").len();
         (0..distinct).map(move |row| {
@@ -303,7 +302,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         })
     }
 
-    /// Numbers of pairs `[B, H, queries, a, b]` at the keys that have them, `[B, H, queries, keys]`; 0 at keys before the first pair.
+    /// Numbers of pairs `[B, H, queries, a, b]` at their keys, `[B, H, queries, keys]`; 0 at keys before the first pair.
     fn pairs_at_keys(&self, numbers: FloatTensor<B>) -> FloatTensor<B> {
         let [batch, heads, queries, a, b] = numbers.shape().dims();
         let numbers = B::float_reshape(numbers, Shape::new([batch, heads, queries, a * b]));
@@ -327,17 +326,17 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         B::float_reshape(B::float_cat(rows.collect(), 0), Shape::new([batch, heads, queries, a, b]))
     }
 
-    /// The factors of soft spans before they are limited to `[0, 1]`.
+    /// Factors of soft spans before clamping to `[0, 1]`.
     fn heights(&self, spans: &FloatTensor<B>, chunk: &Range<usize>) -> FloatTensor<B> {
         let ramp = self.plan.ramp.expect("spans have ramps");
         let spans = if spans.shape()[2] == 1 { spans.clone() } else { part::<B>(spans, 2, chunk.clone()) };
         let [levels, is_there] = self.terms.levels(&ramp, chunk);
         let heights = B::float_add_scalar(B::float_div_scalar(B::float_add(spans, levels), ramp.width.into()), 1.0.into());
-        // What is no key lies below.
+        // Keys outside the query's range have lower values.
         B::float_add(B::float_mul(heights, is_there.clone()), B::float_sub_scalar(is_there, 1.0.into()))
     }
 
-    /// `weights` of the queries of a chunk after dropout, for each batch row and head.
+    /// `weights` of the queries of a chunk after dropout, per batch row and head.
     fn dropped(&self, weights: FloatTensor<B>, chunk: &Range<usize>) -> FloatTensor<B> {
         let Some(dropout) = &self.plan.dropout else { return weights };
         let [batch, heads] = self.planes();
@@ -348,7 +347,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
     }
 }
 
-/// The left and right factors of the queries of a chunk, `[B, H, queries, a, 1]` and `[B, H, queries, 1, b]`.
+/// Left and right factors of the queries of a chunk, `[B, H, queries, a, 1]` and `[B, H, queries, 1, b]`.
 fn factors<B: Backend>([left, right]: [&FloatTensor<B>; 2], chunk: &Range<usize>) -> [FloatTensor<B>; 2] {
     let [batch, heads, _, a] = left.shape().dims();
     let b = right.shape()[3];

@@ -1,4 +1,4 @@
-//! Queries that are padding and that nobody reads.
+//! Padding queries with unused outputs.
 
 use burn::tensor::TensorData;
 use heedful_random::RandomKey;
@@ -12,10 +12,10 @@ use crate::engine::custom_gradient::tests::{devices, difference, drawn};
 const LENGTH: usize = 150;
 const HEADS: usize = 2;
 const WIDTH: usize = 6;
-/// Of the second row, the first tile of queries has real ones, and the other two have none.
+/// In the second row, only the first query tile contains real queries.
 const ENDS: [usize; 2] = [LENGTH, 40];
 
-/// The context `[B, H, N, D]`, and the gradients of queries, keys and values by a loss that reads real queries alone.
+/// The context `[B, H, N, D]`, and the gradients of queries, keys and values under a loss that reads only real queries.
 fn results(visibility: &Visibility, positions: &Positions, dropout: Option<f64>, device: &Device) -> Vec<Vec<f64>> {
     let leaf = |name: &str| drawn(name, [2, HEADS, LENGTH, WIDTH], device, DType::F32).require_grad();
     let leaves = ["queries", "keys", "values"].map(leaf);
@@ -38,7 +38,7 @@ fn results(visibility: &Visibility, positions: &Positions, dropout: Option<f64>,
     std::iter::once(numbers(context)).chain(gradients).collect()
 }
 
-/// The numbers of queries of the second row from `first` on.
+/// Numbers of the second row's queries from `first` on.
 fn of_second_row(numbers: &[f64], first: usize) -> Vec<f64> {
     let heads = numbers[numbers.len() / 2..].chunks(LENGTH * WIDTH);
     heads.flat_map(|head| head[first * WIDTH..].to_vec()).collect()

@@ -3,7 +3,7 @@
 use crate::engine::cpu::parallel_blocks::{Block, Fill};
 use crate::engine::exponential::sigmoid;
 
-/// Outputs `[B, N, C]` of `x` `[B, N, 2 C]`, of which `length` is `N` and `size` `C`.
+/// Outputs `[B, N, C]` for `x` `[B, N, 2 C]`; `length` is `N` and `size` is `C`.
 #[derive(Clone, Copy)]
 pub(super) struct Outputs<'a> {
     pub x: &'a [f32],

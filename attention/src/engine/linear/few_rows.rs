@@ -1,10 +1,10 @@
-//! Products of few rows and a weight, as decoding step by step has them: the rows are those of the batch.
+//! Products of few rows and a weight, as in decoding, where the rows are those of the batch.
 //!
-//! Most of their time passes until the weight has come from main memory. Threads share its columns where gemm leaves products of this size to one. Blocks of a
-//! weight are copied into the first cache in pieces of whole cache lines; of the transpose of a weight, as embeddings are that also project to
-//! logits, nothing is copied: lanes of registers are rows of the left factor there, not columns of the weight.
+//! Such products are bound by memory bandwidth for the weight. Threads share its columns, where gemm uses one thread for this size. Blocks of a weight are
+//! copied into the first-level cache in whole cache lines. Transposed weights, such as embeddings that also project to logits, are not copied: register lanes
+//! are then rows of the left factor, not columns of the weight.
 //!
-//! Each number of the product is the sum of its terms in their order, as gemm adds them up, so that it has the bits that it has among many rows.
+//! Each number of the product sums its terms in gemm's order, so its bits do not depend on the number of rows.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -14,24 +14,24 @@ use rayon::prelude::*;
 use super::flex_backend::Factor;
 use crate::engine::fused::cpu::kernel::{Aligned, Matrix, padded};
 
-/// Rows for which this is faster than gemm, as measured with weights of 256 KiB to 10 MiB in main memory; with more than 32 rows, one transpose of 10 MiB.
+/// Row counts for which this is faster than gemm, measured with weights of 256 KiB to 10 MiB in main memory; with more than 32 rows, one transpose of 10 MiB.
 const ROWS: RangeInclusive<usize> = 3..=64;
 
-/// Fewest columns and terms: smaller weights stay in the caches.
+/// Minimum columns and terms: smaller weights stay in the caches.
 const FEWEST_COLUMNS: usize = 128;
 const FEWEST_TERMS: usize = 64;
 
-/// Columns of a block, and steps along the inner dimension of which it is copied at a time.
+/// Columns of a block, and its steps along the inner dimension per copy.
 const COLUMNS: usize = 64;
 const STEPS: usize = 64;
 
-/// Terms that gemm adds up before it adds their sum to those of the terms before, where the first cache has up to 32 KiB.
+/// Terms that gemm sums before adding them to the previous sum, for first-level caches of up to 32 KiB.
 const TERMS: usize = 512;
 
-/// Multiplications that one thread computes at least: fewer take less time than to wake another.
+/// Minimum multiplications per thread: for fewer, waking a thread takes longer.
 pub(super) const FEWEST: usize = 131_072;
 
-/// The product, row after row; `None` of factors that this is not for.
+/// The product, row after row; `None` for unsupported factors.
 pub(super) fn multiplied(left: Factor, right: Factor) -> Option<Vec<f32>> {
     let ([rows, inner], [_, columns]) = (left.sizes, right.sizes);
     if !ROWS.contains(&rows) || columns < FEWEST_COLUMNS || inner < FEWEST_TERMS || left.strides[1] != 1 {
@@ -46,19 +46,19 @@ pub(super) fn multiplied(left: Factor, right: Factor) -> Option<Vec<f32>> {
     }
 }
 
-/// Terms whose sums are added up.
+/// Ranges of terms that are summed separately.
 fn parts(inner: usize) -> impl Iterator<Item = Range<usize>> {
     let count = inner.div_ceil(inner.div_ceil(TERMS));
     (0..inner).step_by(count).map(move |first| first..inner.min(first + count))
 }
 
-/// Blocks of columns of the output `[rows, columns]`, each row by row.
+/// Blocks of columns of the output `[rows, columns]`, row by row.
 fn blocks(output: &mut [f32], columns: usize) -> Vec<Vec<&mut [f32]>> {
     let mut rows: Vec<_> = output.chunks_exact_mut(columns).map(|row| row.chunks_mut(COLUMNS)).collect();
     (0..columns.div_ceil(COLUMNS)).map(|_| rows.iter_mut().filter_map(Iterator::next).collect()).collect()
 }
 
-/// Blocks that one thread computes at least.
+/// Minimum blocks per thread.
 fn fewest_blocks(rows: usize, inner: usize) -> usize {
     FEWEST.div_ceil(rows * inner * COLUMNS)
 }
@@ -101,7 +101,7 @@ impl WithSimd for Columns<'_> {
                 for (step, copied) in copied.as_chunks_mut::<COLUMNS>().0[..steps].iter_mut().enumerate() {
                     let numbers = &right.numbers[(start + step) * right.stride + first..];
                     match numbers.first_chunk() {
-                        // Of a known size, so that it is no call.
+                        // A fixed size avoids a call.
                         Some(numbers) if width == COLUMNS => *copied = *numbers,
                         _ => copied[..width].copy_from_slice(&numbers[..width]),
                     }
@@ -124,7 +124,7 @@ impl WithSimd for Columns<'_> {
     }
 }
 
-/// Sums become the output with the first terms, and are added to it with the others.
+/// The first terms' sums are written to the output, later ones added.
 #[inline(always)]
 fn joined<'a>(are_first: bool, output: &mut [f32], sums: impl IntoIterator<Item = &'a f32>) {
     for (output, sum) in output.iter_mut().zip(sums) {
@@ -132,7 +132,7 @@ fn joined<'a>(are_first: bool, output: &mut [f32], sums: impl IntoIterator<Item 
     }
 }
 
-/// `left right` of a `right` that is a transpose, as the transpose of `right^T left^T`.
+/// `left right` for a transposed `right`, as the transpose of `right^T left^T`.
 fn by_rows(left: Matrix, right: Matrix, [rows, columns, inner]: [usize; 3]) -> Vec<f32> {
     let lanes = Arch::new().dispatch(Lanes);
     let panel = if rows <= lanes { lanes } else { 2 * lanes };
@@ -150,7 +150,7 @@ fn by_rows(left: Matrix, right: Matrix, [rows, columns, inner]: [usize; 3]) -> V
     output
 }
 
-/// Numbers of a register.
+/// Numbers per register.
 struct Lanes;
 
 impl WithSimd for Lanes {
@@ -165,7 +165,7 @@ impl WithSimd for Lanes {
 /// Rows of a product, which are columns of the output.
 struct Rows<'a> {
     left: Matrix<'a>,
-    /// The right factor in panels of columns, one or two registers wide, each `[inner, panel]` and contiguous, so that it stays in the first cache.
+    /// The right factor in panels of columns, one or two registers wide, each `[inner, panel]` and contiguous, so that it stays in the first-level cache.
     panels: &'a [f32],
     panel: usize,
     inner: usize,
@@ -179,7 +179,7 @@ impl WithSimd for Rows<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        /// Rows that stay in the first cache while all columns are computed.
+        /// Rows that stay in the first-level cache while all columns are computed.
         const AT_A_TIME: usize = 12;
         let Self { left, panels, panel, inner, sums, mut output } = self;
         let (height, width) = (output[0].len(), panels.len() / inner);
@@ -204,7 +204,7 @@ impl WithSimd for Rows<'_> {
     }
 }
 
-/// Adds the products of so many columns of `left` and rows of `right`, of which `N` registers are read, to the sums, or to zeros.
+/// Adds the products of these columns of `left` and rows of `right`, of which `N` registers are read, to the sums, or to zeros.
 #[inline(always)]
 fn add_up<S: Simd, const N: usize, const FROM_ZERO: bool>(
     simd: S,
@@ -243,9 +243,9 @@ fn add_up_block<S: Simd, const M: usize, const N: usize, const FROM_ZERO: bool>(
     sums: &mut [f32],
     stride: usize,
 ) {
-    /// Steps that are taken at once: where their numbers lie is looked up and checked once for all of them.
+    /// Steps per iteration: their addresses are computed and checked once for all.
     const AT_ONCE: usize = 4;
-    // Not `array::from_fn`: the compiler may leave its closure in a function of its own.
+    // Not `array::from_fn`: the compiler may not inline its closure.
     let mut rows: [&[f32]; M] = [&[]; M];
     for (row, numbers) in rows.iter_mut().enumerate() {
         *numbers = left.row(row, steps);
@@ -319,7 +319,7 @@ mod tests {
                         let term =
                             |step: usize| f64::from(left[row * inner + step]) * f64::from(right[step * of_step + column * of_column]);
                         let wanted: f64 = (0..inner).map(term).sum();
-                        // Sums are about the root of the number of terms, at most 33, and so are their roundings in units of 2e-6.
+                        // Sums are about the root of the number of terms, at most 33, as are their rounding errors in units of 2e-6.
                         let off = (f64::from(*found) - wanted).abs();
                         assert!(off < 5e-4, "{rows} {inner} {columns} {is_transpose} at {row}, {column}: off by {off}");
                     }

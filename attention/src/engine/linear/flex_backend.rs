@@ -1,4 +1,4 @@
-//! The operator on flex, which keeps its tensors in main memory.
+//! The operator on flex, which stores its tensors in main memory.
 
 use std::ops::Range;
 
@@ -14,20 +14,20 @@ use super::operator::{Products, Rows};
 use super::tensor_ops;
 use crate::tensors::main_memory::tensor;
 
-/// Multiplications for which several threads are faster than one.
+/// Multiplications from which several threads are faster than one.
 const PARALLEL: usize = 192 * 192 * 192;
 
-/// Rows of a left factor up to which much of a product's time passes until the right factor has come from main memory.
+/// Left-factor rows up to which products are bound by memory bandwidth for the right factor.
 const FEW_ROWS: usize = 64;
 
-/// [`PARALLEL`] with few rows: two threads get more from main memory than one.
+/// [`PARALLEL`] with few rows: two threads reach more memory bandwidth than one.
 const PARALLEL_WITH_FEW_ROWS: usize = 8 * few_rows::FEWEST;
 
-/// Sums into which a product is divided that is long and thin, as gradients of weights are: each thread has its own and waits for no other. Their number
-/// does not depend on that of threads, so that the result does not.
+/// Number of partial sums of a long and thin product, such as a weight gradient: each thread computes its own without waiting. It does not depend on the number
+/// of threads, so neither does the result.
 pub const SUMS: usize = 4;
 
-/// Rows of a piece, which one thread maps: enough that it reads the weight from its cache, and few enough that all threads have some.
+/// Rows of a piece for one thread: enough to read the weight from its cache, and few enough to occupy all threads.
 const PIECE: usize = 256;
 
 impl Products for Flex {
@@ -111,7 +111,7 @@ impl Products for Flex {
     }
 }
 
-/// The others added to the first one, in order.
+/// Adds the others to the first one, in order.
 fn added(sums: impl IntoIterator<Item = Vec<f32>>) -> Vec<f32> {
     let mut sums = sums.into_iter();
     let mut all = sums.next().expect("there is a sum");
@@ -123,7 +123,7 @@ fn is_plain(matrix: &FlexTensor) -> bool {
     matrix.dtype() == DType::F32 && matrix.layout().strides().iter().all(|&stride| stride >= 0)
 }
 
-/// The rows in pieces.
+/// Splits the rows into pieces.
 fn pieces_of(rows: &Rows) -> Vec<Range<usize>> {
     let pieces = |rows: &Range<usize>| {
         let end = rows.end;
@@ -136,12 +136,12 @@ fn count_of(rows: &Rows) -> usize {
     rows.iter().map(Range::len).sum()
 }
 
-/// A matrix that lies anywhere.
+/// A matrix with any strides.
 #[derive(Clone, Copy)]
 pub(super) struct Factor<'a> {
     pub numbers: &'a [f32],
     pub sizes: [usize; 2],
-    /// From one row or column to the next.
+    /// Strides of rows and columns.
     pub strides: [usize; 2],
 }
 
@@ -165,7 +165,7 @@ impl<'a> Factor<'a> {
         Self { sizes: [columns, rows], strides: [of_columns, of_rows], ..self }
     }
 
-    /// Whether it has numbers, all of which lie within the slice.
+    /// Whether it is not empty, and all its numbers are within the slice.
     fn is_within(&self) -> bool {
         let last = |dim: usize| self.sizes[dim].checked_sub(1).map(|last| last * self.strides[dim]);
         last(0).zip(last(1)).is_some_and(|(row, column)| row + column < self.numbers.len())
@@ -191,7 +191,7 @@ pub(super) fn multiplied(a: Factor, b: Factor, parallelism: Parallelism) -> Vec<
 /// `sum += a b`, on one thread.
 ///
 /// # Panics
-/// If the sum is of another size.
+/// If the sum has another size.
 fn add_product(a: Factor, b: Factor, sum: &mut [f32]) {
     assert_eq!(sum.len(), a.sizes[0] * b.sizes[1], "numbers of a product");
     if sum.is_empty() || a.sizes[1] == 0 {
@@ -204,13 +204,13 @@ fn add_product(a: Factor, b: Factor, sum: &mut [f32]) {
     }
 }
 
-/// Writes the product, row after row, or adds it to what is there.
+/// Writes the product, row after row, or adds it to the existing numbers.
 ///
 /// # Safety
 /// `product` has room for all numbers of the product, and holds them where it is added to.
 ///
 /// # Panics
-/// If a factor is empty, or its numbers do not lie within its slice.
+/// If a factor is empty, or its numbers are not within its slice.
 #[allow(unsafe_code, reason = "gemm has no safe interface")]
 unsafe fn multiply(a: Factor, b: Factor, product: *mut f32, is_added: bool, parallelism: Parallelism) {
     let ([rows, inner], [given, columns]) = (a.sizes, b.sizes);

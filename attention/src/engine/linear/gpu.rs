@@ -1,8 +1,8 @@
-//! Products of matrices and sums of columns on CubeCL.
+//! Matrix products and column sums on CubeCL.
 //!
-//! Without autotune Burn multiplies by the simplest of CubeK's kernels, which waits for each tile before it computes with it. Where a device copies tiles on
-//! its own (TMA), large products take a kernel of which some planes load and the others compute: on one H200 at 2.8 to 4.5 times the rate in bf16. A product
-//! with too few tiles to occupy all multiprocessors, such as the gradient of a weight, is the sum of products of parts of its inner dimension.
+//! Without autotune Burn multiplies with the simplest of CubeK's kernels, which waits for each tile before computing with it. On devices with asynchronous tile
+//! copies (TMA), large products use a kernel in which some planes load and others compute: on one H200 at 2.8 to 4.5 times the rate in bf16. A product with too
+//! few tiles to occupy all multiprocessors, such as a weight gradient, is split into a sum over parts of its inner dimension.
 
 use burn::backend::TensorMetadata;
 use burn::backend::cubecl::dtype_to_storage_type;
@@ -28,22 +28,22 @@ use cubek::std::InputBinding;
 
 use super::operator::Products;
 
-/// Multiplications of a product that is worth another kernel.
+/// Minimum multiplications for the other kernel.
 const LARGE: usize = 1 << 24;
 
-/// Rows and columns of a tile of a result, about.
+/// Approximate rows and columns of a result tile.
 const TILE: usize = 128;
 
-/// Parts of an inner dimension, at most, and elements of a part, at least.
+/// Maximum parts of an inner dimension, and minimum elements of a part.
 const PARTS: [usize; 2] = [16, 512];
 
-/// Multiprocessors of a device that does not say how many it has.
+/// Multiprocessors of a device that does not report them.
 const MULTIPROCESSORS: u32 = 128;
 
-/// Units of a cube.
+/// Units per cube.
 const UNITS: usize = 64;
 
-/// Rows that a unit adds.
+/// Rows added per unit.
 const ROWS: usize = 64;
 
 impl Products for CubeBackend {
@@ -60,7 +60,7 @@ impl Products for CubeBackend {
     }
 }
 
-/// `a b` by a kernel that loads tiles ahead, if the device and the matrices are such that it pays.
+/// `a b` by a kernel that prefetches tiles, if beneficial for the device and the matrices.
 fn copied_ahead(a: &CubeTensor, b: &CubeTensor) -> Option<CubeTensor> {
     let properties = a.client.properties();
     let ([rows, inner], [_, columns]) = (a.shape().dims::<2>(), b.shape().dims::<2>());
@@ -84,7 +84,7 @@ fn copied_ahead(a: &CubeTensor, b: &CubeTensor) -> Option<CubeTensor> {
     })
 }
 
-/// In how many equal parts an inner dimension is divided, so that a result of so many tiles occupies a device.
+/// Number of equal parts of an inner dimension, so that a result with this number of tiles occupies a device.
 fn parts(tiles: usize, inner: usize, multiprocessors: usize) -> usize {
     let [most, least] = PARTS;
     let mut parts = 1;
@@ -99,7 +99,7 @@ fn parts(tiles: usize, inner: usize, multiprocessors: usize) -> usize {
     parts
 }
 
-/// Whether the kernel was launched that writes the products `[parts, N, F]`, or `[N, F]` of one part.
+/// Launches the kernel that writes the products `[parts, N, F]`, or `[N, F]` for one part; returns whether it succeeded.
 fn launched(a: &CubeTensor, b: &CubeTensor, parts: usize, product: &CubeTensor) -> bool {
     let element = dtype_to_storage_type(a.dtype);
     let types = MatmulGlobalElems { lhs: element, rhs: element, out: dtype_to_storage_type(product.dtype) };
@@ -109,7 +109,7 @@ fn launched(a: &CubeTensor, b: &CubeTensor, parts: usize, product: &CubeTensor) 
     launch_ref(&strategy, &a.client, left, right, product.clone().binding(), &mut MatmulElems::from_globals(&types)).is_ok()
 }
 
-/// A matrix whose dimension `inner` is in so many parts, one after the other.
+/// Splits the dimension `inner` of a matrix into equal consecutive parts.
 fn in_parts(matrix: &CubeTensor, inner: usize, parts: usize) -> TensorBinding {
     let mut binding = matrix.clone().binding();
     if parts > 1 {
@@ -121,7 +121,7 @@ fn in_parts(matrix: &CubeTensor, inner: usize, parts: usize) -> TensorBinding {
     binding
 }
 
-/// The sum of rows `[N, C]` in 32 bits as numbers of a type, `[C]`.
+/// Sum of rows `[N, C]` in 32 bits, converted to a type, `[C]`.
 fn column_sums(x: CubeTensor, dtype: DType) -> CubeTensor {
     let mut sums = into_contiguous(x);
     let width = sums.shape()[1];
@@ -136,7 +136,7 @@ fn column_sums(x: CubeTensor, dtype: DType) -> CubeTensor {
             &client,
             calculate_cube_count_elemwise(&client, parts * width, units),
             units,
-            // Cubes that are there to fill a dimension compute places past the end.
+            // Padding cubes compute addresses past the end.
             AddressType::from_len(2 * (rows * width + UNITS)),
             sums.into_tensor_arg(),
             added.clone().into_tensor_arg(),

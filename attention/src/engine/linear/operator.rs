@@ -1,4 +1,4 @@
-//! The operator: a product of matrices, and one with a gradient.
+//! The operator: matrix products, also with gradients.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::engine::custom_gradient::{passed, recomputed};
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
 
-/// Some of the rows of a matrix, in ascending order.
+/// Row ranges of a matrix, in ascending order.
 pub type Rows = Arc<[Range<usize>]>;
 
 /// Products of matrices.
@@ -32,13 +32,13 @@ pub trait Products: Backend {
         Self::float_matmul(a, b)
     }
 
-    /// [`product`](Self::product) of rows and a weight; with automatic differentiation, with its gradients.
+    /// [`product`](Self::product) of rows and a weight, with gradients under autodiff.
     #[fusion(default)]
     fn rows_mapped(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
         Self::product(x, weight)
     }
 
-    /// The same of some of the rows, and 0 at the others.
+    /// The same for some of the rows, with 0 at the others.
     #[fusion(default)]
     fn some_rows_mapped(x: FloatTensor<Self>, weight: FloatTensor<Self>, rows: Rows) -> FloatTensor<Self> {
         tensor_ops::some_rows_mapped::<Self>(x, weight, rows)
@@ -56,7 +56,7 @@ pub trait Products: Backend {
         tensor_ops::column_sums::<Self>(x)
     }
 
-    /// `x + shift` of rows `[N, C]`; with automatic differentiation, with its gradients.
+    /// `x + shift` of rows `[N, C]`, with gradients under autodiff.
     #[fusion(default)]
     fn shifted(x: FloatTensor<Self>, shift: FloatTensor<Self>) -> FloatTensor<Self> {
         let shape = Shape::new([1, x.shape()[1]]);

@@ -1,4 +1,4 @@
-//! The operators in terms of tensor operations. Of maps of some of the rows, the rows are gathered, and what they give is put in its places.
+//! The operators as tensor operations. For maps of some rows, the rows are gathered and the results scattered.
 
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata};

@@ -1,7 +1,7 @@
 //! The weighted sums over slices of numbers, in parallel over batch rows and blocks of positions.
 //!
 //! An output and the gradient of an input are both sums over successive positions: of the inputs under the taps, and of the gradients of the outputs that read
-//! the input. Such a sum stays in registers, some channels at a time.
+//! the input. Such a sum stays in registers, for some channels at a time.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ impl Sizes {
         self.heads * self.width
     }
 
-    /// Taps of an output that fall on an input, and the position of the first of these inputs.
+    /// Taps of an output with an input, and the position of the first of these inputs.
     #[inline(always)]
     fn under(self, output: usize) -> (Range<usize>, usize) {
         let Self { length, first, .. } = self;
@@ -47,7 +47,7 @@ impl Sizes {
         (start..end, within(first + start as isize, length))
     }
 
-    /// Taps under which an input falls, and the first of the outputs that read it: with the last of these taps.
+    /// Taps over an input, and the first of the outputs that read it: with the last of these taps.
     #[inline(always)]
     fn over(self, input: usize) -> (Range<usize>, usize) {
         let Self { outputs, first, .. } = self;
@@ -58,13 +58,13 @@ impl Sizes {
     }
 }
 
-/// The number that is nearest of those from 0 to `most`.
+/// Clamps a number to `0..=most`.
 #[inline(always)]
 fn within(number: isize, most: usize) -> usize {
     (number.max(0) as usize).min(most)
 }
 
-/// What is summed, in the shapes of [`SlidingKernel`](super::cpu_operation::SlidingKernel).
+/// Inputs, in the shapes of [`SlidingKernel`](super::cpu_operation::SlidingKernel).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,
@@ -81,7 +81,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// The sum of successive rows from `first` on, each times its weight.
+/// Weighted sum of successive rows from `first` on.
 #[inline(always)]
 fn write_sum(weights: &[f32], rows: Matrix, first: usize, sum: &mut [f32]) {
     let width = sum.len();
@@ -141,7 +141,7 @@ impl Fill for OfInputs<'_> {
     fn fill(self, Block { row, first, numbers }: Block) {
         let Self { inputs, gradient } = self;
         let sizes @ Sizes { heads, width, .. } = inputs.sizes;
-        // Of the outputs that read an input, in their order.
+        // Weights of the outputs that read an input, in order.
         let mut weights = vec![0.0; sizes.taps()];
         for (index, x) in numbers.chunks_exact_mut(width).enumerate() {
             let (position, head) = (first + index / heads, index % heads);
@@ -159,7 +159,7 @@ impl Fill for OfInputs<'_> {
 pub(super) fn gradient_of_weights(inputs: Inputs, gradient: Rows) -> Vec<f32> {
     let sizes @ Sizes { batch, heads, outputs, weights: [rows, positions, taps], .. } = inputs.sizes;
     let size = heads * taps;
-    // Of each output by itself. Those that share weights are added in order.
+    // Per output; shared weights are then summed in order.
     let each = filled(OfWeights { inputs, gradient }, [batch, outputs, size], sizes.width);
     if [rows, positions] == [batch, outputs] {
         return each;

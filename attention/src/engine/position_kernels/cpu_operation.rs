@@ -6,7 +6,7 @@ use super::cpu_kernel::{Inputs, Sizes, gradient_of_inputs, gradient_of_weights, 
 use crate::engine::cpu::{Operands, Operation, padded};
 use crate::engine::fused::flex_backend::{by_heads, rows, shape, with_whole_rows};
 
-/// Of `x` `[B, H, N, D]` and weights `[B|1, H, Q|1, t]`: letters of [`Sliding`](super::Sliding).
+/// Operates on `x` `[B, H, N, D]` and weights `[B|1, H, Q|1, t]`: letters of [`Sliding`](super::Sliding).
 #[derive(Debug)]
 pub(super) struct SlidingKernel {
     /// `Q`.
@@ -47,7 +47,7 @@ impl SlidingKernel {
     }
 }
 
-/// Operands as the kernel reads them.
+/// Operands in the kernel's layout.
 fn readable([x, weights, ..]: Operands<FlexTensor>) -> Operands<FlexTensor> {
     padded([x, weights].map(|operand| operand.map(with_whole_rows)))
 }

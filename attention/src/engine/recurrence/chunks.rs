@@ -1,14 +1,14 @@
 //! Chunks of positions: pairs within a chunk, states between chunks.
 //!
-//! With `b_i` the sum of logarithms of decays from the beginning of the chunk up to position `i`, and `S` the state before the chunk,
+//! With `b_i` the sum of log decays from the start of the chunk to position `i`, and `S` the state before the chunk,
 //! `o_i = sum_(j <= i) (q_i . k_j exp(b_i - b_j)) v_j + S^T (q_i exp(b_i))`, and the chunk of `C` positions writes `sum_j k_j exp(b_C - b_j) v_j^T`. The states
-//! of many chunks are one product of what chunks write with the decays between them. All exponents that are used are at most 0, so that nothing overflows;
-//! `exp(-b_j)` alone would. What underflows is 0, as it should be. `b_i - b_j` is no difference but the sum of what lies between: among strong decays the
-//! difference would lose the weak ones.
+//! of many chunks are one product of the chunks' writes with the decays between them. All used exponents are at most 0, so nothing overflows; `exp(-b_j)` alone
+//! would. Underflow correctly yields 0. `b_i - b_j` is computed as the sum of the decays between, not as a difference, which would lose weak decays beside
+//! strong ones.
 //!
-//! The delta rule writes `u_i = beta_i (v_i - sum_(j < i) (k_i . k_j exp(b_i - b_j)) u_j - S^T (k_i exp(b_i)))` in the place of values (Yang et al. 2024b, section
-//! 3.2): with the inverse of the triangular matrix of these products, `U = U' - W S`, of which the two parts are computed for all chunks at once. Only states
-//! follow each other chunk by chunk.
+//! The delta rule writes `u_i = beta_i (v_i - sum_(j < i) (k_i . k_j exp(b_i - b_j)) u_j - S^T (k_i exp(b_i)))` instead of values (Yang et al. 2024b, section
+//! 3.2). With the inverse of the triangular matrix of these products, `U = U' - W S`, whose two parts are computed for all chunks at once. Only states are
+//! sequential over chunks.
 
 use burn::tensor::Tensor;
 
@@ -18,17 +18,17 @@ use super::program::{Recurrence, RecurrentOutput};
 use crate::engine::transposed;
 use crate::engine::transposed::part;
 
-/// Positions of a chunk.
+/// Positions per chunk.
 const CHUNK: usize = 64;
 
-/// Positions of a chunk where channels decay apart, and each pair has an exponential for each channel.
+/// Positions per chunk for channel-wise decays, where each pair has an exponential per channel.
 const CHANNELS_CHUNK: usize = 16;
 
-/// Chunks whose states are computed at once, by a product with a matrix of as many rows and columns.
+/// Chunks whose states are computed at once, by a product with a matrix of that size.
 const CHUNKS: usize = 32;
 
-/// The same of the delta rule, whose states are computed one after the other: gradients of parts of a tensor are as large as the tensor. A kernel computes any
-/// number of them, but where channels decay apart, what a chunk has for each pair and channel takes much memory.
+/// The same for the delta rule, whose states are computed sequentially: gradients of slices are as large as the tensor. A kernel supports any number, but
+/// channel-wise decays take much memory per pair and channel of a chunk.
 const DELTA_CHUNKS: usize = 16;
 
 fn chunk_where(channels_decay: bool) -> usize {
@@ -36,7 +36,7 @@ fn chunk_where(channels_decay: bool) -> usize {
 }
 
 impl Recurrence {
-    /// Positions of a chunk that are fast.
+    /// Fast chunk size.
     pub(super) fn chunk(&self) -> usize {
         chunk_where(self.channels_decay())
     }
@@ -45,15 +45,15 @@ impl Recurrence {
         self.log_decay.as_ref().is_some_and(|decay| decay.dims()[3] > 1)
     }
 
-    /// Multiplications of `length` positions of one head, for keys and values of these widths: products of queries with keys, weighted sums of values, and
-    /// what is written to states and read from them. The delta rule has more of them.
+    /// Multiplications of `length` positions of one head, for keys and values of these widths: query-key products, weighted sums of values, and writes to and
+    /// reads from states. The delta rule needs more.
     pub(crate) fn multiplications(length: usize, width: usize, value: usize, channels_decay: bool, delta: bool) -> usize {
         let chunk = chunk_where(channels_decay).min(length);
         let states = width * value;
         length * if delta { chunk * (3 * width + 2 * value + chunk) + 3 * states } else { chunk * (width + value) + 2 * states }
     }
 
-    /// Chunk by chunk of `chunk` positions, from a state `[B, H, R, D]` or from nothing. Time `n (C (R + D) + R D)`; memory is linear in the length.
+    /// Runs in chunks of `chunk` positions, from a state `[B, H, R, D]` or an empty one. Time `n (C (R + D) + R D)`; memory is linear in the length.
     ///
     /// # Panics
     /// If `chunk` is 0.
@@ -98,7 +98,7 @@ impl Recurrence {
         let Self { queries, keys, values, log_decay, strengths, .. } = self;
         let [batch, heads, length, width] = keys.dims();
         let (value, rows, chunks) = (values.dims()[3], batch * heads, length.div_ceil(chunk));
-        // `[B H, M, C, .]` of M chunks. Behind the end are keys 0 that do not decay.
+        // `[B H, M, C, .]` for M chunks. Keys past the end are 0 and do not decay.
         let folded = |x: Tensor<4>| {
             let [.., channels] = x.dims();
             let missing = chunks * chunk - length;
@@ -141,20 +141,19 @@ impl Recurrence {
     }
 }
 
-/// What the chunks of the delta rule write.
+/// Writes of the delta-rule chunks.
 pub(super) struct Writes {
-    /// What would be written to an empty state, `[X, M, C, D]`.
+    /// Writes to an empty state, `[X, M, C, D]`.
     pub values: Tensor<4>,
-    /// What of the state before the chunk is subtracted from that, `[X, M, C, R]`.
+    /// Factor of the state before the chunk in the subtracted part, `[X, M, C, R]`.
     pub erasing: Tensor<4>,
-    /// Keys as far as they have decayed at the end of the chunk, `[X, M, R, C]`.
+    /// Keys, decayed to the end of the chunk, `[X, M, R, C]`.
     pub behind: Tensor<4>,
-    /// What the chunk keeps of the state before it, `[X, M, R|1, 1]`.
+    /// Decay of the state over the chunk, `[X, M, R|1, 1]`.
     pub decays: Option<Tensor<4>>,
 }
 
-/// What the chunks of the delta rule write, `[X, M, C, D]`, and states before each of them and after the last one, `[X, M + 1, R, D]`, from the state
-/// `[X, 1, R, D]`.
+/// Writes of the delta-rule chunks, `[X, M, C, D]`, and states before each chunk and after the last one, `[X, M + 1, R, D]`, from the state `[X, 1, R, D]`.
 fn overwritten(state: Tensor<4>, writes: Writes) -> (Tensor<4>, Tensor<4>) {
     let Writes { values, erasing, behind, decays } = writes;
     let chunks = values.dims()[1];
@@ -193,8 +192,8 @@ pub(super) fn products(x: Tensor<4>, y: Tensor<4>, log_decay: Option<&Tensor<4>>
     products.tril(0)
 }
 
-/// States before each of M chunks, and after the last one, `[X, M + 1, R, D]`: sums over what was there at first and what chunks wrote, `[X, M + 1, R, D]`,
-/// each as far as the chunks since then have let it decay, `[X, M, 1, R|1]`.
+/// States before each of M chunks, and after the last one, `[X, M + 1, R, D]`: sums over the initial state and the chunks' writes, `[X, M + 1, R, D]`, each
+/// decayed by the chunks since, `[X, M, 1, R|1]`.
 fn states(written: Tensor<4>, log_decay: Tensor<4>) -> Tensor<4> {
     let [rows, count, width, value] = written.dims();
     let [.., channels] = log_decay.dims();

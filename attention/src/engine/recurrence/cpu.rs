@@ -1,8 +1,8 @@
-//! Recurrences over slices of numbers, chunk by chunk, in parallel over batch rows and heads: what the backends compute that keep their tensors in main memory.
+//! Recurrences over slices of numbers, chunk by chunk, in parallel over batch rows and heads, for backends with tensors in main memory.
 //!
-//! The formulas are those of [`chunks`](super::chunks) (Yang et al. 2024, section 4.3; Yang et al. 2024b, section 3.2), with products of tiles in the place of
-//! tensor operations. Training holds the inputs and the state before each chunk, which are linear in the length; the gradient computes a chunk once more. No
-//! result depends on the number of threads.
+//! The formulas are those of [`chunks`](super::chunks) (Yang et al. 2024, section 4.3; Yang et al. 2024b, section 3.2), with tile products instead of tensor
+//! operations. Training saves the inputs and the state before each chunk, linear in the length; the backward pass recomputes each chunk. Results do not depend
+//! on the number of threads.
 
 mod backward;
 mod chunk;
@@ -24,15 +24,15 @@ use crate::engine::cpu::{computed, results};
 use crate::tensors::main_memory;
 
 impl Recurrence {
-    /// Whether it can be executed so: 32-bit floats in main memory.
+    /// Whether this execution supports it: 32-bit floats in main memory.
     pub(super) fn is_on_cpu(&self, state: Option<&Tensor<4>>) -> bool {
         let Self { queries, keys, values, log_decay, strengths, .. } = self;
         let mut all = [queries, keys, values].into_iter().chain(log_decay).chain(strengths).chain(state);
         main_memory::has_kernels(&keys.device()) && all.all(|x| x.dtype() == DType::F32)
     }
 
-    /// Executes a recurrence of which [`is_on_cpu`](Self::is_on_cpu) holds, from a state `[B, H, R, D]`, with a column of sums if it is normalised, or from
-    /// nothing. Time `n (C (R + D) + R D)` for chunks of `C = 64` positions; memory is linear in the length.
+    /// Executes a recurrence that satisfies [`is_on_cpu`](Self::is_on_cpu), from a state `[B, H, R, D]`, with a column of sums if normalised, or from an empty
+    /// one. Time `n (C (R + D) + R D)` for chunks of `C = 64` positions; memory is linear in the length.
     pub(super) fn on_cpu(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let ([batch, heads, length, width], value, normalised) = (self.keys.dims(), self.values.dims()[3], self.normalised);
         let rows = computed::<4, _>(ChunkedRecurrence { normalised }, self.operands(state));
@@ -46,7 +46,7 @@ impl Recurrence {
         RecurrentOutput { context, state: Tensor::cat(vec![state, sums], 3) }
     }
 
-    /// The same of one position, on a device without autodiff. A state that nobody else holds is overwritten.
+    /// The same for one position, on a device without autodiff. An unshared state is overwritten.
     pub(super) fn step_on_cpu(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let normalised = self.normalised;
         let [context, state, ..] = results(Step { normalised }, self.operands(state));
@@ -72,9 +72,9 @@ mod tests {
     struct Case {
         /// Rows, heads, positions.
         sizes: [usize; 3],
-        /// Of queries and keys, and of values.
+        /// Widths of queries and keys, and of values.
         widths: [usize; 2],
-        /// The shape of decays as far as it is that of all rows, positions and channels, and how strong they are.
+        /// Whether decays differ by row, position and channel, and their strength.
         decay: Option<([bool; 3], f64)>,
         delta: bool,
         normalised: bool,
@@ -87,7 +87,7 @@ mod tests {
         let device = Device::flex().autodiff();
         let Case { sizes: [batch, heads, length], widths: [width, value], decay, delta, normalised } = case;
         let leaf = |name: &str, shape: [usize; 4]| drawn(name, shape, &device, dtype);
-        // Sums of weights that nearly vanish have few digits.
+        // Nearly vanishing sums of weights have few digits.
         let signed = |x: Tensor<4>| if normalised { x.abs() + 0.1 } else { x };
         let norm = |x: Tensor<4>| x.clone() / (x.powi_scalar(2).sum_dim(3) + 1e-3).sqrt();
         let queries = signed(leaf("queries", [batch, heads, length, width])).require_grad();
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Contexts and the last state of steps of one position each, from a state that somebody else holds too.
+    /// Contexts and the last state of single-position steps, from a shared state.
     fn stepped(case: Case, dtype: DType, execute: impl Fn(Recurrence, Tensor<4>) -> RecurrentOutput) -> Vec<Vec<f64>> {
         let device = Device::flex();
         let Case { sizes: [batch, heads, length], widths: [width, value], decay, delta, normalised } = case;

@@ -1,7 +1,7 @@
-//! States of the delta rule, chunk after chunk, by one kernel of a GPU.
+//! Delta-rule states, chunk after chunk, in one GPU kernel.
 //!
-//! All else of a chunk is computed for all chunks at once; only states wait for the one before (Yang et al. 2024b, section 3.2). Composed of tensor operations,
-//! each chunk would be some launches, and its gradient some copies of all states.
+//! All other parts of a chunk are computed for all chunks at once; only states are sequential (Yang et al. 2024b, section 3.2). As tensor operations, each
+//! chunk would take several launches, and its gradient several copies of all states.
 
 #[cfg(feature = "cube")]
 mod gpu;
@@ -15,7 +15,7 @@ use burn::{backend::DispatchDevice, tensor::DType};
 use self::operator::DeltaStates;
 use super::chunks::Writes;
 
-/// Whether the device of keys `[.., R]` has the kernel, and room for chunks of so many positions.
+/// Whether the device of keys `[.., R]` has the kernel, and room for chunks of this size.
 pub(super) fn has_kernel(keys: &Tensor<4>, chunk: usize) -> bool {
     #[cfg(feature = "cube")]
     if let DispatchDevice::Cube(device) = keys.device().without_autodiff().as_dispatch() {
@@ -25,8 +25,7 @@ pub(super) fn has_kernel(keys: &Tensor<4>, chunk: usize) -> bool {
     false
 }
 
-/// What the chunks of the delta rule write, `[X, M, C, D]`, and states before each of them and after the last one, `[X, M + 1, R, D]`, from the state
-/// `[X, 1, R, D]`.
+/// Writes of the delta-rule chunks, `[X, M, C, D]`, and states before each chunk and after the last one, `[X, M + 1, R, D]`, from the state `[X, 1, R, D]`.
 pub(super) fn overwritten(state: Tensor<4>, writes: Writes) -> (Tensor<4>, Tensor<4>) {
     let Writes { values, erasing, behind, decays } = writes;
     let ([rows, chunks, chunk, width], value) = (erasing.dims(), values.dims()[3]);

@@ -11,9 +11,9 @@ use crate::contract::visibility::DenseMask;
 use crate::engine::transposed;
 
 impl Recurrence {
-    /// All pairs at once, from nothing: `w[i, j] = sum_r q[i, r] k[j, r] exp(g[j + 1, r] + .. + g[i, r])` for `j <= i` and where the mask shows `j`, divided by
-    /// their sum over `j` if they are normalised. The delta rule has the weights `w (I + diag(b) a)^-1 diag(b)`, where `a[i, j]` is the same with the key of `i`
-    /// in the place of its query, for `j < i`. The probe is shown the weights. Time and memory `n^2 R`.
+    /// Computes all pairs from an empty state: `w[i, j] = sum_r q[i, r] k[j, r] exp(g[j + 1, r] + .. + g[i, r])` for `j <= i` where the mask shows `j`, divided
+    /// by their sum over `j` if normalised. The delta rule has the weights `w (I + diag(b) a)^-1 diag(b)`, where `a[i, j]` is the same with the key of `i`
+    /// instead of its query, for `j < i`. The probe observes the weights. Time and memory `n^2 R`.
     pub fn weigh(self, mask: Option<DenseMask>, probe: &mut Probe) -> Tensor<4> {
         let Self { queries, keys, values, log_decay, strengths, normalised } = self;
         let [batch, heads, length, _] = keys.dims();
@@ -33,11 +33,11 @@ impl Recurrence {
         shown(weights, normalised, probe).matmul(values)
     }
 
-    /// All pairs at once whatever their order: `w[i, j] = q_i . k_j` where the mask shows `j`, divided by their sum over `j` if they are normalised. There may
-    /// be more or fewer queries than keys. The probe is shown the weights. Time `n^2 R`, memory `n^2`.
+    /// Computes all pairs without order: `w[i, j] = q_i . k_j` where the mask shows `j`, divided by their sum over `j` if normalised. The numbers of queries
+    /// and keys may differ. The probe observes the weights. Time `n^2 R`, memory `n^2`.
     ///
     /// # Panics
-    /// If the state decays or is overwritten: then there is an order.
+    /// If the state decays or is overwritten, since the order then matters.
     pub fn relate(self, mask: Option<DenseMask>, probe: &mut Probe) -> Tensor<4> {
         self.assert_without_order();
         let weights = visible(self.queries.matmul(self.keys.swap_dims(2, 3)), mask.as_ref());
@@ -79,14 +79,14 @@ fn visible(numbers: Tensor<4>, mask: Option<&DenseMask>) -> Tensor<4> {
     }
 }
 
-/// Weights `[B, H, Q, K]`, divided by their sums if they are to be normalised, and shown to the probe.
+/// Weights `[B, H, Q, K]`, divided by their sums if normalised, and reported to the probe.
 fn shown(weights: Tensor<4>, normalised: bool, probe: &mut Probe) -> Tensor<4> {
     let weights = if normalised { divided_by_sums(weights) } else { weights };
     probe.observe(|| Observation::Weights(weights.clone()));
     weights
 }
 
-/// 1 in the place of 0, which only sums have that are over nothing.
+/// Replaces 0, a sum over nothing, by 1.
 pub(super) fn without_zero(totals: Tensor<4>) -> Tensor<4> {
     let empty = totals.clone().equal_elem(0.0);
     totals.mask_fill(empty, 1.0)

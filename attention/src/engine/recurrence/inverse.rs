@@ -2,11 +2,11 @@
 
 use burn::tensor::Tensor;
 
-/// `(I + A)^-1` of matrices `[.., .., C, C]` with numbers below the diagonal only.
+/// `(I + A)^-1` of matrices `[.., .., C, C]` with numbers only below the diagonal.
 ///
-/// Halves are inverted first: `[[I + A, 0], [B, I + D]]^-1 = [[A', 0], [-D' B A', D']]` with the inverses `A'` and `D'` of the halves. All that occurs on the way
-/// are parts of the result and their products with `B`; the series `I - A + A^2 - ..` and products of its powers have terms that are larger than the result by
-/// orders of magnitude where keys repeat.
+/// Halves are inverted first: `[[I + A, 0], [B, I + D]]^-1 = [[A', 0], [-D' B A', D']]` with the inverses `A'` and `D'` of the halves. All intermediate values
+/// are parts of the result and their products with `B`. The series `I - A + A^2 - ..` and products of its powers have terms that exceed the result by orders of
+/// magnitude if keys repeat.
 pub(super) fn inverse_of_unit_lower(below: Tensor<4>) -> Tensor<4> {
     let [rows, matrices, size, _] = below.dims();
     if size == 1 {
@@ -15,7 +15,7 @@ pub(super) fn inverse_of_unit_lower(below: Tensor<4>) -> Tensor<4> {
     let (count, padded) = (rows * matrices, size.next_power_of_two());
     let blocks = below.reshape([count, 1, size, size]);
     let mut blocks = if padded == size { blocks } else { blocks.pad([(0, padded - size), (0, padded - size)], 0.0) };
-    // From the whole to blocks of two: what stands below the blocks of half the size on the diagonal.
+    // From the whole to blocks of two: the entries below the diagonal blocks of half the size.
     let mut corners = Vec::new();
     let mut half = padded / 2;
     loop {
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// The product of a matrix with what is said to be its inverse, in double precision, may be off from the identity by so much.
+    /// Tolerance of the product of a matrix and its inverse, in double precision.
     fn check(what: &str, size: usize, below: impl Fn(usize, usize) -> f64, tolerance: f64) {
         let matrix = |i: usize, j: usize| if j < i { below(i, j) } else { 0.0 };
         let numbers = (0..size * size).map(|flat| matrix(flat / size, flat % size) as f32).collect();

@@ -1,4 +1,4 @@
-//! The state of stepwise decoding.
+//! Decoding state of recurrences.
 
 use burn::tensor::Tensor;
 
@@ -7,7 +7,7 @@ use crate::contract::AttentionInput;
 use crate::contract::decoding_position::{DecodingStart, MemoryRows, Progress};
 use crate::contract::visibility::selected;
 
-/// State of stepwise decoding of the mechanisms that are recurrences: as large after any number of positions.
+/// Decoding state of mechanisms that are recurrences, of constant size.
 #[derive(Clone, Debug)]
 pub struct RecurrentState {
     progress: Progress,
@@ -16,7 +16,7 @@ pub struct RecurrentState {
     state: Option<Tensor<4>>,
     tail: Option<Tensor<4>>,
     scales: Option<Tensor<4>>,
-    /// Rows of what another sequence has written, if the state is one of it.
+    /// Memory rows in cross-attention.
     fixed: Option<MemoryRows>,
 }
 
@@ -27,17 +27,17 @@ impl RecurrentState {
         Self { progress, length: 0, capacity, state: None, tail: None, scales: None, fixed: None }
     }
 
-    /// What another sequence has written, `[B, H, R, D]`, which steps only read.
+    /// State written by another sequence, `[B, H, R, D]`, which steps only read.
     pub fn fixed(start: &DecodingStart, written: Tensor<4>) -> Self {
         Self { state: Some(written.detach()), fixed: Some(MemoryRows::new(start)), ..Self::new(start) }
     }
 
-    /// What another sequence has written, if this state is one of it.
+    /// State written by another sequence, in cross-attention.
     pub fn written(&self) -> Option<Tensor<4>> {
         self.state.clone().filter(|_| self.fixed.is_some())
     }
 
-    /// The next positions `[B, N, C]` as an input. What is given next follows them.
+    /// Returns the next positions `[B, N, C]` as an input, and advances past them.
     ///
     /// # Panics
     /// If the capacity is exceeded.
@@ -47,10 +47,10 @@ impl RecurrentState {
         self.progress.advance(query)
     }
 
-    /// Which of the next positions `[B, N, C]` are real, `[B|1, N]`. What is given next follows them.
+    /// Flags `[B|1, N]` of the real positions among the next `[B, N, C]`; advances past them.
     ///
     /// # Panics
-    /// If the capacity is exceeded, or a position sees something else than the real ones up to itself.
+    /// If the capacity is exceeded, or a position does not see exactly the real positions up to itself.
     pub fn real_of_step(&mut self, query: Tensor<3>, heads: usize) -> Vec<bool> {
         let AttentionInput { query, visibility, positions, .. } = self.advance(query);
         let (start, length) = (positions.start, query.dims()[1]);
@@ -59,17 +59,17 @@ impl RecurrentState {
         })
     }
 
-    /// How many positions there have been.
+    /// Number of past positions.
     pub fn position(&self) -> usize {
         self.length
     }
 
-    /// What a short convolution keeps of the latest positions, `[B, 1, positions, channels]`, if there is one. To be replaced without its gradient.
+    /// Cached inputs of a short convolution, `[B, 1, positions, channels]`, if any. Replace it without gradient.
     pub fn tail(&mut self) -> &mut Option<Tensor<4>> {
         &mut self.tail
     }
 
-    /// Logarithms of the factors that each channel of the keys lacks in the state, `[B, H, 1, R]`, if there are any. To be replaced without their gradient.
+    /// Log factors missing from each key channel of the state, `[B, H, 1, R]`, if any. Replace them without gradient.
     pub fn scales(&mut self) -> &mut Option<Tensor<4>> {
         &mut self.scales
     }
@@ -79,10 +79,10 @@ impl RecurrentState {
         self.state.is_none()
     }
 
-    /// Goes on from the state, and keeps the one after the last position without its gradient. Returns the context `[B, H, N, D]`.
+    /// Continues from the state, and stores the final one without gradient. Returns the context `[B, H, N, D]`.
     ///
     /// # Panics
-    /// If the state is what another sequence has written.
+    /// If the state was written by another sequence.
     pub fn recur(&mut self, recurrence: Recurrence) -> Tensor<4> {
         assert!(self.fixed.is_none(), "steps only read what another sequence has written");
         let RecurrentOutput { context, state } = recurrence.execute(self.state.take());
@@ -101,7 +101,7 @@ impl RecurrentState {
         }
     }
 
-    /// Bytes that the state holds, at 4 bytes a number.
+    /// Bytes of the state, at 4 bytes per number.
     pub fn bytes(&self) -> usize {
         [&self.state, &self.tail, &self.scales].into_iter().flatten().map(|numbers| numbers.dims().iter().product::<usize>() * 4).sum()
     }

@@ -1,4 +1,4 @@
-//! The operator on flex, which keeps its tensors in main memory.
+//! The operator on flex, which stores its tensors in main memory.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -9,7 +9,7 @@ use super::operator::Rotations;
 use super::{PairLayout, tensor_ops};
 use crate::tensors::main_memory::{contiguous, numbers, numbers_mut, owned};
 
-/// Numbers that one thread turns at least: fewer take less time than to wake another.
+/// Minimum numbers per thread: for fewer, waking a thread takes longer.
 const FEWEST: usize = 16_384;
 
 impl Rotations for Flex {
@@ -37,7 +37,7 @@ impl Rotations for Flex {
     }
 }
 
-/// Turns the pairs of one head at one position.
+/// Rotates the pairs of one head at one position.
 fn turn(channels: &mut [f32], cos: &[f32], sin: &[f32], layout: PairLayout) {
     let turned = |a: f32, b: f32, cos: f32, sin: f32| (a * cos - b * sin, a * sin + b * cos);
     match layout {

@@ -19,7 +19,7 @@ use crate::engine::extension as burn;
     Autodiff
 )]
 pub(crate) trait Rotations: Backend {
-    /// `x` `[B, N, H, D]` turned by tables `[N, P]`.
+    /// `x` `[B, N, H, D]` rotated by tables `[N, P]`.
     #[fusion(default)]
     fn rotated(x: FloatTensor<Self>, cos: FloatTensor<Self>, sin: FloatTensor<Self>, layout: PairLayout) -> FloatTensor<Self> {
         tensor_ops::rotated::<Self>(x, cos, sin, layout)
@@ -37,7 +37,7 @@ impl<B: Rotations, C: CheckpointStrategy> Rotations for Autodiff<B, C> {
         let (cos, sin) = (cos.into_primitive(), sin.into_primitive());
         passed::<B, C, _, 1>([x], |[x], _has_gradient| {
             let output = B::rotated(x, cos.clone(), sin.clone(), layout);
-            // Turned back, by the same factors.
+            // Rotated back, by the same factors.
             (output, move |gradient, _wanted| [Some(B::rotated(gradient, cos, B::float_neg(sin), layout))])
         })
     }

@@ -1,4 +1,4 @@
-//! The operator in terms of tensor operations.
+//! The operator as tensor operations.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
@@ -9,7 +9,7 @@ use super::PairLayout;
 pub(super) fn rotated<B: Backend>(x: FloatTensor<B>, cos: FloatTensor<B>, sin: FloatTensor<B>, layout: PairLayout) -> FloatTensor<B> {
     let [batch, length, heads, width] = x.shape().dims();
     let [_, pairs] = cos.shape().dims();
-    // The dimension in which the two channels of a pair lie side by side.
+    // Dimension along which the two channels of a pair are adjacent.
     let (shape, table, dim) = match layout {
         PairLayout::Half => ([batch, length, heads, 2, pairs], [1, length, 1, 1, pairs], 3),
         PairLayout::Interleaved => ([batch, length, heads, pairs, 2], [1, length, 1, pairs, 1], 4),

@@ -24,7 +24,7 @@ impl Sizes {
     }
 }
 
-/// What is normalised, in the shapes of [`RowNormalisation`](super::cpu_operation::RowNormalisation).
+/// Inputs, in the shapes of [`RowNormalisation`](super::cpu_operation::RowNormalisation).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,
@@ -35,7 +35,7 @@ pub(super) struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    /// What squares are multiplied with before they are added, and what a row is multiplied with so that its length is 1.
+    /// Factor of squares before summation, and factor that scales the row to length 1.
     #[inline(always)]
     fn of_length_one(&self, x: &[f32]) -> [f32; 2] {
         let share = if self.scale.averages { 1.0 / self.sizes.width as f32 } else { 1.0 };
@@ -75,14 +75,14 @@ impl Fill for Inputs<'_> {
     }
 }
 
-/// Gradients: those of rows and gates `[B, N, H, D]`, that of the gain `[D]`. Those of what is absent are empty.
+/// Gradients: of rows and gates `[B, N, H, D]`, and of the gain `[D]`; empty for absent inputs.
 pub(super) struct Gradients {
     pub x: Vec<f32>,
     pub gain: Vec<f32>,
     pub gate: Vec<f32>,
 }
 
-/// From the gradient `[B, H, N, D]` of what [`forward`] returns.
+/// Gradients from the gradient `[B, H, N, D]` of [`forward`]'s output.
 pub(super) fn backward(inputs: Inputs, gradient: Rows) -> Gradients {
     let sizes @ Sizes { batch, length, width, .. } = inputs.sizes;
     let size = sizes.channels();
@@ -105,7 +105,7 @@ struct Backward<'a> {
 }
 
 impl WithSimd for Backward<'_> {
-    /// The block's part of the gradient of the gain.
+    /// The block's part of the gain gradient.
     type Output = Vec<f32>;
 
     #[inline(always)]
@@ -119,7 +119,7 @@ impl WithSimd for Backward<'_> {
             let x = inputs.x.of(row, head).row(position, width);
             let [share, inverse] = inputs.of_length_one(x);
             let factor = inverse * inputs.scale.factor as f32;
-            // That of the normalised row, step by step.
+            // Gradient of the normalised row, step by step.
             of_x.copy_from_slice(gradient.of(row, head).row(position, width));
             if let (Some(gate), Some(of_gate)) = (inputs.gate, of_gates.next()) {
                 let gate = gate.of(row, head).row(position, width);
@@ -139,7 +139,7 @@ impl WithSimd for Backward<'_> {
                     *of_x *= gain;
                 }
             }
-            // A row that grows changes nothing but its length, which is divided out.
+            // Growth along the row only changes its length, which is divided out.
             let along = share * inverse * inverse * dot(of_x, x);
             for (of_x, x) in of_x.iter_mut().zip(x) {
                 *of_x = factor * along.mul_add(-x, *of_x);

@@ -8,7 +8,7 @@ use crate::engine::cpu::{Operands, Operation, padded};
 use crate::engine::fused::flex_backend::{by_heads, rows, shape, with_whole_rows};
 use crate::tensors::main_memory::{contiguous, numbers, tensor};
 
-/// Of rows `[B, H, N, D]`, a gain `[D]`, and gates `[B, H, N, D]`: letters of [`RowNorm`](super::RowNorm).
+/// Operates on rows `[B, H, N, D]`, a gain `[D]`, and gates `[B, H, N, D]`: letters of [`RowNorm`](super::RowNorm).
 #[derive(Debug)]
 pub(super) struct RowNormalisation(pub Scale);
 
@@ -32,7 +32,7 @@ impl Operation for RowNormalisation {
     }
 }
 
-/// Operands as the kernel reads them.
+/// Operands in the kernel's layout.
 fn readable([x, gain, gate, ..]: Operands<FlexTensor>) -> Operands<FlexTensor> {
     padded([x.map(with_whole_rows), gain.map(contiguous), gate.map(with_whole_rows)])
 }

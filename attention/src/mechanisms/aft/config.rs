@@ -1,25 +1,25 @@
-//! Configuration, and what is known of the mechanism.
+//! Configuration and card of the mechanism.
 
 use super::Aft;
 use crate::description::formula::softmax;
 use crate::mechanisms::prelude::*;
 
-/// Names of the forms that are not the default.
+/// Names of the forms other than the default.
 const LOCAL: &str = "aft-local";
 const SIMPLE: &str = "aft-simple";
-/// Distance from which on there are no biases by default.
+/// Default smallest distance without a bias.
 const WINDOW: usize = 32;
 /// Width of the factors in the paper.
 const RANK: usize = 128;
 
-/// Which pairs of positions have biases.
+/// Pairs of positions that have biases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AftForm {
     /// All.
     #[default]
     Full,
-    /// Those that are less than the window apart.
+    /// Positions less than the window apart.
     Local,
     /// None.
     Simple,
@@ -31,15 +31,15 @@ pub enum AftForm {
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct AftConfig {
-    /// Which pairs of positions have biases (default: `full`).
+    /// Pairs of positions that have biases (default: `full`).
     pub form: AftForm,
-    /// Of the form `local`: distance from which on positions have no bias, at least 1 (default: 32, or a quarter of the maximal length if that is less).
+    /// Smallest distance without a bias, at least 1; only for `form = "local"` (default: 32, or a quarter of the maximal length if that is less).
     pub window: Option<usize>,
-    /// Whether biases are a product of factors, as in the paper; otherwise the form `full` has a table of all pairs (default: yes).
+    /// Whether biases are a product of factors, as in the paper (default: yes); otherwise the form `full` has a table of all pairs.
     pub factorised: bool,
     /// Width of the factors, at least 1 (default: 128, or a quarter of the maximal length if that is less).
     pub rank: Option<usize>,
-    /// Standard deviation of the initial biases, at least 0 (default: 0.1). Factors are drawn so that their product has it.
+    /// Standard deviation of the initial biases, at least 0 (default: 0.1). The factors are scaled so that their product has this deviation.
     pub init_std: f64,
 }
 
@@ -55,7 +55,7 @@ impl AftConfig {
         self.rank.unwrap_or_else(|| quarter(max_length, RANK))
     }
 
-    /// Of the form `local`, the distance from which on positions have no bias.
+    /// Smallest distance without a bias, for the form `local`.
     fn window_at(&self, max_length: usize) -> Option<usize> {
         (self.form == AftForm::Local).then(|| self.window.unwrap_or_else(|| quarter(max_length, WINDOW)))
     }
@@ -81,7 +81,7 @@ impl Mechanism for AftConfig {
     const NAME: &'static str = "aft";
     const CARD: Card = Card {
         variant: "Aft",
-        description: "Averages values per channel with weights of keys and pairs of positions, and gates the mean by the query.",
+        description: "Averages values per channel, weighted by keys and position biases, and gates the mean by the query.",
         source: "Zhai et al. 2021, section 3",
         links: &["https://arxiv.org/abs/2105.14103"],
         kind: Kind::Whole,
@@ -90,10 +90,11 @@ impl Mechanism for AftConfig {
         letters: &[("k", "the option `rank`, by default at most `L / 4`")],
         differences: &[
             "The paper's formula ends with the gate; an output projection follows here, as in other attentions and in code by others (aft-pytorch).",
-            "Exponentials are taken of scores less the greatest of them; in aft-pytorch they overflow where keys are large.",
-            "`local` has the parameters of the paper's form and the time of `full`; the paper saves time by sums over all positions and corrections near the query.",
-            "The paper's `conv` form, with one key for a head, is not in it.",
-            "Dropout drops numbers before the output projection, since weights are not formed.",
+            "Position biases start normal with the deviation `init_std`; aft-pytorch draws them Xavier-uniform. The authors published no code.",
+            "The largest score is subtracted before the exponential; aft-pytorch overflows on large keys.",
+            "`local` has the paper's parameters but the time of `full`; the paper saves time by sums over all positions with corrections near the query.",
+            "The paper's `conv` form, with one key per head, is not implemented.",
+            "Dropout acts before the output projection, since weights are not materialised.",
         ],
         sizes: &["window", "rank"],
         tensors: &[
@@ -112,14 +113,14 @@ impl Mechanism for AftConfig {
 
     fn drawn(self) -> Self {
         let window = self.window.or((self.form == AftForm::Local).then_some(4));
-        // Biases that are as large as keys, so that they show.
+        // Biases as large as keys, so that they have a visible effect.
         Self { window, init_std: 2.0, ..self }
     }
 
     fn description(&self) -> &'static str {
         match self.form {
             AftForm::Full => Self::CARD.description,
-            AftForm::Local => "As `aft`, with position biases within a window alone.",
+            AftForm::Local => "As `aft`, with position biases only within a window.",
             AftForm::Simple => "As `aft`, without position biases.",
         }
     }
@@ -172,7 +173,7 @@ impl Mechanism for AftConfig {
         let LayerSpec { d_model, heads, max_length, .. } = *spec;
         let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
         let rank = self.rank_at(max_length);
-        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
+        // A sum of k products of two normal numbers with deviation s has deviation sqrt(k) s^2.
         let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
         let factor = |name| self.has_factors().then(|| factor.parameter([max_length, rank], &key.named(name), device));
         let table = || Init::Normal(self.init_std as f32).parameter([max_length, max_length], &key.named("position_table"), device);

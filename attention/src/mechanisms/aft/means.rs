@@ -1,7 +1,7 @@
-//! Means of values by the weights `exp(k_j + w_ij)`, each channel by itself, and no number for each query, key and channel but where nothing else is possible.
+//! Means of values by the weights `exp(k_j + w_ij)`, per channel. A number per query, key and channel is materialised only for arbitrary pairs.
 //!
-//! Greatest scores are subtracted before exponentials are taken: of keys in each channel, of biases in each row. What a causal query is given comes from blocks
-//! of earlier keys alone, so that no later key decides what is subtracted. All is in 32 bits.
+//! The largest scores are subtracted before the exponential: per channel for keys, per row for biases. Results of a causal query come only from blocks of
+//! earlier keys, so no later key affects the subtracted number. All computation is in 32 bits.
 //!
 //! Dimension letters: `B` batch rows, `N` positions, `Q` queries, `K` keys, `C` channels, `P` blocks.
 
@@ -12,8 +12,8 @@ use crate::contract::visibility::{DenseMask, hidden_logit, least_visible_logit};
 /// The score of a hidden key.
 pub(super) const HIDDEN: f32 = hidden_logit(DType::F32);
 
-/// Means of values, and what they were divided by: sums of weights, relative to the exponentials of the greatest scores. Of no visible key the mean is 0, the sum 1
-/// and the score about [`HIDDEN`]. Greatest scores have no gradients: all of it is that of the sums.
+/// Means of values, and their divisors: sums of weights, relative to the exponentials of the largest scores. Without a visible key the mean is 0, the sum 1 and
+/// the score about [`HIDDEN`]. The largest scores carry no gradient; the sums carry all of it.
 #[derive(Clone, Debug)]
 pub(super) struct Means<const D: usize> {
     pub(super) values: Tensor<D>,
@@ -22,18 +22,18 @@ pub(super) struct Means<const D: usize> {
 }
 
 impl<const D: usize> Means<D> {
-    /// Each key by itself.
+    /// One mean per key.
     fn of_one(values: Tensor<D>, scores: Tensor<D>) -> Self {
         let greatest = scores.clone().detach();
         Self { values, sums: (scores - greatest.clone()).exp(), greatest }
     }
 
-    /// The score of a single key of the same weight.
+    /// The score of a single key with the same weight.
     pub(super) fn score(&self) -> Tensor<D> {
         self.sums.clone().log() + self.greatest.clone()
     }
 
-    /// Means over the keys of both.
+    /// Means over the keys of both operands.
     fn joined(self, other: Self) -> Self {
         let greatest = self.greatest.clone().max_pair(other.greatest.clone());
         let own = self.sums * (self.greatest - greatest.clone()).exp();
@@ -52,12 +52,12 @@ impl<const D: usize> Means<D> {
     }
 }
 
-/// Where scores are those of hidden keys, 0 in their place.
+/// Replaces entries whose scores are those of hidden keys by 0.
 fn without_hidden<const D: usize>(x: Tensor<D>, scores: Tensor<D>) -> Tensor<D> {
     x.mask_fill(scores.lower_elem(least_visible_logit(DType::F32)), 0.0)
 }
 
-/// Greatest number along a dimension. With fusion, Burn 0.22.1 generates a kernel that does not compile for a reduction over one element.
+/// Maximum along a dimension. With fusion, Burn 0.22.1 generates a kernel that does not compile for a reduction over one element.
 fn greatest<const D: usize>(x: Tensor<D>, dim: usize) -> Tensor<D> {
     if x.dims()[dim] == 1 { x } else { x.max_dim(dim) }
 }
@@ -77,10 +77,10 @@ fn product(factors: Tensor<4>, x: Tensor<4>) -> Tensor<4> {
     factors.matmul(x)
 }
 
-/// Of queries that all see the same keys, those of their own block: keys and values `[B, P, K, C]`, biases `[B|1, P, Q, K]`. Without biases all queries have
-/// the same means, `[B, P, 1, C]`.
+/// Means for queries that all see the keys of their own block: keys and values `[B, P, K, C]`, biases `[B|1, P, Q, K]`. Without biases all queries share the
+/// means `[B, P, 1, C]`.
 ///
-/// Biases of one query that are more than 80 apart are lost where the smaller one is that of the heavier key.
+/// If two biases of one query are more than 80 apart, the smaller bias is lost even where its key is the heavier.
 pub(super) fn over_blocks(keys: Tensor<4>, values: Tensor<4>, biases: Option<Tensor<4>>) -> Means<4> {
     let top = greatest(keys.clone().detach(), 2);
     let weights = without_hidden((keys.clone() - top.clone()).exp(), keys);
@@ -99,13 +99,13 @@ pub(super) fn over_blocks(keys: Tensor<4>, values: Tensor<4>, biases: Option<Ten
     Means { values: weighted / sums.clone(), sums, greatest: top.expand(shape).mask_fill(is_empty, HIDDEN) }
 }
 
-/// Of queries that all see the same keys: keys and values `[B, K, C]`, biases `[B|1, Q, K]`; the means `[B, Q, C]`, or `[B, 1, C]` without biases.
+/// Means for queries that all see the same keys: keys and values `[B, K, C]`, biases `[B|1, Q, K]`. Returns `[B, Q, C]`, or `[B, 1, C]` without biases.
 pub(super) fn over_all(keys: Tensor<3>, values: Tensor<3>, biases: Option<Tensor<3>>) -> Tensor<3> {
     let block = |x: Tensor<3>| x.unsqueeze_dim::<4>(1);
     over_blocks(block(keys), block(values), biases.map(block)).values.squeeze_dim(1)
 }
 
-/// Of positions that see themselves and what precedes them: keys and values `[B, N, C]`, biases `[B|1, N, N]`.
+/// Means over each position and all positions before it: keys and values `[B, N, C]`, biases `[B|1, N, N]`.
 pub(super) fn over_past(keys: Tensor<3>, values: Tensor<3>, biases: Option<Tensor<3>>) -> Means<3> {
     let positions = keys.dims()[1];
     let length = positions.next_power_of_two();
@@ -118,8 +118,8 @@ pub(super) fn over_past(keys: Tensor<3>, values: Tensor<3>, biases: Option<Tenso
     if length == positions { means } else { means.map(|x| x.narrow(1, 0, positions)) }
 }
 
-/// Means over each position of a power of two and all that precede it, from those of each position. Time and memory grow with their number: pairs are joined,
-/// and what is found for the pairs is found for the second of each.
+/// Prefix means over `N` positions, a power of two, from the means of single positions, in `O(N)` time and memory. Pairs are joined recursively; the prefix of
+/// a pair is that of its second position.
 fn prefixes(each: Means<3>) -> Means<3> {
     let [batch, length, width] = each.values.dims();
     if length == 1 {
@@ -137,8 +137,8 @@ fn prefixes(each: Means<3>) -> Means<3> {
     before.joined(first).zip(second, |first, second| Tensor::stack::<4>(vec![first, second], 2).reshape([batch, length, width]))
 }
 
-/// Means of a power of two of positions with biases. In each round of `log2 N`, the second half of a block is given what the first half has, after which blocks
-/// are twice as long.
+/// Prefix means over `N` positions with biases, `N` a power of two. Each of `log2 N` rounds adds the first half of each block to its second half, then doubles
+/// the block length.
 fn in_rounds(keys: Tensor<3>, values: Tensor<3>, biases: Tensor<3>) -> Means<3> {
     let [batch, length, width] = keys.dims();
     let mut means = Means::of_one(values.clone(), keys.clone() + diagonal(biases.clone()));
@@ -154,7 +154,7 @@ fn in_rounds(keys: Tensor<3>, values: Tensor<3>, biases: Tensor<3>) -> Means<3> 
     means
 }
 
-/// The tensor with a number in all places behind its own along a dimension, until that is `length` long.
+/// Pads the tensor with a number along a dimension to `length`.
 fn followed_by(x: Tensor<3>, dim: usize, length: usize, number: f32) -> Tensor<3> {
     let mut shape = x.dims();
     if shape[dim] == length {
@@ -165,7 +165,7 @@ fn followed_by(x: Tensor<3>, dim: usize, length: usize, number: f32) -> Tensor<3
     Tensor::cat(vec![x, further], dim)
 }
 
-/// `[R, N, 1]` of `[R, N, N]`.
+/// Diagonal `[R, N, 1]` of `[R, N, N]`.
 fn diagonal(x: Tensor<3>) -> Tensor<3> {
     let [rows, length, _] = x.dims();
     let indices = (0..length).map(|index| (index * (length + 1)) as i32).collect();
@@ -186,7 +186,7 @@ fn of_halves(biases: Tensor<3>, half: usize) -> Tensor<4> {
     halves.swap_dims(2, 3).reshape([rows, blocks * blocks, half, half]).select(1, indices)
 }
 
-/// Of any pairs: keys and values `[B, H, K, D]`, biases `[B|1, Q, K]`; the means `[B, H, Q, D]`. There is a number for each query, key and channel.
+/// Means for arbitrary pairs: keys and values `[B, H, K, D]`, biases `[B|1, Q, K]`. Returns `[B, H, Q, D]`; materialises a number per query, key and channel.
 pub(super) fn over_pairs(
     keys: Tensor<4>,
     values: Tensor<4>,
@@ -220,7 +220,7 @@ mod tests {
 
     use crate::description::array::{Array, same};
 
-    /// Softmax by plain loops over the keys that `sees` shows.
+    /// Softmax by plain loops over the keys visible by `sees`.
     fn plain(keys: &Array, values: &Array, biases: Option<&Array>, sees: impl Fn(usize, usize) -> bool) -> Array {
         let [length, width] = keys.shape[1..] else { unreachable!() };
         Array::from_fn([1, length, width], |[_, i, c]| {
@@ -245,7 +245,7 @@ mod tests {
             let keys = scaled(Array::random("keys", &[1, length, 3]), factor);
             let (values, biases) = (Array::random("values", &[1, length, 3]), scaled(Array::random("biases", &[1, length, length]), 4.0));
             let tensor = |x: &Array| x.tensor::<3>(&device);
-            // A score is rounded to some 1e-7 of its size.
+            // A score is rounded to about 1e-7 of its magnitude.
             let tolerance = 1e-6 * f64::max(factor, 10.0);
             for biases in [None, Some(&biases)] {
                 let what = format!("length {length}, keys times {factor}, biases {}", biases.is_some());

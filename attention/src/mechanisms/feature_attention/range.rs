@@ -1,45 +1,45 @@
-//! Features that leave the range of 32-bit floats, such as exponentials of large numbers.
+//! Features outside the range of 32-bit floats, such as exponentials of large numbers.
 //!
-//! Weights are ratios of products of features. A factor of all features of one query cancels, and so does a factor of one feature of all keys, `exp(-c_r)`, if
-//! queries have its inverse. With `l` for logarithms of features, keys become `exp(l_j - c_r)` and queries `exp(l_i + c_r - max)`, where `c_r` is the greatest
-//! `l_j` of the keys that are seen. Sums of weights are then neither near 0 nor infinite, and no gradient is.
+//! Weights are ratios of feature products. A factor common to all features of one query cancels, as does a factor `exp(-c_r)` of feature `r` of all keys, if
+//! queries have its inverse. With log features `l`, keys become `exp(l_j - c_r)` and queries `exp(l_i + c_r - max)`, where `c_r` is the largest `l_j` of the
+//! visible keys. Sums of weights are then neither near 0 nor infinite, and gradients stay finite.
 //!
-//! In causal attention `c_r` is the greatest one so far, which is carried with the state. What was written before it grows is multiplied by the exponential of the
-//! difference, as online softmax does (Milakov and Gimelshein 2018): a decay of each feature. A maximum over all keys would let later keys change what comes
-//! before them. `c_r` is rounded, so that it grows rarely.
+//! In causal attention `c_r` is the running maximum, carried with the state. When it grows, the state is multiplied by the exponential of the difference, as in
+//! online softmax (Milakov and Gimelshein 2018): a decay per feature. A maximum over all keys would let later keys change earlier results. `c_r` is rounded, so
+//! that it grows rarely.
 //!
-//! This takes more time than plain features, and is for inputs which need it: calls whose features are [within range](are_within) do not.
+//! This path takes more time than plain features and serves only inputs that need it: calls with features [within range](are_within) skip it.
 
 use burn::tensor::{Tensor, TensorData};
 
 use crate::engine::recurrence::Recurrence;
 use crate::tensors::read::read;
 
-/// Stands for the logarithm of a feature of no key.
+/// Log feature of a missing key.
 const NONE: f32 = -1e30;
 
-/// What [`Running::causal`] rounds the greatest logarithms to: exponentials of half of it are far from the ends of the range.
+/// Step to which [`Running::causal`] rounds the largest log features; exponentials of half a step are far from the ends of the range.
 const STEP: f64 = 32.0;
 
-/// Features of a greater difference than this have no part in a sum of 32-bit floats.
+/// Log difference below which features do not contribute to a 32-bit sum.
 const FURTHEST: f64 = -200.0;
 
-/// Sums of weights must not be less, nor greater than the inverse: gradients divide by their squares.
+/// Minimum sum of weights, and the inverse of the maximum: gradients divide by its square.
 const LEAST_SUM: f64 = 1e-18;
 
-/// Products of features must not be greater: sums are over many of them.
+/// Maximum product of features, since sums cover many of them.
 const GREATEST_PRODUCT: f64 = 1e12;
 
-/// Queries of steps that read from a state of plain features must have one that is not less.
+/// Minimum query feature of decoding steps that read a state of plain features.
 const LEAST_QUERY: f64 = 1e-15;
 
-/// Products of features of which the greatest of a query and of a key is 1 tell nothing if they are less.
+/// Minimum product of features that are scaled to a maximum of 1 per query and key; smaller products carry no information.
 const LEAST_PRODUCT: f64 = 1e-30;
 
-/// Most numbers that are held for pairs feature by feature.
+/// Maximum number of values materialised for feature-wise pairs.
 const MOST_AT_ONCE: usize = 1 << 22;
 
-/// Numbers of each batch row, which are read together, from columns `[B, 1]`.
+/// Numbers of each batch row from columns `[B, 1]`, in one device read.
 fn numbers<const N: usize>(columns: [Tensor<2>; N]) -> Vec<[f64; N]> {
     let numbers: Vec<f64> = read(Tensor::cat(columns.into(), 1)).iter::<f64>().collect();
     numbers.as_chunks::<N>().0.to_vec()
@@ -55,14 +55,14 @@ fn greatest(features: &Tensor<4>) -> Tensor<2> {
     rows(features).max_dim(1)
 }
 
-/// The least of the greatest features of each query.
+/// Minimum over queries of the largest feature.
 fn least_query(queries: &Tensor<4>) -> Tensor<2> {
     rows(&queries.clone().detach().max_dim(3)).min_dim(1)
 }
 
-/// In which batch rows weights of queries `[B, H, Q, R]` and keys `[B, H, K, R]` can be computed from their features as they are. `firsts` `[B, H, 1, R]` are
-/// features of keys that every query sees at least: the first key of each row, or of each feature the greatest. It is asked of each row by itself, since no row
-/// may change what another one gives.
+/// Per batch row: whether weights of queries `[B, H, Q, R]` and keys `[B, H, K, R]` can be computed from plain features. `firsts` `[B, H, 1, R]` are features
+/// of keys visible to every query: the first key of each row, or the maximum per feature. Each row is decided separately, since no row may change the result of
+/// another.
 pub(super) fn are_within(queries: &Tensor<4>, keys: &Tensor<4>, firsts: Tensor<4>) -> Vec<bool> {
     let columns = [greatest(queries), greatest(keys), least_query(queries), rows(&firsts).min_dim(1)];
     let is_within =
@@ -70,25 +70,25 @@ pub(super) fn are_within(queries: &Tensor<4>, keys: &Tensor<4>, firsts: Tensor<4
     numbers(columns).into_iter().map(is_within).collect()
 }
 
-/// Whether all keys can be as they are that queries read later.
+/// Whether all keys that later queries read can stay plain.
 pub(super) fn keys_are_within(keys: &Tensor<4>, firsts: Tensor<4>) -> bool {
     let is_within = |[key, least]: [f64; 2]| key <= GREATEST_PRODUCT.sqrt() && least >= LEAST_SUM.sqrt();
     numbers([greatest(keys), rows(&firsts).min_dim(1)]).into_iter().all(is_within)
 }
 
-/// The same of queries and keys `[B, H, N, R]` of a step from a state of plain features.
+/// The same for queries and keys `[B, H, N, R]` of a step from a state of plain features.
 pub(super) fn step_is_within(queries: &Tensor<4>, keys: &Tensor<4>) -> bool {
     let is_within = |[query, key, least]: [f64; 3]| query * key <= GREATEST_PRODUCT && least >= LEAST_QUERY;
     numbers([greatest(queries), greatest(keys), least_query(queries)]).into_iter().all(is_within)
 }
 
-/// The same of queries that read what plain keys wrote.
+/// The same for queries that read a state written by plain keys.
 pub(super) fn queries_are_within(queries: &Tensor<4>) -> bool {
     let is_within = |[query, least]: [f64; 2]| query <= GREATEST_PRODUCT.sqrt() && least >= LEAST_QUERY;
     numbers([greatest(queries), least_query(queries)]).into_iter().all(is_within)
 }
 
-/// Features of the first key of each row `[B, H, 1, R]` that is real, `[B|1, N]`; 1 in rows without one.
+/// Features `[B, H, 1, R]` of the first real key of each row, by flags `[B|1, N]`; 1 in rows without real keys.
 pub(super) fn first_real(keys: &Tensor<4>, real: &[bool]) -> Tensor<4> {
     let [batch, heads, length, width] = keys.dims();
     let firsts: Vec<Option<usize>> = real.chunks(length).map(|row| row.iter().position(|&real| real)).collect();
@@ -102,12 +102,12 @@ pub(super) fn first_real(keys: &Tensor<4>, real: &[bool]) -> Tensor<4> {
     Tensor::cat((0..batch).map(|row| at(keys.clone().narrow(0, row, 1), firsts[row])).collect(), 0)
 }
 
-/// Whether every row of `length` flags has a real position.
+/// Whether every row of `length` flags contains a real position.
 pub(super) fn all_have_one(real: &[bool], length: usize) -> bool {
     real.chunks(length).all(|row| row.contains(&true))
 }
 
-/// The greatest feature of the keys that are seen, `[B|1, K]`, `[B, H, 1, R]`; 1 in rows that see none.
+/// Maximum per feature over the visible keys, `[B|1, K]`: `[B, H, 1, R]`; 1 in rows without visible keys.
 pub(super) fn greatest_seen(keys: &Tensor<4>, seen: &[bool]) -> Tensor<4> {
     let has_one: Vec<f32> = seen.chunks(keys.dims()[2]).map(|row| if row.contains(&true) { 0.0 } else { 1.0 }).collect();
     let none = Tensor::<4>::from_data(TensorData::new(has_one.clone(), [has_one.len(), 1, 1, 1]), (&keys.device(), keys.dtype()));
@@ -120,7 +120,7 @@ pub(super) fn greatest_seen(keys: &Tensor<4>, seen: &[bool]) -> Tensor<4> {
     keys.max_dim(2) + none
 }
 
-/// `true` where keys `[B, H, K, R]` are not seen, `[B|1, K]`, if there are such.
+/// `true` at hidden keys of `[B, H, K, R]`, by the visibility `[B|1, K]`; `None` if all are visible.
 fn hidden(keys: &Tensor<4>, seen: &[bool]) -> Option<Tensor<4, burn::tensor::Bool>> {
     if seen.iter().all(|&seen| seen) {
         return None;
@@ -139,13 +139,13 @@ fn without_hidden(keys: Tensor<4>, seen: &[bool]) -> Tensor<4> {
     }
 }
 
-/// Logarithms of features of queries `[B, H, Q, R]`, up to a number for each query, and of keys `[B, H, K, R]`.
+/// Log features of queries `[B, H, Q, R]`, up to a constant per query, and of keys `[B, H, K, R]`.
 pub(super) struct Logarithms {
     pub queries: Tensor<4>,
     pub keys: Tensor<4>,
 }
 
-/// Features `[B, H, Q, R]` of queries that read sums which lack the factors `exp(scales)`, `[B, H, Q|1, R]`: the greatest of a query is 1.
+/// Features `[B, H, Q, R]` of queries that read sums without the factors `exp(scales)`, `[B, H, Q|1, R]`; the maximum per query is 1.
 pub(super) fn scaled_queries(logarithms: Tensor<4>, scales: Tensor<4>) -> Tensor<4> {
     let logarithms = logarithms + scales;
     let greatest = logarithms.clone().detach().max_dim(3);
@@ -153,8 +153,8 @@ pub(super) fn scaled_queries(logarithms: Tensor<4>, scales: Tensor<4>) -> Tensor
 }
 
 impl Logarithms {
-    /// The recurrence in which real positions `[B|1, K]` see the real ones up to themselves, from a state whose sums lack the factors `exp(scales)`,
-    /// `[B, H, 1, R]`, and the scales of the state after it. Queries are the last ones of the positions.
+    /// Recurrence with causal visibility over real positions `[B|1, K]`, from a state whose sums lack the factors `exp(scales)`, `[B, H, 1, R]`. Also returns
+    /// the scales of the final state. Queries are the last positions.
     pub(super) fn causal(self, values: Tensor<4>, real: &[bool], scales: Option<Tensor<4>>) -> (Recurrence, Tensor<4>) {
         let [batch, heads, length, width] = self.keys.dims();
         let keys = without_hidden(self.keys, real);
@@ -175,17 +175,17 @@ impl Logarithms {
         (recurrence, current.narrow(2, length - 1, 1))
     }
 
-    /// Features of keys of which all queries of a row see the same ones, `[B|1, K]`, and the scales `[B, H, 1, R]` that their sums lack.
+    /// Features of keys that are visible to all queries of a row, `[B|1, K]`, and the scales `[B, H, 1, R]` missing from their sums.
     pub(super) fn seen(keys: Tensor<4>, seen: &[bool]) -> (Tensor<4>, Tensor<4>) {
         let keys = without_hidden(keys, seen);
         let scales = keys.clone().detach().max_dim(2);
         ((keys - scales.clone()).exp(), scales)
     }
 
-    /// Logarithms of the weights of all pairs, `[B, H, Q, K]`, up to a number for each query.
+    /// Log weights of all pairs, `[B, H, Q, K]`, up to a constant per query.
     ///
-    /// They are those of products of features of which the greatest of each query and of each key is 1. Queries with a pair whose products are too small to tell
-    /// get them feature by feature, a few queries at a time: what is held at once is `n^2`, and not `n^2 R`.
+    /// They are products of features that are scaled to a maximum of 1 per query and key. Queries with a pair whose product is too small are computed feature
+    /// by feature, a few queries at a time, so peak memory is `n^2`, not `n^2 R`.
     pub(super) fn of_pairs(self) -> Tensor<4> {
         let Self { queries, keys } = self;
         let of_greatest_1 = |x: &Tensor<4>| {
@@ -208,7 +208,7 @@ impl Logarithms {
             ((sums - greatest.clone()).exp().sum_dim(4).log() + greatest).squeeze_dim::<4>(4)
         };
         let (mut parts, mut first) = (Vec::new(), 0);
-        // Whether a pair is computed one way or the other depends on nothing but its own query and key.
+        // The choice of method for a pair depends only on its own query and key.
         for run in least.chunk_by(|one, other| (*one >= LEAST_PRODUCT) == (*other >= LEAST_PRODUCT)) {
             let end = first + run.len();
             let at_once = if run[0] >= LEAST_PRODUCT { run.len() } else { at_once };
@@ -224,7 +224,7 @@ impl Logarithms {
     }
 }
 
-/// In which batch rows sums of weights `[B, H, Q, 1]` can be divided by, of queries with a key: 1 of `has_key`, and all if it is absent.
+/// Per batch row: whether sums of weights `[B, H, Q, 1]` are safe divisors, for queries with a visible key: 1 in `has_key`, or all if absent.
 pub(super) fn sums_are_within(sums: Tensor<4>, has_key: Option<&Tensor<4>>) -> Vec<bool> {
     let sums = sums.detach();
     let sums = match has_key {
@@ -267,7 +267,7 @@ mod tests {
                 let expected = greatest + terms.iter().map(|term| (term - greatest).exp()).sum::<f64>().ln();
                 assert!((found - expected).abs() < 1e-6 * (spread + 3.0), "{spread}: {found} is not {expected}");
             }
-            // Shares of features in the weights are the slopes: those of a query sum to the number of keys.
+            // The slopes are the shares of features in the weights: per query they sum to the number of keys.
             let slopes = numbers(queries.grad(&found.sum().backward()).unwrap().sum_dim(3));
             assert!(slopes.iter().all(|sum| (sum - 5.0).abs() < 1e-4), "{spread}: {slopes:?}");
         }
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn weights_of_pairs_take_no_memory_for_each_feature() {
-        // With each feature of each pair they would be 17 GB at once.
+        // Every feature of every pair at the same time would take 17 GB.
         let Logarithms { queries, keys } = logarithms([1, 1, 4096, 256], 1.0, &Device::flex());
         let of_pairs = Logarithms { queries, keys }.of_pairs();
         assert_eq!(of_pairs.dims(), [1, 1, 4096, 4096]);

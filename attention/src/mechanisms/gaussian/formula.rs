@@ -6,7 +6,7 @@ use super::{GaussianConfig, GaussianExecution, Normalisation};
 use crate::contract::layer_spec::Role;
 use crate::description::formula::{Formula, Query, distribution};
 
-/// The densities as weights; over them as scores, their logarithms.
+/// Densities as weights; as scores, their logarithms.
 pub(super) fn of(config: &GaussianConfig) -> Formula<'_> {
     let weights = |query: &Query| {
         let density = |key| if query.sees(key) { density(config, query, key) } else { 0.0 };
@@ -24,7 +24,7 @@ fn density(config: &GaussianConfig, query: &Query, key: usize) -> f64 {
         None => [-1.0, 1.0][query.head % 2],
     };
     let deviation = number(&config.deviations, query);
-    // In self-attention queries and keys are padded alike, and the distance is the same with padding.
+    // In self-attention queries and keys share the padding, so the distance is unchanged.
     let (i, ratio) = if role == Role::Cross { (query.position(), config.length_ratio) } else { (query.index, 1.0) };
     let centre = ratio * i as f64 + offset;
     let density = (-(key as f64 - centre).powi(2) / (2.0 * deviation * deviation)).exp() / (deviation * (2.0 * PI).sqrt());
@@ -37,7 +37,7 @@ fn density(config: &GaussianConfig, query: &Query, key: usize) -> f64 {
     }
 }
 
-/// A list's number for the head: one for all, a table of layers and heads, one for each head, one for each layer, or repeated over the heads.
+/// Number for the head from a list: one for all, a table of layers and heads, one per head, one per layer, or repeated over the heads.
 fn number(list: &[f64], query: &Query) -> f64 {
     let (place, head) = (query.spec(), query.head);
     match list.len() {

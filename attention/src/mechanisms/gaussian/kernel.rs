@@ -21,7 +21,7 @@ impl Kernel {
         self.ratio * position as f64 + self.offsets[head]
     }
 
-    /// Weights of keys in one head. The limit σ → 0 keeps the nearest key, at weight 1.
+    /// Weights of keys in one head. The limit σ → 0 keeps only the nearest key, with weight 1.
     pub(super) fn gaussian(&self, head: usize) -> GaussianShape {
         match self.execution {
             GaussianExecution::Index => GaussianShape { deviation: f64::INFINITY, window: 0.0 },
@@ -30,7 +30,7 @@ impl Kernel {
         }
     }
 
-    /// The weights of a span that begins with the first key.
+    /// Weights of a span that begins with the first key.
     pub(super) fn gaussians(&self, heads: usize, span: Span, positions: &Positions) -> GaussianWeights {
         let queries = &(span.query_start..span.query_start + span.queries);
         let centres = self.query_shifts(positions).into_iter().flat_map(|shift| {
@@ -41,7 +41,7 @@ impl Kernel {
         GaussianWeights::new((0..heads).map(|head| self.gaussian(head)).collect(), span.queries, centres.collect(), renormalise)
     }
 
-    /// Logarithms of the densities of a span up to a constant of their head, `[B|1, H, Q, K]`.
+    /// Log densities of a span up to a constant per head, `[B|1, H, Q, K]`.
     fn exponents(&self, heads: usize, span: Span, positions: &Positions, device: &Device) -> Tensor<4> {
         let rows = self.query_shifts(positions);
         let mut values = Vec::with_capacity(rows.len() * heads * span.queries * span.keys);
@@ -57,8 +57,8 @@ impl Kernel {
         Tensor::from_data(TensorData::new(values, [rows.len(), heads, span.queries, span.keys]), device)
     }
 
-    /// By how much the query indices of each batch row exceed positions: in cross-attention a row that is padded on the left counts its queries from its
-    /// first real one. Where keys and queries are padded alike (self-attention) the shift cancels.
+    /// Offset of query indices from positions, per batch row: in cross-attention a left-padded row counts queries from its first real one. In self-attention
+    /// queries and keys share the padding, so the shift cancels.
     pub(super) fn query_shifts(&self, positions: &Positions) -> Vec<usize> {
         match &positions.left_padding {
             Some(counts) if self.cross => counts.to_vec(),
@@ -66,13 +66,13 @@ impl Kernel {
         }
     }
 
-    /// Keys that a query with this centre takes into account, as distances from the rounded centre.
+    /// Half-width of the band of keys for one query, around the rounded centre.
     pub(super) fn half_width(&self) -> usize {
         if self.execution == GaussianExecution::Index { 0 } else { self.window }
     }
 }
 
-/// Logarithm of the Gaussian density, up to a constant of its head.
+/// Log Gaussian density, up to a constant per head.
 ///
 /// Should be created with [`GaussianConfig::init_logits`](super::GaussianConfig::init_logits).
 #[derive(Module, Debug)]

@@ -36,13 +36,13 @@ pub(super) fn of(config: &LinformerConfig) -> Formula<'_> {
     })
 }
 
-/// Keys that are seen, with their projections.
+/// Visible keys, with their projections.
 fn seen<'q>(query: &'q Query, map: &'q str) -> impl Iterator<Item = (usize, Vec<f64>)> + 'q {
     let keys = (0..query.keys()).filter(move |&key| query.sees(key));
     keys.map(move |key| (query.position_of(key), query.projected(map, query.attended(key))))
 }
 
-/// The matrix of a head: all heads may share one.
+/// Matrix index of a head: all heads can share one.
 fn matrix(query: &Query, matrices: &Array) -> usize {
     if matrices.shape[0] > 1 { query.head } else { 0 }
 }
@@ -57,7 +57,7 @@ fn mixed(query: &Query, mix: &Array, map: &str, slot: usize) -> Vec<f64> {
     sum
 }
 
-/// A slot of a convolution, if its window shows something.
+/// A slot of a convolution, if its window shows a position.
 fn convolved(query: &Query, kernel: &Array, map: &str, window: usize, slot: usize) -> Option<Vec<f64>> {
     let width = query.spec().d_head();
     let members: Vec<_> = seen(query, map).filter(|(position, _)| position / window == slot).collect();
@@ -71,7 +71,7 @@ fn convolved(query: &Query, kernel: &Array, map: &str, window: usize, slot: usiz
     (!members.is_empty()).then_some(sum)
 }
 
-/// A slot of pooling, channel by channel, if its window shows something.
+/// A slot of pooling, channel by channel, if its window shows a position.
 fn pooled(query: &Query, map: &str, window: usize, slot: usize, pool: impl Fn(&[f64]) -> f64) -> Option<Vec<f64>> {
     let members: Vec<_> = seen(query, map).filter(|(position, _)| position / window == slot).map(|(_, x)| x).collect();
     let channel = |channel: usize| pool(&members.iter().map(|x| x[channel]).collect::<Vec<_>>());

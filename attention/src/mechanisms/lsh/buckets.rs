@@ -1,4 +1,4 @@
-//! Hashing of positions into buckets.
+//! Hashing of positions to buckets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -6,32 +6,32 @@ use std::sync::{Arc, Mutex};
 use crate::mechanisms::prelude::*;
 use crate::tensors::read::read;
 
-/// What decides the bucket of a position.
+/// Criterion for the bucket of a position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hashing {
     /// The direction of its query.
     #[default]
     Angular,
-    /// A random direction of its own in each round, whatever the content: the null hypothesis.
+    /// A random direction per position and round, independent of content: the null hypothesis.
     Random,
 }
 
 /// The hash `argmax([x R; -x R])` of Andoni et al. 2015, or two of them.
 #[derive(Clone, Debug)]
 pub(super) struct Hash {
-    /// Even numbers of values.
+    /// Even numbers of values, one per hash.
     pub factors: Vec<usize>,
     pub hashing: Hashing,
     pub directions: Directions,
 }
 
-/// Normal vectors, always the same for each round, head and position: what random hashing hashes. What was drawn is kept, for decoding step by step.
+/// Fixed normal vectors per round, head and position, the input of random hashing. They are cached for decoding.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directions(Arc<Mutex<BTreeMap<[usize; 2], Vec<f32>>>>);
 
 impl Directions {
-    /// `[B|1, H, length, D]` for the positions from `positions.start` on.
+    /// Vectors `[B|1, H, length, D]` for the positions from `positions.start` on.
     fn of(&self, round: usize, [heads, length, width]: [usize; 3], positions: &Positions, device: &Device) -> Tensor<4> {
         let end = positions.start + length;
         let round_key = RandomKey::from_seed(0).named("lsh-random").numbered(round as u64);
@@ -42,7 +42,7 @@ impl Directions {
             for head in 0..heads {
                 let drawn = all.entry([round, head]).or_default();
                 if drawn.len() < end * width {
-                    // Those before are drawn again with them, so there are to be few such times.
+                    // All earlier vectors are drawn again, so the length doubles to keep redraws rare.
                     *drawn = Init::Normal(1.0).values(end.next_power_of_two() * width, &round_key.numbered(head as u64));
                 }
                 let rows = (positions.start..end).map(|index| index.saturating_sub(*padding));
@@ -54,8 +54,8 @@ impl Directions {
 }
 
 impl Hash {
-    /// Buckets of vectors `[B, H, K, D]` at positions from `positions.start` on, under rotations `[rounds, H, D, b / 2]`. No gradient
-    /// flows. They are computed and stay on the device, `[B, H, rounds, K]`.
+    /// Buckets of vectors `[B, H, K, D]` at positions from `positions.start` on, under rotations `[rounds, H, D, b / 2]`, computed without gradient. Returns
+    /// `[B, H, rounds, K]` on the device.
     pub(super) fn buckets(&self, shared: Tensor<4>, rotations: Tensor<4>, positions: &Positions) -> Tensor<4, Int> {
         let [batch, heads, length, width] = shared.dims();
         let [rounds, _, _, columns] = rotations.dims();
@@ -90,13 +90,13 @@ impl Hash {
 /// Buckets on the host.
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
-    /// Batch rows, heads, rounds, positions.
+    /// Batch rows, heads, rounds and positions.
     pub shape: [usize; 4],
     values: Vec<u32>,
 }
 
 impl Buckets {
-    /// Those of a device.
+    /// Copies buckets from a device.
     pub(super) fn read(buckets: Tensor<4, Int>) -> Self {
         Self { shape: buckets.dims(), values: read(buckets).iter::<u32>().collect() }
     }
@@ -107,7 +107,7 @@ impl Buckets {
         Tensor::from_data(TensorData::new(values, self.shape), device)
     }
 
-    /// Those of more positions.
+    /// Appends the buckets of later positions.
     pub(super) fn followed_by(self, later: &Self) -> Self {
         let [batch, heads, rounds, length] = self.shape;
         let lists = self.values.chunks(length).zip(later.values.chunks(later.shape[3]));
@@ -115,7 +115,7 @@ impl Buckets {
         Self { shape: [batch, heads, rounds, length + later.shape[3]], values }
     }
 
-    /// The given batch rows, in the given order.
+    /// Selects batch rows in the given order.
     pub(super) fn select(self, rows: &[usize]) -> Self {
         let [batch, heads, rounds, length] = self.shape;
         let size = self.values.len() / batch;
@@ -129,7 +129,7 @@ impl Buckets {
         &self.values[((row * heads + head) * rounds + round) * length..][..length]
     }
 
-    /// In how many rounds a position shares a bucket with each position.
+    /// Number of rounds in which a position shares a bucket with each position.
     pub(super) fn meetings(&self, row: usize, head: usize, i: usize) -> Vec<usize> {
         let [_, _, rounds, length] = self.shape;
         let mut meetings = vec![0; length];

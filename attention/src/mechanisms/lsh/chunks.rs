@@ -1,4 +1,4 @@
-//! Sorting by bucket, chunks, and attention within them.
+//! Sorting by bucket, cutting into chunks, and attention within chunks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,22 +16,22 @@ use crate::engine::fused::{Order, Part};
 use crate::mechanisms::prelude::*;
 use crate::tensors::read::read;
 
-/// Most meetings of a pair that can be told by a byte.
+/// Maximum number of meetings of a pair that one byte can represent.
 pub(super) const MOST_MEETINGS: usize = 255;
 
-/// Added to the logit of a query's own position: hides it from all but those who see nothing else, since what is hidden lies still lower.
+/// Penalty for the logit of a query's own position. It hides the position unless the query sees nothing else, since hidden logits are lower still.
 pub(super) fn self_penalty(dtype: DType) -> f32 {
     if dtype == DType::F16 { -1.0e3 } else { -1.0e5 }
 }
 
-/// How sorted positions are cut, and which of them are candidates of a query.
+/// Rules for cutting sorted positions into chunks and for the candidates of a query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunking {
     pub size: usize,
     pub before: usize,
     pub after: usize,
     pub wrap: bool,
-    /// The chunks of all rounds stand one after another, and not those of each round by themselves.
+    /// Whether the chunks of all rounds form one sequence, instead of one sequence per round.
     pub across_rounds: bool,
     pub bucket_mask: bool,
     pub duplicate_correction: bool,
@@ -45,12 +45,12 @@ struct Sorted<'a> {
     /// Chunk of each position.
     chunk: Vec<usize>,
     chunks: usize,
-    /// Places of the bucket of each position, among those that are live.
+    /// Range of each position's bucket in the order of live positions.
     bucket: Vec<Range<usize>>,
 }
 
 impl Chunking {
-    /// Sorts by bucket and position. Only what is `live` takes a place.
+    /// Sorts by bucket and position. Only `live` positions take a place.
     fn sorted<'a>(&self, buckets: &'a [u32], live: &[bool]) -> Sorted<'a> {
         let chunks = live.iter().filter(|&&live| live).count().div_ceil(self.size).max(1);
         let mut order: Vec<usize> = (0..live.len()).collect();
@@ -76,7 +76,7 @@ impl Chunking {
         }
     }
 
-    /// The chunks that a chunk [looks at](Self::looks_at), each once.
+    /// Chunks that a chunk [looks at](Self::looks_at), without repetition.
     fn looked_at(&self, from: usize, chunks: usize) -> impl Iterator<Item = usize> + use<> {
         let (before, after) = (self.before.min(chunks), self.after.min(chunks));
         let seen = if !self.wrap {
@@ -89,7 +89,7 @@ impl Chunking {
         seen.map(move |to| to % chunks)
     }
 
-    /// The chunks that a chunk of a round looks at, each once: their rounds, and which chunks they are in these.
+    /// Chunks that a chunk of a round looks at, without repetition, as rounds and chunk indices within them.
     fn met_by(&self, round: usize, from: usize, rounds: &[Sorted]) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (chunks, across) = (rounds[round].chunks, self.across_rounds);
         let (first, all) = if across { (round * chunks, rounds.len() * chunks) } else { (0, chunks) };
@@ -100,7 +100,7 @@ impl Chunking {
         (!self.bucket_mask || round.buckets[i] == round.buckets[j]) && self.looks_at(round.chunk[i], round.chunk[j], round.chunks)
     }
 
-    /// How often a pair meets, by which its weight is divided each time; 1 without duplicate correction.
+    /// Number of meetings of a pair, the divisor of its weight at each meeting; 1 without duplicate correction.
     fn meetings(&self, rounds: &[Sorted], i: usize, j: usize) -> usize {
         if !self.duplicate_correction || rounds.len() == 1 {
             return 1;
@@ -112,18 +112,18 @@ impl Chunking {
         (0..rounds.len()).map(|round| self.met_by(round, rounds[round].chunk[i], rounds).filter(meets).count()).sum()
     }
 
-    /// How often a pair can meet in so many rounds.
+    /// Maximum number of meetings of a pair in `rounds` rounds.
     pub(super) fn most_meetings(&self, rounds: usize) -> usize {
         if self.across_rounds { rounds * rounds } else { rounds }
     }
 
-    /// Pairs of rounds of which chunks of the first may look at chunks of the second.
+    /// Pairs of rounds in which chunks of the first can look at chunks of the second.
     fn neighbours(&self, rounds: usize) -> Vec<[usize; 2]> {
         let all = (0..rounds).flat_map(|round| (0..rounds).map(move |other| [round, other]));
         all.filter(|[round, other]| self.across_rounds || round == other).collect()
     }
 
-    /// The pairs of every round, sorted by bucket, and those of the ends of rounds with their neighbours.
+    /// Pairs of every round, sorted by bucket, and pairs between the ends of neighbouring rounds.
     pub(super) fn parts(&self, buckets: &Buckets, span: Span, visibility: &Visibility) -> Arc<[Part]> {
         let [batch, heads, rounds, _] = buckets.shape;
         let shifts: Vec<f32> = (2..=self.most_meetings(rounds)).map(|meetings| -(meetings as f32).ln()).collect();
@@ -152,7 +152,7 @@ impl Chunking {
         self.neighbours(rounds).into_iter().filter_map(of_rounds).collect()
     }
 
-    /// The pairs of one batch row and head, for each two rounds that are [neighbours](Self::neighbours). The level of a pair is the number of its meetings.
+    /// Pairs of one batch row and head, for each two [neighbouring](Self::neighbours) rounds. The level of a pair is its number of meetings.
     fn planes(&self, buckets: &Buckets, span: Span, visibility: &Visibility, [row, head]: [usize; 2]) -> Vec<Plane> {
         let queries = span.query_start..span.query_start + span.queries;
         let sees = |i, j| visibility.is_visible(row % visibility.rows(), head, i, j);
@@ -168,7 +168,7 @@ impl Chunking {
             places.map(|place| (place, members[place])).filter(move |&(_, j)| sees(i, j))
         };
         let neighbours = self.neighbours(rounds.len());
-        // Of itself a query sees something only if it sees nothing else.
+        // A query sees itself only if it sees nothing else.
         let is_alone = |i: usize| neighbours.iter().all(|&of| candidates(of, i).all(|(_, j)| i == j));
         let alone: Vec<bool> = queries.clone().map(is_alone).collect();
         let plane = |&[round, other]: &[usize; 2]| {
@@ -217,9 +217,9 @@ impl Chunking {
                 queries.clone().for_each(|i| askers[round.chunk[i]].push(i));
                 for (from, askers) in askers.iter().enumerate() {
                     let within = self.met_by(number, from, &sorted);
-                    // What stands in chunks of several rounds meets a query several times.
+                    // Chunks that span several rounds meet a query several times.
                     let mut candidates: Vec<usize> = within.flat_map(|(of, to)| members[of][to].iter().copied()).collect();
-                    // In the order of positions sums do not depend on the buckets of those that weigh nothing.
+                    // In position order, sums do not depend on the buckets of zero-weight keys.
                     candidates.sort_unstable();
                     for askers in askers.chunks(self.size) {
                         let mut bias = Vec::with_capacity(askers.len() * candidates.len());
@@ -252,28 +252,28 @@ impl Chunking {
 
 /// The pairs of one batch row, head and round.
 struct Plane {
-    /// Queries by place.
+    /// Queries in place order.
     queries: Vec<u32>,
-    /// Keys by place.
+    /// Keys in place order.
     keys: Vec<u32>,
     /// Levels of the pairs, by tile of queries.
     tiles: Vec<BTreeMap<u32, Box<TileLevels>>>,
 }
 
-/// Which keys a query sees.
+/// Keys visible to some query.
 fn live(span: Span, sees: impl Fn(usize, usize) -> bool) -> Vec<bool> {
     let queries = span.query_start..span.query_start + span.queries;
-    // What is seen is most often seen by itself.
+    // Most visible keys are also visible to themselves.
     (0..span.keys).map(|j| queries.contains(&j) && sees(j, j) || queries.clone().any(|i| sees(i, j))).collect()
 }
 
-/// Some queries of a chunk, and their candidates.
+/// Queries of one chunk, and their candidates.
 struct Block {
-    /// Indices in all queries of the batch, heads included.
+    /// Indices into all queries of the batch, heads included.
     queries: Vec<i32>,
-    /// Indices in all keys of the batch, heads included.
+    /// Indices into all keys of the batch, heads included.
     keys: Vec<i32>,
-    /// Added to the logits, query by query.
+    /// Biases added to the logits, query by query.
     bias: Vec<f32>,
 }
 
@@ -282,14 +282,14 @@ pub(super) struct Blocks {
     /// Batch rows, heads, rounds, queries, keys.
     shape: [usize; 5],
     list: Vec<Block>,
-    /// Block of each query in each round, and its row there.
+    /// Block and row of each query in each round.
     slots: Vec<(usize, usize)>,
-    /// 1 for queries that see something and 0 for the others.
+    /// 1 for queries with a visible key, otherwise 0.
     has_key: Vec<f32>,
 }
 
 impl Blocks {
-    /// Brings all blocks to one size. What fills them is hidden or not read.
+    /// Pads all blocks to one size. Padding is hidden or never read.
     fn padded(mut self, hidden: f32) -> Self {
         let height = self.list.iter().map(|block| block.queries.len()).max().unwrap_or(0);
         let width = self.list.iter().map(|block| block.keys.len()).max().unwrap_or(0).max(1);
@@ -337,7 +337,7 @@ impl Blocks {
             let size = x.dims()[2];
             x.reshape([count * height, size]).select(0, slots.clone()).reshape([rounds, batch * heads * length, size])
         };
-        // A round in which a query sees nothing has a partition of about the hidden logit, and no share.
+        // A round in which a query sees nothing has a log-partition of about the hidden logit, and so no share.
         let shares = softmax(of_rounds(sums.log() + top), 0);
         probe.observe(|| Observation::Weights(self.dense(weights.clone(), shares.clone())));
         let weights = match drop {
@@ -345,14 +345,14 @@ impl Blocks {
             None => weights,
         };
         let context = of_rounds(weights.matmul(taken(values, |block| &block.keys)));
-        // One round has the whole share. On CUDA, contexts that were multiplied by it and summed over one round were wrong for heads of width 3.
+        // A single round has the whole share. On CUDA, a product with it and a sum over one round returned wrong contexts for heads of width 3.
         let context = if rounds == 1 { context } else { (context * shares).sum_dim(0) };
         let size = context.dims()[2];
         let has_key = float(self.has_key, [1, batch * heads * length, 1]);
         (context * has_key).reshape([batch, heads, length, size])
     }
 
-    /// Weights `[B, H, Q, K]` from those within the blocks `[blocks, height, width]` and the shares of the rounds `[rounds, B H Q, 1]`.
+    /// Weights `[B, H, Q, K]` from the block weights `[blocks, height, width]` and the shares of the rounds `[rounds, B H Q, 1]`.
     fn dense(&self, weights: Tensor<3>, shares: Tensor<3>) -> Tensor<4> {
         let [batch, heads, _, queries, keys] = self.shape;
         let [_, height, width] = weights.dims();

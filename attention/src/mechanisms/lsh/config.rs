@@ -1,4 +1,4 @@
-//! Options, and what they are checked for.
+//! Options and their validation.
 
 use burn::module::RunningState;
 
@@ -18,21 +18,21 @@ pub enum BucketCount {
     Factorised([usize; 2]),
 }
 
-/// Where the random rotations of a call come from.
+/// Source of the random rotations of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rotations {
     /// Drawn once, and saved with the model.
     #[default]
     Fixed,
-    /// Drawn anew wherever the call brings a random key and is no step; the saved ones elsewhere.
+    /// Drawn anew for each call with a random key that is not a decoding step; otherwise the saved rotations.
     PerCall,
 }
 
-/// Most directions of a hash by default. Projecting to `b / 2` directions takes `b / 2` multiplications for each number of a query; attending, twice `chunk`.
+/// Default maximum of directions per hash. Projecting to `b / 2` directions takes `b / 2` multiplications per query channel; attention takes twice `chunk`.
 const MOST_DIRECTIONS: usize = 64;
 
-/// Options that change nothing where nothing is hashed.
+/// Options without effect if nothing is hashed.
 const OF_HASHING: &[&str] = &[
     "buckets",
     "chunk",
@@ -48,7 +48,7 @@ const OF_HASHING: &[&str] = &[
     "rotations",
 ];
 
-/// Name of the null twin, whose buckets do not depend on the content.
+/// Name of the null variant, whose buckets do not depend on content.
 const RANDOM: &str = "lsh-random";
 
 /// Configuration of [`Lsh`].
@@ -57,8 +57,8 @@ const RANDOM: &str = "lsh-random";
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct LshConfig {
-    /// Buckets of a round: an even number or two (default: twice the maximal length over `chunk`, rounded up to even; more than 128 are about as many of two
-    /// factors, as hashing would take longer than attending).
+    /// Buckets per round: an even number, or two for two factors (default: twice the maximal length over `chunk`, rounded up to even). Above 128 the default
+    /// uses about as many buckets in two factors, since hashing would take longer than attention.
     #[setters(into)]
     pub buckets: Option<BucketCount>,
     /// Positions of a chunk, `m`, at least 1 (default: 64, or a quarter of the maximal length if that is less).
@@ -66,29 +66,29 @@ pub struct LshConfig {
     pub chunk: Option<usize>,
     /// Rounds of hashing, at least 1 (default 4).
     pub rounds: usize,
-    /// Chunks that a query looks back (default 1).
+    /// Number of chunks that a query looks back (default 1).
     pub before: usize,
-    /// Chunks that a query looks ahead (default: 1 in encoders, 0 in decoders, where the rest of a bucket is the future).
+    /// Number of chunks that a query looks ahead (default: 1 in encoders; 0 in decoders, where the rest of a bucket is the future).
     #[setters(into)]
     pub after: Option<usize>,
-    /// Whether a query sees only its own bucket (default), or all of the chunks that it looks at.
+    /// Whether a query sees only its own bucket (default), or all chunks that it looks at.
     pub bucket_mask: bool,
     /// Whether a pair that meets in several rounds counts once (default).
     pub duplicate_correction: bool,
-    /// By what logits are scaled (default: as in the paper).
+    /// Scale of the logits (default: as in the paper).
     pub scale: Scale,
-    /// Whether the first chunk of a round and its last are neighbours (default: no).
+    /// Whether the first and last chunks of a round are neighbours (default: no).
     pub wrap: bool,
-    /// Whether the chunks of all rounds stand in one circle, so that the first chunk of a round looks back at the last one of the round before, as in public code
-    /// (default: no). It is for `wrap`, without `bucket_mask`, in at least two rounds.
+    /// Whether the chunks of all rounds form one circle, so that the first chunk of a round looks back at the last chunk of the previous round, as in public
+    /// code (default: no). Requires `wrap`, no `bucket_mask`, and at least two rounds.
     pub across_rounds: bool,
-    /// Greatest length at which every query sees every position instead (default: twice `chunk`; where neither is given, half the maximal length if that is less).
-    /// A step counts the capacity of its state.
+    /// Maximum length for full attention instead of hashing (default: twice `chunk`; if neither is given, at most half the maximal length). A decoding step
+    /// counts the capacity of its state.
     #[setters(into)]
     pub full_attention_below: Option<usize>,
-    /// What decides the bucket of a position (default: angular).
+    /// Criterion for the bucket of a position (default: angular).
     pub hashing: Hashing,
-    /// Where rotations come from (default: fixed).
+    /// Source of the rotations (default: fixed).
     pub rotations: Rotations,
 }
 
@@ -113,7 +113,7 @@ impl Default for LshConfig {
 }
 
 impl LshConfig {
-    /// What to do if rounds that look at each other would change nothing.
+    /// Remedy if `across_rounds` would change nothing.
     fn idle_across_rounds(&self) -> Option<&'static str> {
         match self {
             Self { wrap: false, .. } => Some("set wrap to true"),
@@ -123,26 +123,26 @@ impl LshConfig {
         }
     }
 
-    /// Positions of a chunk in a model of this maximal length.
+    /// Chunk size in a model with this maximal length.
     pub fn chunk_at(&self, max_length: usize) -> usize {
         self.chunk.unwrap_or_else(|| quarter(max_length, 64))
     }
 
-    /// The longest sequence that is not hashed in a model of this maximal length.
+    /// Longest unhashed sequence in a model with this maximal length.
     pub fn longest_full_attention(&self, max_length: usize) -> usize {
         self.full_attention_below.unwrap_or_else(|| {
             let chunks = self.chunk_at(max_length).saturating_mul(2);
-            // A chunk that is given counts as in the released code, also where nothing is hashed by it then.
+            // An explicit chunk size counts as in the released code, even if it then disables hashing.
             if self.chunk.is_some() { chunks } else { chunks.min(max_length / 2) }
         })
     }
 
-    /// Chunks after its own that a query sees.
+    /// Number of chunks after its own that a query sees.
     pub(crate) fn chunks_after(&self, role: Role) -> usize {
         self.after.unwrap_or(usize::from(role == Role::Encoder))
     }
 
-    /// Values of each part of a hash.
+    /// Number of values of each hash factor.
     pub(crate) fn factors(&self, max_length: usize) -> Vec<usize> {
         match self.buckets {
             None => {
@@ -164,7 +164,7 @@ impl Mechanism for LshConfig {
     const NAME: &'static str = "lsh";
     const CARD: Card = Card {
         variant: "Lsh",
-        description: "Restricts queries to the keys of their hash bucket (Reformer), or of a random bucket.",
+        description: "Restricts queries to the keys of their hash bucket (Reformer) or of a random bucket.",
         source: "Kitaev, Kaiser and Levskaya 2020, section 2",
         links: &["https://arxiv.org/abs/2001.04451", "https://github.com/google/trax/tree/master/trax/models/reformer"],
         kind: Kind::Whole,
@@ -177,9 +177,9 @@ impl Mechanism for LshConfig {
         ],
         differences: &[
             "Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false`).",
-            "Its first chunk looks at the last of all rounds (`wrap = true` and `across_rounds = true`).",
-            "It does not correct for duplicates (`duplicate_correction = false`).",
-            "In two of three cases it does not divide by `sqrt(D)` (`scale = \"code\"`).",
+            "In public code the first chunk looks at the last chunk of all rounds (`wrap = true` and `across_rounds = true`).",
+            "Public code does not correct for duplicates (`duplicate_correction = false`).",
+            "Two of the three public implementations do not divide by `sqrt(D)` (`scale = \"code\"`).",
         ],
         sizes: &["chunk", "full_attention_below"],
         tensors: &[

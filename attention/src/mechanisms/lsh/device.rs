@@ -1,8 +1,8 @@
-//! Hashing, sorting and chunks on an accelerator, of which nothing is read back.
+//! Hashing, sorting and chunked attention on an accelerator, without reading data back.
 //!
-//! Each round sorts positions by bucket and cuts the keys into chunks; a group of as many queries as a chunk has positions meets the chunks that its queries
-//! look at. Which query and key stand where, an *arrangement*, is computed by kernels and stays on the device. Logits, their normalisation and the
-//! products with values are tensor operations.
+//! Each round sorts positions by bucket and cuts the keys into chunks. Queries form groups of the chunk size, and each group meets the chunks that its queries
+//! look at. Kernels compute the places of queries and keys, the *arrangement*, which stays on the device. Logits, normalisation and products with values are
+//! tensor operations.
 
 #[cfg(feature = "cube")]
 mod gpu;
@@ -28,17 +28,17 @@ use crate::engine::Dropout;
 use crate::engine::dropout::dropout;
 use crate::tensors::read::read;
 
-/// Whether a call is executed here: on an accelerator, unless it asks for the [reference](Engine::Reference).
+/// Whether this module executes a call: on an accelerator, except with the [reference](Engine::Reference) engine.
 pub(super) fn can_attend(call: &Call) -> bool {
     call.engine != Engine::Reference && !crate::tensors::main_memory::has_kernels(&call.values.device())
 }
 
-/// What is visible in a call, where the device can read it.
+/// Visibility of a call in device-readable form.
 struct Seen {
-    /// 1 for keys that some query sees and 0 for others, `[B|1, H|1, 1, K]`; `None` if there are only such keys.
+    /// 1 for keys visible to some query and 0 for others, `[B|1, H|1, 1, K]`; `None` if all keys are.
     live: Option<Tensor<4, Int>>,
     is_causal: bool,
-    /// What else decides, pair by pair: 0 where visible and a large negative number where not, `[B|1, H|1, Q, K]`.
+    /// Remaining visibility, pair by pair: 0 where visible, otherwise a large negative number, `[B|1, H|1, Q, K]`.
     pairs: Option<Tensor<4>>,
 }
 
@@ -75,13 +75,13 @@ impl Arrangement {
     }
 }
 
-/// Context `[B, H, Q, D]` of a call whose positions are in `buckets` `[B, H, rounds, K]`.
+/// Context `[B, H, Q, D]` of a call, with buckets `[B, H, rounds, K]`.
 pub(super) fn attend(call: Call, buckets: Tensor<4, Int>, chunking: &Chunking, drop: Option<Dropout>, probe: &mut Probe) -> Tensor<4> {
     let [batch, heads, rounds, length] = buckets.dims();
     let Seen { live, is_causal, pairs } = Seen::of(&call, heads);
     let Call { queries, keys, values, span, .. } = call;
     let (device, dtype) = (values.device(), values.dtype());
-    // One chunk is no longer than the sequence.
+    // A chunk is at most as long as the sequence.
     let size = chunking.size.min(length);
     let chunks = length.div_ceil(size);
     let rules = Rules {
@@ -131,7 +131,7 @@ pub(super) fn attend(call: Call, buckets: Tensor<4, Int>, chunking: &Chunking, d
         let width = x.dims()[2];
         arrangement.taken(x.reshape([batch, heads, rounds, form.places(), width]), Rows::Contexts)
     };
-    // A round in which a query sees nothing has a partition of about the hidden logit, and no share.
+    // A round in which a query sees nothing has a log-partition of about the hidden logit, and so no share.
     let partitions = in_order(sums.clone().log() + top);
     let has_key = partitions.clone().detach().max_dim(2).greater_elem(least_visible_logit(dtype)).float().cast(dtype);
     let shares = softmax(partitions, 2);
@@ -144,13 +144,13 @@ pub(super) fn attend(call: Call, buckets: Tensor<4, Int>, chunking: &Chunking, d
         None => exponentials,
     };
     let contexts = in_order(exponentials.matmul(in_groups(values, Rows::Keys)) / sums);
-    // One round has the whole share. On CUDA, contexts that were multiplied by it and summed over one round were wrong for heads of width 3.
+    // A single round has the whole share. On CUDA, a product with it and a sum over one round returned wrong contexts for heads of width 3.
     let context = if rounds == 1 { contexts } else { (contexts * shares).sum_dim(2) };
     let width = context.dims()[4];
     (context * has_key).reshape([batch, heads, length, width]).narrow(2, span.query_start, span.queries)
 }
 
-/// Queries `[B, H, Q, D]` at the positions from `start` on, and 0 at the other ones.
+/// Queries `[B, H, Q, D]` at the positions from `start` on, and 0 at all others.
 fn with_all_positions(queries: Tensor<4>, start: usize, length: usize) -> Tensor<4> {
     let [batch, heads, count, width] = queries.dims();
     if count == length {
@@ -161,7 +161,7 @@ fn with_all_positions(queries: Tensor<4>, start: usize, length: usize) -> Tensor
     Tensor::cat([before, Some(queries), after].into_iter().flatten().collect(), 2)
 }
 
-/// Weights `[B, H, Q, K]` from those within the groups `[P N, m, T]`, the shares of the rounds `[B, H, rounds, K, 1]`, and 1 for what sees something.
+/// Weights `[B, H, Q, K]` from the group weights `[P N, m, T]`, the shares of the rounds `[B, H, rounds, K, 1]`, and 1 for queries with a visible key.
 fn dense(arrangement: &Arrangement, weights: Tensor<3>, shares: Tensor<5>, has_key: Tensor<5>, [start, queries]: [usize; 2]) -> Tensor<4> {
     let Arrangement { form, numbers } = arrangement;
     let Form { batch, heads, rounds, length, size, .. } = *form;

@@ -1,4 +1,4 @@
-//! Kitaev, Kaiser and Levskaya 2020, section 2, in double precision: the set of candidates of each query in each round, and one softmax over their union.
+//! Kitaev, Kaiser and Levskaya 2020, section 2, in double precision: the candidate set of each query in each round, and one softmax over their union.
 
 use super::buckets::Hashing;
 use super::config::{BucketCount, LshConfig};
@@ -38,14 +38,14 @@ fn weights(config: &LshConfig, query: &Query) -> Vec<f64> {
     distribution((0..length).map(weight).collect())
 }
 
-/// Candidates of a query in one of so many rounds with chunks of `size`, visible or not; those of other rounds too, where chunks look at these.
+/// Candidates of a query in one round with chunks of `size`, visible or not; includes other rounds if chunks look at them.
 fn candidates(config: &LshConfig, size: usize, query: &Query, round: usize, rounds: usize) -> Vec<usize> {
     let length = query.keys();
     let after = config.after.unwrap_or(if query.spec().role == Role::Encoder { 1 } else { 0 }) as i64;
     let before = config.before as i64;
     let live: Vec<usize> = (0..length).filter(|&j| (0..length).any(|i| query.at(i).sees(j))).collect();
     let chunks = live.len().div_ceil(size).max(1);
-    // The rank of a position is the number of keys that are sorted before it; chunks of one round follow those of the round before.
+    // The rank of a position is the number of keys sorted before it; the chunks of a round follow those of the previous round.
     let chunk = |of: usize, buckets: &[usize], p: usize| {
         let rank = live.iter().filter(|&&j| (buckets[j], j) < (buckets[p], p)).count();
         let first = if config.across_rounds { of * chunks } else { 0 };

@@ -1,4 +1,4 @@
-//! Options, and what is known of the mechanism.
+//! Options and card of the mechanism.
 
 use super::Mla;
 use crate::description::formula::softmax;
@@ -7,7 +7,7 @@ use crate::mechanisms::qk_norm::QkNorm;
 use crate::mechanisms::rotary::tables::Tables;
 use crate::mechanisms::rotary::{RotaryScaling, formula};
 
-/// What the released code adds to mean squares.
+/// Epsilon that the released code adds to mean squares.
 const EPSILON: f64 = 1e-6;
 
 /// Configuration of [`Mla`].
@@ -16,20 +16,20 @@ const EPSILON: f64 = 1e-6;
 #[setters(prefix = "with_", into)]
 #[non_exhaustive]
 pub struct MlaConfig {
-    /// Width of the latent that keys and values are made of, at least 1 (default: 4 times the width of a head, as in the paper).
+    /// Width of the latent for keys and values, at least 1 (default: 4 times the head width, as in the paper).
     pub latent: Option<usize>,
-    /// Width of a latent that queries are made of, at least 1 (default: none, queries are made of elements; the paper has 12 times the width of a head).
+    /// Width of a query latent, at least 1 (default: none, queries are projected from tokens; the paper uses 12 times the head width).
     pub query_latent: Option<usize>,
-    /// Rotated channels of each query and of the key that all heads share, an even number; 0: there are no positions (default: half the width of a head, as in the
-    /// paper, rounded up to an even number).
+    /// Rotated channels of each query and of the shared key, an even number; 0 disables positions (default: half the head width, as in the paper, rounded up to
+    /// an even number).
     pub rotary_width: Option<usize>,
     /// Base of the angles, greater than 1 (default: 10000).
     pub base: f64,
     /// Whether latents are divided by their root mean square (default: yes).
     pub latent_norm: bool,
-    /// How angles change for sequences that are longer than those of training: as in the mechanism `rotary`, but for `dynamic` (default: they do not). With
-    /// `mscale_all_dim` of `yarn` all scores are multiplied by `(0.1 mscale_all_dim ln(factor) + 1)^2`, as in models of DeepSeek.
-    // Left out where it has its default, so that configurations of earlier runs stay what they are.
+    /// Angle scaling for sequences longer than the training length: as in the mechanism `rotary`, except `dynamic` (default: none). With `mscale_all_dim` of
+    /// `yarn`, all scores are multiplied by `(0.1 mscale_all_dim ln(factor) + 1)^2`, as in DeepSeek's models.
+    // Skipped at its default, so that configurations of earlier runs do not change.
     #[serde(skip_serializing_if = "RotaryScaling::is_none")]
     pub scaling: RotaryScaling,
 }
@@ -53,7 +53,7 @@ impl MlaConfig {
         if self.latent_norm { QkNorm::Rms } else { QkNorm::None }
     }
 
-    /// `x` turned by its position, pairs of neighbours.
+    /// `x` rotated by its position, in pairs of neighbours.
     fn turned(&self, mut x: Vec<f64>, position: usize) -> Vec<f64> {
         let (pairs, length) = (x.len() / 2, formula::magnitude(&self.scaling));
         for (pair, channels) in x.chunks_mut(2).enumerate() {
@@ -71,7 +71,7 @@ impl Mechanism for MlaConfig {
     const NAME: &'static str = "mla";
     const CARD: Card = Card {
         variant: "Mla",
-        description: "Compresses keys and values of all heads into one latent vector per token, which decoding caches in their place.",
+        description: "Compresses keys and values of all heads into one latent vector per token, which decoding caches instead.",
         source: "DeepSeek-AI 2024, section 2.1",
         links: &["https://arxiv.org/abs/2405.04434", "https://github.com/deepseek-ai/DeepSeek-V3"],
         kind: Kind::Whole,
@@ -82,12 +82,12 @@ impl Mechanism for MlaConfig {
             ("d_r", "rotated channels of a head, option `rotary_width`"),
         ],
         differences: &[
-            "In released code one matrix makes the latent and the rotated key, and one the keys and values of each head in turn; here each has its own.",
-            "Released models have a latent of queries, except the smallest; here queries are made of elements unless `query_latent` is given.",
+            "Released code fuses the projections to latent and rotated key, and those to keys and values, into one matrix each; here all projections are separate.",
+            "Released models except the smallest use a query latent; here queries are projected from tokens unless `query_latent` is given.",
         ],
         tensors: &[
-            ("query_latent.weight", "projection to the latent of queries [d_in, d_out]"),
-            ("query_latent_norm.gamma", "gain of the norm of the latent of queries"),
+            ("query_latent.weight", "projection to the query latent [d_in, d_out]"),
+            ("query_latent_norm.gamma", "gain of the norm of the query latent"),
             ("latent.weight", "projection to the latent of keys and values [d_in, d_out]"),
             ("latent_norm.gamma", "gain of the norm of the latent of keys and values"),
             ("rotary_key.weight", "projection to the rotated key that all heads share [d_in, d_out]"),
@@ -96,7 +96,7 @@ impl Mechanism for MlaConfig {
     };
 
     /// # Errors
-    /// If a width is 0 or not even where it has to be, or the base is not greater than 1 or has no effect.
+    /// If a width is 0 or odd where it must be even, or the base is not greater than 1 or has no effect.
     fn validate(&self, spec: &LayerSpec) -> Result<(), ConfigError> {
         let check = spec.check(Self::NAME);
         check.at_least_one_if_given("latent", self.latent)?;
@@ -174,7 +174,7 @@ impl Mechanism for MlaConfig {
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        // `d_q` is the width of the latent of queries.
+        // `d_q` is the width of the query latent.
         let mut terms = vec![(1, "d^2"), (3, "d d_c"), (1, "d d_r")];
         match self.query_latent {
             Some(_) => terms.extend([(2, "d d_q"), (1, "H d_q d_r")]),

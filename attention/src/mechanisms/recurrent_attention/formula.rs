@@ -2,7 +2,7 @@
 
 use crate::description::formula::{Query, dot};
 
-/// Which elements are real, if each element of the row sees the real ones up to itself in all heads; otherwise all are taken to be.
+/// Flags of real tokens if each token of the row sees exactly the real tokens up to itself in all heads; otherwise all are treated as real.
 pub(in crate::mechanisms) fn real(query: &Query) -> Vec<bool> {
     let (keys, heads) = (query.keys(), query.spec().heads);
     let in_head = |head: usize, index: usize| {
@@ -20,25 +20,26 @@ pub(in crate::mechanisms) fn real(query: &Query) -> Vec<bool> {
     if is_prefix { real } else { vec![true; keys] }
 }
 
-/// What one head writes and keeps, element by element.
+/// Writes and decays of one head, token by token.
 pub(in crate::mechanisms) struct PlainRecurrence {
-    /// What the query reads with, `[R]`.
+    /// Query vector of the read, `[R]`.
     pub query: Vec<f64>,
     /// `[N, R]`.
     pub keys: Vec<Vec<f64>>,
     /// `[N, V]`.
     pub values: Vec<Vec<f64>>,
-    /// Logarithms of decays `[N, R]`.
+    /// Log decays `[N, R]`.
     pub log_decay: Vec<Vec<f64>>,
-    /// How strongly elements write by the delta rule, `[N]`, if they do.
+    /// Write strengths of the delta rule, `[N]`, if used.
     pub strengths: Option<Vec<f64>>,
-    /// Which elements let the state decay, `[N]`.
+    /// Tokens that decay the state, `[N]`.
     pub real: Vec<bool>,
 }
 
 impl PlainRecurrence {
-    /// `sum_(j <= i) sum_r q_r k_jr exp(g_(j + 1)r + .. + g_ir) u_j` over the elements that the query `i` sees, `[V]`. What is written is the value, `u_j = v_j`;
-    /// by the delta rule it is the value without what was read with the key before, `b_j (v_j - sum_(l < j) sum_r k_jr k_lr exp(g_(l + 1)r + .. + g_jr) u_l)`.
+    /// `sum_(j <= i) sum_r q_r k_jr exp(g_(j + 1)r + .. + g_ir) u_j` over the tokens visible to query `i`, `[V]`. Plain recurrences write the value,
+    /// `u_j = v_j`. The delta rule writes the value minus the previous read with the key,
+    /// `b_j (v_j - sum_(l < j) sum_r k_jr k_lr exp(g_(l + 1)r + .. + g_jr) u_l)`.
     pub(in crate::mechanisms) fn read(&self, query: &Query) -> Vec<f64> {
         let mut written: Vec<Vec<f64>> = Vec::new();
         for index in 0..=query.index {
@@ -55,7 +56,7 @@ impl PlainRecurrence {
         self.sum(query, &self.query, &written)
     }
 
-    /// What `x` reads at the query of what was written so far.
+    /// Read with `x` at the query, from the values written so far.
     fn sum(&self, query: &Query, x: &[f64], written: &[Vec<f64>]) -> Vec<f64> {
         let mut sum = vec![0.0; self.values[0].len()];
         for (key, written) in written.iter().enumerate().filter(|(key, _)| query.sees(*key)) {
@@ -65,7 +66,7 @@ impl PlainRecurrence {
         sum
     }
 
-    /// The product of `x`, which stands at `index`, and an earlier key, as far as it has decayed until then.
+    /// Product of `x` at `index` and an earlier key, decayed until then.
     fn similarity(&self, x: &[f64], index: usize, key: usize) -> f64 {
         let passed = |channel: usize| {
             let decays = (key + 1..=index).filter(|&at| self.real[at]).map(|at| self.log_decay[at][channel]);

@@ -1,4 +1,4 @@
-//! What the papers say, for one query and one key.
+//! The papers' formulas for one query and one key.
 
 use std::f64::consts::TAU;
 
@@ -16,7 +16,7 @@ pub(super) fn of(config: &RotaryConfig) -> Formula<'_> {
     })
 }
 
-/// By what YaRN multiplies queries and keys (Peng et al. 2023, section 3.4), with the two weights of released code.
+/// YaRN's factor of queries and keys (Peng et al. 2023, section 3.4), with the two weights of released code.
 pub(in crate::mechanisms) fn magnitude(scaling: &RotaryScaling) -> f64 {
     let RotaryScaling::Yarn { factor, attention_factor, mscale, mscale_all_dim, .. } = *scaling else { return 1.0 };
     let grown = |weight: f64| 1.0 + weight * factor.ln() / 10.0;
@@ -26,7 +26,7 @@ pub(in crate::mechanisms) fn magnitude(scaling: &RotaryScaling) -> f64 {
     })
 }
 
-/// `R_m x`: each pair times the rotation by its angle, in a sequence of `n` positions.
+/// `R_m x`: each pair rotated by its angle, in a sequence of `n` positions.
 fn turned(config: &RotaryConfig, x: Vec<f64>, position: usize, n: usize) -> Vec<f64> {
     let pairs = (config.fraction * x.len() as f64 / 2.0).round() as usize;
     let length = magnitude(&config.scaling);
@@ -43,7 +43,7 @@ fn turned(config: &RotaryConfig, x: Vec<f64>, position: usize, n: usize) -> Vec<
     y
 }
 
-/// The angle between neighbouring positions in a sequence of `n`, `base^(-2 i / r)` unless it is scaled.
+/// Angle between neighbouring positions in a sequence of `n`, `base^(-2 i / r)` unless scaled.
 pub(in crate::mechanisms) fn theta(own_base: f64, scaling: &RotaryScaling, [pair, pairs]: [usize; 2], n: usize) -> f64 {
     let power = |base: f64| 1.0 / base.powf(2.0 * pair as f64 / (2 * pairs) as f64);
     let plain = power(own_base);

@@ -1,4 +1,4 @@
-//! Angles for sequences that are longer than those of training.
+//! Rotary angles for sequences longer than the training length.
 
 use std::f64::consts::{PI, TAU};
 
@@ -8,12 +8,12 @@ use crate::contract::Check;
 use crate::contract::error::ConfigError;
 use crate::contract::unit_variant::without_options;
 
-/// How angles change for sequences that are longer than those of training. Options have their names in `rope_parameters` of Hugging Face, where `kind` is
-/// `rope_type`. A factor of 1 changes nothing.
+/// Angle scaling for sequences longer than the training length. Options use the names of `rope_parameters` of Hugging Face, where `kind` is `rope_type`. A
+/// factor of 1 changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RotaryScaling {
-    /// They do not (`default` there).
+    /// No scaling (`default` there).
     #[default]
     #[serde(deserialize_with = "without_options")]
     None,
@@ -22,32 +22,32 @@ pub enum RotaryScaling {
         /// At least 1.
         factor: f64,
     },
-    /// The base is multiplied by `factor^(r / (r - 2))`, of `r` rotated channels: the slowest pair is divided by the factor, and the fastest is not changed
-    /// (bloc97 2023, "NTK-aware"). At least 4 channels are rotated.
+    /// Multiplies the base by `factor^(r / (r - 2))` for `r` rotated channels: the slowest pair is divided by the factor, and the fastest is unchanged (bloc97
+    /// 2023, "NTK-aware"). Requires at least 4 rotated channels.
     Ntk {
         /// At least 1.
         factor: f64,
     },
-    /// The same for sequences that are longer than those of training, with `factor n / original - (factor - 1)` in the place of the factor, `n` the length of the
-    /// sequence so far (emozilla 2023, "dynamic NTK"). Up to the original length nothing changes. At least 4 channels are rotated.
+    /// The same for sequences longer than the training length, with `factor n / original - (factor - 1)` as the factor, where `n` is the current sequence
+    /// length (emozilla 2023, "dynamic NTK"). Up to the original length nothing changes. Requires at least 4 rotated channels.
     Dynamic {
         /// At least 1.
         factor: f64,
-        /// Length of the sequences of training, at least 1: `max_position_embeddings` of Hugging Face.
+        /// Training length, at least 1: `max_position_embeddings` of Hugging Face.
         original_max_position_embeddings: usize,
     },
-    /// The fastest pairs are turned alone, with the angles that they have among all pairs of a head, and divided by the factor (`proportional` there, Gemma). Unlike
-    /// with `fraction`, the two channels of a pair are half a head apart.
+    /// Rotates only the fastest pairs, with their angles among all pairs of a head, divided by the factor (`proportional` there, Gemma). Unlike with
+    /// `fraction`, the two channels of a pair are half a head apart.
     Proportional {
         /// At least 1 (default 1).
         #[serde(default = "one")]
         factor: f64,
-        /// Share of the channels that are turned, greater than 0 and at most 1 (default 1). Their pairs are rounded down to a whole number.
+        /// Fraction of rotated channels, greater than 0 and at most 1 (default 1). The number of pairs is rounded down.
         #[serde(default = "one")]
         partial_rotary_factor: f64,
     },
-    /// Pairs that turn fewer than `low_freq_factor` times within the original length are divided by the factor, those that turn more than `high_freq_factor`
-    /// times are not, and others in part (Llama 3.1).
+    /// Divides pairs with fewer than `low_freq_factor` turns within the original length by the factor, keeps pairs with more than `high_freq_factor` turns, and
+    /// interpolates between (Llama 3.1).
     Llama3 {
         /// At least 1.
         factor: f64,
@@ -57,14 +57,14 @@ pub enum RotaryScaling {
         /// Turns above which a pair is not slowed down, greater than `low_freq_factor` (default 4).
         #[serde(default = "four")]
         high_freq_factor: f64,
-        /// Length of the sequences of training, at least 1.
+        /// Training length, at least 1.
         original_max_position_embeddings: usize,
     },
-    /// The same with a ramp from pair to pair, and larger scores (YaRN, Peng et al. 2023).
+    /// The same with a ramp over the pair index, and larger scores (YaRN, Peng et al. 2023).
     Yarn {
         /// At least 1.
         factor: f64,
-        /// Length of the sequences of training, at least 1.
+        /// Training length, at least 1.
         original_max_position_embeddings: usize,
         /// Turns above which a pair is not slowed down, greater than `beta_slow` (default 32).
         #[serde(default = "thirty_two")]
@@ -72,18 +72,17 @@ pub enum RotaryScaling {
         /// Turns below which a pair is slowed down fully, greater than 0 (default 1).
         #[serde(default = "one")]
         beta_slow: f64,
-        /// By what rotated queries and rotated keys are multiplied, greater than 0 (default `0.1 ln(factor) + 1`).
+        /// Factor of rotated queries and rotated keys, greater than 0 (default `0.1 ln(factor) + 1`).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attention_factor: Option<f64>,
-        /// Weight `m` of the logarithm in `(0.1 m ln(factor) + 1) / (0.1 m_all ln(factor) + 1)`, which takes the place of that default, greater than 0 (default:
-        /// none).
+        /// Weight `m` of the logarithm in `(0.1 m ln(factor) + 1) / (0.1 m_all ln(factor) + 1)`, which replaces that default, greater than 0 (default: none).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mscale: Option<f64>,
-        /// Weight `m_all` there, greater than 0 (default: none). In the mechanism `mla` all scores are multiplied by `(0.1 m_all ln(factor) + 1)^2`, as in models of
-        /// DeepSeek.
+        /// Weight `m_all` there, greater than 0 (default: none). In the mechanism `mla`, all scores are multiplied by `(0.1 m_all ln(factor) + 1)^2`, as in
+        /// DeepSeek's models.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mscale_all_dim: Option<f64>,
-        /// Whether the ramp begins and ends at whole pairs (default; GPT-OSS has `false`).
+        /// Whether the ramp starts and ends at whole pairs (default: yes; GPT-OSS: `false`).
         #[serde(default = "yes")]
         truncate: bool,
     },
@@ -106,18 +105,18 @@ fn yes() -> bool {
 }
 
 impl RotaryScaling {
-    /// Whether nothing changes.
+    /// Whether angles are unscaled.
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
 
-    /// Whether angles change with the length of a call.
+    /// Whether angles depend on the length of a call.
     pub(in crate::mechanisms) fn is_dynamic(&self) -> bool {
         matches!(self, Self::Dynamic { .. })
     }
 
     /// # Errors
-    /// A number that is out of its range or has no effect; `scales_scores` says whether `mscale_all_dim` has one of its own.
+    /// If a number is out of range or has no effect; `scales_scores` states whether `mscale_all_dim` has its own effect.
     pub(in crate::mechanisms) fn validate(&self, check: &Check, rotated: usize, scales_scores: bool) -> Result<(), ConfigError> {
         let positive = |option, value: f64| {
             let is_possible = value.is_finite() && value > 0.0;
@@ -189,7 +188,7 @@ impl RotaryScaling {
         }
     }
 
-    /// By what angle each of `pairs` pairs turns from one position to the next, in a sequence of this length.
+    /// Angle per position of each of `pairs` pairs, in a sequence of this length.
     pub(super) fn frequencies_at(&self, base: f64, pairs: usize, length: usize) -> Vec<f64> {
         match *self {
             Self::Dynamic { factor, original_max_position_embeddings: original } if length > original => {
@@ -200,7 +199,7 @@ impl RotaryScaling {
         }
     }
 
-    /// By what angle each of `pairs` pairs turns from one position to the next, in a sequence that is no longer than those of training.
+    /// Angle per position of each of `pairs` pairs, up to the training length.
     pub(in crate::mechanisms) fn frequencies(&self, base: f64, pairs: usize) -> Vec<f64> {
         let plain = |base: f64| (0..pairs).map(move |pair| base.powf(-(pair as f64) / pairs as f64));
         match *self {
@@ -223,19 +222,19 @@ impl RotaryScaling {
         }
     }
 
-    /// The pairs from which to which YaRN slows down more and more.
+    /// First and last pair of YaRN's ramp.
     fn ramp(&self, base: f64, pairs: usize) -> Option<[f64; 2]> {
         let Self::Yarn { original_max_position_embeddings, beta_fast, beta_slow, truncate, .. } = *self else { return None };
-        // The pair that turns so often within the original length.
+        // Pair with this number of turns within the original length.
         let pair = |turns: f64| pairs as f64 * (original_max_position_embeddings as f64 / (2.0 * PI * turns)).ln() / base.ln();
         let (first, last) = (pair(beta_fast), pair(beta_slow));
         let (first, last) = if truncate { (first.floor(), last.ceil()) } else { (first, last) };
-        // The released code limits the end by channels and not by pairs.
+        // The released code limits the end by channels, not by pairs.
         let (first, last) = (first.max(0.0), last.min(2.0 * pairs as f64 - 1.0));
         Some([first, if first == last { last + 0.001 } else { last }])
     }
 
-    /// By what rotated queries and rotated keys are multiplied.
+    /// Factor of rotated queries and rotated keys.
     pub(in crate::mechanisms) fn magnitude(&self) -> f64 {
         let Self::Yarn { factor, attention_factor, mscale, mscale_all_dim, .. } = *self else { return 1.0 };
         attention_factor.unwrap_or_else(|| match (mscale, mscale_all_dim) {
@@ -244,7 +243,7 @@ impl RotaryScaling {
         })
     }
 
-    /// By what scores are multiplied that are not of rotated channels alone.
+    /// Factor of all scores, not only those of rotated channels.
     pub(in crate::mechanisms) fn score_factor(&self) -> f64 {
         match *self {
             Self::Yarn { factor, mscale_all_dim: Some(of_all), .. } => growth(factor, of_all).powi(2),
@@ -258,12 +257,12 @@ fn growth(factor: f64, weight: f64) -> f64 {
     0.1 * weight * factor.ln() + 1.0
 }
 
-/// How many of `pairs` pairs are turned where a share of the channels is.
+/// Number of rotated pairs out of `pairs` for a fraction of the channels.
 fn turning(share: f64, pairs: usize) -> usize {
     (share * (2 * pairs) as f64 / 2.0) as usize
 }
 
-/// A frequency of which a share is kept, and the rest divided by the factor.
+/// Frequency of which the fraction `kept` is unchanged and the rest divided by the factor.
 fn slowed(frequency: f64, factor: f64, kept: f64) -> f64 {
     (1.0 - kept) * frequency / factor + kept * frequency
 }
@@ -331,7 +330,7 @@ mod tests {
         assert!((1..63).all(|pair| found[pair] < plain[pair] && found[pair] > plain[pair] / 8.0));
     }
 
-    /// Llama 3.1: heads 128 wide, base 500,000. Pairs of up to 2,048 positions a turn are kept, those of more than 8,192 divided by 8.
+    /// Llama 3.1: heads 128 wide, base 500,000. Pairs with up to 2,048 positions per turn are unchanged; those with more than 8,192 are divided by 8.
     #[test]
     fn pairs_of_llama_3_are_kept_or_divided_by_their_wavelength() {
         let (plain, found) = (RotaryScaling::None.frequencies(5e5, 64), llama3(8.0).frequencies(5e5, 64));
@@ -344,7 +343,7 @@ mod tests {
                 _ => assert!(wavelength > 8192.0 && near(share, 0.125, 1e-15), "pair {pair}: {wavelength}, {share}"),
             }
         }
-        // Of two pairs the second turns once in 4,096 positions, and so twice within 8,192: a third of the way from 1 to 4.
+        // The second of two pairs turns once in 4,096 positions, so twice within 8,192: a third of the way from 1 to 4.
         let found = llama3(8.0).frequencies((4096.0f64 / TAU).powi(2), 2)[1];
         assert!(near(found, TAU / 4096.0 * (1.0 / 3.0 + 2.0 / 3.0 / 8.0), 1e-12), "{found}");
     }

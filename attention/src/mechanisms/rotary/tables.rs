@@ -1,4 +1,4 @@
-//! Cosines and sines of all positions so far.
+//! Cosines and sines of positions, cached.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
-/// Tables of cosines and sines `[N, P]`, computed in double precision on the host: in single precision, cosines at position
-/// 10,000 are wrong by up to 3e-4.
+/// Tables of cosines and sines `[N, P]`, computed in double precision on the host: in single precision, cosines at position 10,000 are wrong by up to 3e-4.
 ///
-/// They are computed once for each device, and for layers with the same angles once together.
+/// Tables are computed once per device and shared by layers with the same angles.
 pub(in crate::mechanisms) struct Tables {
-    /// By what angle each pair turns from one position to the next.
+    /// Angle per position of each pair.
     frequencies: Vec<f64>,
-    /// By what cosines and sines are multiplied.
+    /// Factor of cosines and sines.
     magnitude: f64,
     made: Mutex<Vec<Made>>,
 }
@@ -26,11 +25,11 @@ struct Made {
     sin: Tensor<2>,
 }
 
-/// The tables of all layers that there are.
+/// Tables of all existing layers.
 static TABLES: Mutex<Vec<Weak<Tables>>> = Mutex::new(Vec::new());
 
 impl Tables {
-    /// The tables of these angles.
+    /// Shared tables for these angles.
     pub(in crate::mechanisms) fn shared(frequencies: Vec<f64>, magnitude: f64) -> Arc<Self> {
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         tables.retain(|tables| tables.strong_count() > 0);
@@ -51,7 +50,7 @@ impl Tables {
         let rows = place.map_or(0, |place| made[place].cos.dims()[0]);
         let place = match place {
             Some(place) if rows >= positions.end => place,
-            // Half as much again: steps of decoding ask for one position more each.
+            // Half as much again: each decoding step needs one more position.
             _ => {
                 let [cos, sin] = self.made_of(positions.end.max(rows + rows / 2), device, dtype);
                 let new = Made { device: device.clone(), dtype, cos, sin };
@@ -75,7 +74,7 @@ impl Tables {
         self.of(0..end, device, dtype).map(|table| table.select(0, indices.clone()))
     }
 
-    /// Tables of the positions from 0 on.
+    /// Tables of the first `positions` positions.
     fn made_of(&self, positions: usize, device: &Device, dtype: DType) -> [Tensor<2>; 2] {
         [f64::cos, f64::sin].map(|of| {
             let numbers = (0..positions).flat_map(|position| {

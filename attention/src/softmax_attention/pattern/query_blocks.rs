@@ -1,4 +1,4 @@
-//! The blocks that a pattern groups the queries of a span in.
+//! Blocks into which a pattern groups the queries of a span.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,33 +10,33 @@ use crate::contract::visibility::{Span, TILE, TileLevels, TileMapBuilder, VISIBL
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::{Order, Part};
 
-/// The queries of a block and the keys that at least one of them sees, as indices in a span.
+/// Queries of a block and the keys that at least one of them sees, as indices in a span.
 #[derive(Clone, Debug)]
 struct Block {
     queries: Vec<usize>,
     keys: Vec<usize>,
 }
 
-/// Blocks of all batch rows and heads that differ, made on the host.
+/// Blocks of all distinct batch rows and heads, created on the host.
 #[derive(Clone, Debug)]
 pub(crate) struct Grouping {
     span: Span,
-    /// Everything that hides keys.
+    /// Visibility with all restrictions.
     seen: Visibility,
-    /// Batch rows and heads whose blocks differ.
+    /// Distinct batch rows and heads of blocks.
     planes: [usize; 2],
-    /// Batch rows and heads of which the same blocks show different pairs.
+    /// Distinct batch rows and heads of masks within the same blocks.
     mask_planes: [usize; 2],
-    /// Padding elements of each row.
+    /// Padding of each row.
     counts: Vec<usize>,
     lists: Vec<Vec<Block>>,
 }
 
-/// A key that more blocks than this see stands beside others like it, and not beside its neighbours.
+/// Number of blocks above which a key is grouped with similar keys rather than with its neighbours.
 const BLOCKS_OF_A_NEIGHBOURHOOD: usize = 8;
 
 impl Grouping {
-    /// The blocks of a span. `seen` holds everything that hides keys, the pattern included.
+    /// Groups the queries of a span. `seen` contains every restriction, including the pattern.
     pub(crate) fn new(pattern: &dyn Pattern, seen: &Visibility, span: Span, positions: &Positions, all_heads: usize) -> Self {
         let heads = if pattern.depends_on_head() { all_heads } else { 1 };
         let mask_heads = if seen.depends_on_head() { all_heads } else { heads };
@@ -72,7 +72,7 @@ impl Grouping {
         Self { span, seen: seen.clone(), planes: [rows, heads], mask_planes: [mask_rows, mask_heads], counts: counts.to_vec(), lists }
     }
 
-    /// The list of blocks that a plane of masks goes with.
+    /// Index of the block list for a plane of masks.
     fn list(&self, row: usize, head: usize) -> usize {
         let [rows, heads] = self.planes;
         row.min(rows - 1) * heads + head.min(heads - 1)
@@ -82,7 +82,7 @@ impl Grouping {
         self.seen.is_visible(row, head, query + self.span.query_start, key + self.span.key_start)
     }
 
-    /// The pairs that the blocks show, in an order in which the queries of a block, and the keys that it sees, lie side by side.
+    /// Visible pairs of the blocks, ordered so that the queries of a block and their keys are adjacent.
     pub(crate) fn part(&self) -> Part {
         let [rows, heads] = self.mask_planes;
         let queries: Vec<Vec<u32>> =
@@ -120,7 +120,7 @@ impl Grouping {
         let size = self.lists.iter().flatten().map(|block| block.queries.len()).max().unwrap_or(0).max(1);
         let width = self.lists.iter().flatten().map(|block| block.keys.len()).max().unwrap_or(0).max(1);
         for (index, blocks) in self.lists.iter_mut().enumerate() {
-            // Queries on padding see nothing.
+            // Padding queries see no key.
             let padding: Vec<usize> = (0..self.counts[index / heads].saturating_sub(query_start).min(length)).collect();
             blocks.extend(padding.chunks(size).map(|queries| Block { queries: queries.to_vec(), keys: Vec::new() }));
         }
@@ -165,7 +165,7 @@ impl Grouping {
     }
 }
 
-/// The keys that blocks see: first those that many see, then the others, block by block.
+/// Keys of the blocks: first those seen by many blocks, then the others, block by block.
 fn in_order_of_appearance(blocks: &[Block]) -> Vec<u32> {
     let mut appearances: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
     for (at, block) in blocks.iter().enumerate() {

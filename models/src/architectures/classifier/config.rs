@@ -19,18 +19,18 @@ use crate::block::stack::StackConfig;
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::position::PositionConfig;
 
-/// How the hidden states of a sequence become one vector.
+/// Pooling of the hidden states to one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pooling {
-    /// The state of the first token, which the data set makes a class token (Devlin et al. 2019).
+    /// State of the first token, a class token supplied by the data set (Devlin et al. 2019).
     #[default]
     ClassToken,
-    /// The mean over the real tokens.
+    /// Mean over the real tokens.
     Mean,
-    /// The state of the last real token, as decoders are made classifiers (Radford et al. 2018, section 3.2).
+    /// State of the last real token, as in decoder-based classifiers (Radford et al. 2018, section 3.2).
     LastToken,
-    /// The mean over the embeddings of the real tokens: a sequence passes no layer, and those of the model are not trained. A baseline without attention.
+    /// Mean over the embeddings of the real tokens: sequences pass no layer, and the model's layers are not trained. A baseline without attention.
     MeanEmbeddings,
 }
 
@@ -63,30 +63,30 @@ pub struct ClassifierConfig {
     pub layers: usize,
     /// Sizes and options of all layers.
     pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal, which need an even width).
+    /// Position vectors (default: sinusoidal, which requires an even width).
     pub positions: PositionConfig,
-    /// By what embedded tokens are multiplied (default: the root of the width).
+    /// Scale of embedded tokens (default: the square root of the width).
     pub embedding_scale: EmbeddingScale,
     /// Whether the sum of embedded tokens, positions and segments is normalised (default: no).
     pub embedding_norm: bool,
-    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    /// Sharing of weights across layers (default: each layer has its own).
     pub depth: DepthConfig,
-    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    /// Initialisation of the weights (default: that of each module, Xavier-uniform).
     pub initialisation: Initialisation,
-    /// How hidden states become one vector (default: the state of the class token).
+    /// Pooling of the hidden states (default: the state of the class token).
     pub pooling: Pooling,
-    /// Whether that vector passes a linear map and a hyperbolic tangent before the output (Devlin et al. 2019, default: no).
+    /// Whether the pooled vector passes a linear map and a hyperbolic tangent before the output (Devlin et al. 2019, default: no).
     pub pooler: bool,
     /// Whether the outputs have biases (default: yes).
     pub output_bias: bool,
-    /// Whether tokens see those before them alone, as in a decoder (default: no).
+    /// Whether tokens see only earlier tokens, as in a decoder (default: no).
     pub causal: bool,
-    /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
+    /// Whether segment vectors distinguish the two sentences of a pair (default: no).
     pub segments: bool,
-    /// Whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::architectures::masked) are found
-    /// from them, whose logits have biases (Devlin et al. 2019, default: no).
+    /// Whether [masked tokens](crate::architectures::masked) are predicted through a linear map, the non-linearity of the layers and a normalisation, with
+    /// biased logits (Devlin et al. 2019, default: no).
     pub masked_head: bool,
-    /// Seed of [`build`](Self::build) and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
+    /// Seed of [`build`](Self::build) and of the dropout of `forward`, with equal numbers on every backend (default: drawn from the device's generator).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -119,7 +119,7 @@ model_builders!(ClassifierConfig, Classifier);
 one_stack_builders!(ClassifierConfig, Classifier);
 
 impl ClassifierConfig {
-    /// Of a model with so many tokens and classes, at least 1 each. One class is regression.
+    /// Configuration for this vocabulary and number of classes, at least 1 each. One class means regression.
     pub fn new(vocabulary: usize, classes: usize) -> Self {
         Self { vocabulary, outputs: classes, ..Self::default() }
     }
@@ -127,7 +127,7 @@ impl ClassifierConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    /// An invalid option, or an attention that does not support it; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("classifier");
         check.at_least_one("vocabulary", self.vocabulary)?;
@@ -159,7 +159,7 @@ impl ClassifierConfig {
         StackConfig::new(role, block, layers, depth, positions).fitted_to(&self.attention)
     }
 
-    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
+    /// Initialises the model with attentions that `build` creates from their place and key, instead of those in [`attention`](Self::attention).
     ///
     /// # Panics
     /// If the configuration is not valid.

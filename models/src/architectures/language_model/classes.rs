@@ -1,7 +1,7 @@
-//! Language models of sequences that are of classes, such as images of a digit (Parmar et al. 2018, section 5.2).
+//! Class-conditional language models, such as for images of a digit (Parmar et al. 2018, section 5.2).
 //!
-//! Each class has a vector that is added to every element of its sequences, where the embedding of [`Classifier`](crate::architectures::classifier::Classifier)
-//! adds that of a segment. Methods of the model that take no classes add none.
+//! Each class has a vector that is added to every token of its sequences, where the embedding of [`Classifier`](crate::architectures::classifier::Classifier)
+//! adds segment vectors. Methods without a class argument add none.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::prelude::*;
@@ -29,25 +29,25 @@ impl<A: Attention> LanguageModel<A> {
         probe.within("decoder", None, |probe| self.decoder.forward(x, &context, random, probe))
     }
 
-    /// The model as a decoder of sequences of classes, which its [state](OfClasses::start) knows.
+    /// The model as a decoder of class-conditional sequences; its [state](OfClasses::start) stores the classes.
     pub fn of_classes(&self) -> OfClasses<'_, A> {
         OfClasses { model: self }
     }
 }
 
-/// The class `[B]` of each sequence for each of its elements, `[B, N]`.
+/// Expands the class `[B]` of each sequence to all its tokens, `[B, N]`.
 fn of_elements(classes: Tensor<1, Int>, length: usize) -> Tensor<2, Int> {
     let [batch] = classes.dims();
     classes.unsqueeze_dim::<2>(1).expand([batch, length])
 }
 
-/// Decodes sequences of given classes step by step. [`LanguageModel::of_classes`] makes it.
+/// Class-conditional decoder, created by [`LanguageModel::of_classes`].
 #[derive(Debug)]
 pub struct OfClasses<'m, A: Attention = AnyAttention> {
     model: &'m LanguageModel<A>,
 }
 
-/// What is carried from step to step: the state of the layers, and the class of each row.
+/// Decoding state: the state of the layers, and the class of each row.
 #[derive(Clone, Debug)]
 pub struct ClassState<S> {
     stack: StackState<S>,
@@ -55,10 +55,10 @@ pub struct ClassState<S> {
 }
 
 impl<A: Attention> OfClasses<'_, A> {
-    /// A state for decoding one row of each of the classes.
+    /// Decoding state with one row per class.
     ///
     /// # Panics
-    /// If the model has no such class.
+    /// If a class is out of range.
     pub fn start(&self, classes: &[usize]) -> ClassState<A::State> {
         let known = self.model.embedding.segments.as_ref().map_or(0, |vectors| vectors.dims()[0]);
         assert!(classes.iter().all(|&class| class < known), "classes {classes:?} of a model that has {known}");
@@ -137,7 +137,7 @@ mod tests {
         let device = Device::flex();
         let mut with_vectors = model("dot-product", &device);
         let found = logits(&with_vectors, [1, 1, 1]);
-        // The same, if it is part of every vector of a token. The embedding multiplies these by the root of its width, and the output does not.
+        // Equal result if the vector is part of every token vector. The embedding multiplies these by the root of its width, unlike the output.
         let vector = with_vectors.embedding.segments.as_ref().unwrap().val().narrow(0, 1, 1);
         let output = with_vectors.embedding.tokens.weight.val();
         with_vectors.embedding.tokens.weight = burn::module::Param::from_tensor(output.clone() + vector / 8f64.sqrt());

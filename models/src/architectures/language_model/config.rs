@@ -45,31 +45,31 @@ pub struct LanguageModelConfig {
     pub layers: usize,
     /// Sizes and options of all layers.
     pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal, which need an even width).
+    /// Position vectors (default: sinusoidal, which requires an even width).
     pub positions: PositionConfig,
-    /// By what embedded tokens are multiplied (default: the root of the width).
+    /// Scale of embedded tokens (default: the square root of the width).
     pub embedding_scale: EmbeddingScale,
     /// Whether the sum of embedded tokens and positions is normalised (default: no).
     pub embedding_norm: bool,
-    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    /// Sharing of weights across layers (default: each layer has its own).
     pub depth: DepthConfig,
-    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    /// Initialisation of the weights (default: that of each module, Xavier-uniform).
     pub initialisation: Initialisation,
     /// Adaptive input vectors and an adaptive softmax (Baevski and Auli 2019; default: none). Tokens must be ordered by frequency.
     pub adaptive: Option<AdaptiveConfig>,
-    /// Whether the embedding's matrix is the output projection too (default: yes). With adaptive vectors, whether the softmax has those of the input and the
+    /// Whether the embedding matrix is also the output projection (default: yes). With adaptive vectors, whether the softmax shares the input's vectors and the
     /// projections of their tails.
     pub tied: bool,
     /// Whether the logits have biases (default: no).
     pub output_bias: bool,
-    /// The bound `c` of logits `s`, which become `c tanh(s / c)`, greater than 0 (Gemma Team 2024, default: none).
+    /// Soft cap `c` of the logits `s`, which become `c tanh(s / c)`, greater than 0 (Gemma Team 2024, default: none).
     pub logit_softcap: Option<f64>,
-    /// Losses that are added in training (default: none). They need the outputs of all layers, which reversible ones do not keep.
+    /// Auxiliary losses in training (default: none). They need the outputs of all layers, which reversible layers do not keep.
     pub auxiliary: Option<AuxiliaryLossesConfig>,
-    /// Number of classes that sequences may be of, each with a vector that is added to every element of its sequences (Parmar et al. 2018, section 5.2;
-    /// default: 0, there are none).
+    /// Number of classes for class-conditional modelling: the vector of a class is added to every token of its sequences (Parmar et al. 2018, section 5.2;
+    /// default: 0, no classes).
     pub classes: usize,
-    /// Seed of [`build`](Self::build) and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
+    /// Seed of [`build`](Self::build) and of the dropout of `forward`, with equal numbers on every backend (default: drawn from the device's generator).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -101,7 +101,7 @@ model_builders!(LanguageModelConfig, LanguageModel);
 one_stack_builders!(LanguageModelConfig, LanguageModel);
 
 impl LanguageModelConfig {
-    /// Of a model with so many tokens, at least 1, in the sizes of the base model of Vaswani et al. 2017.
+    /// Configuration for this vocabulary, at least 1, with the sizes of the base model of Vaswani et al. 2017.
     pub fn new(vocabulary: usize) -> Self {
         Self { vocabulary, ..Self::default() }
     }
@@ -109,7 +109,7 @@ impl LanguageModelConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    /// An invalid option, or an attention that does not support it; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("language model");
         check.at_least_one("vocabulary", self.vocabulary)?;
@@ -129,7 +129,7 @@ impl LanguageModelConfig {
         self.stack().validate(&check, &self.attention)
     }
 
-    /// Checks options of the output that an adaptive softmax does not have.
+    /// Validates options of the output that an adaptive softmax does not support.
     fn validate_beside_adaptive(&self, check: &Check) -> Result<(), ConfigError> {
         if self.output_bias {
             return Err(check.refuse("output_bias", true, "an adaptive softmax has no biases; leave it out, or `adaptive`"));
@@ -144,7 +144,7 @@ impl LanguageModelConfig {
         Ok(())
     }
 
-    /// That of the head, where vectors are adaptive.
+    /// Embedding configuration; that of the head for adaptive vectors.
     pub(crate) fn embedding(&self) -> TokenEmbeddingConfig {
         let vocabulary = self.adaptive.as_ref().map_or(self.vocabulary, |adaptive| adaptive.head(self.vocabulary));
         let positions = self.depth.embedded_positions(self.positions);
@@ -160,7 +160,7 @@ impl LanguageModelConfig {
         StackConfig::new(Role::Decoder, block, layers, depth, positions).fitted_to(&self.attention)
     }
 
-    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
+    /// Initialises the model with attentions that `build` creates from their place and key, instead of those in [`attention`](Self::attention).
     ///
     /// # Panics
     /// If the configuration is not valid.

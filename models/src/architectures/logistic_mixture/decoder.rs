@@ -1,7 +1,7 @@
-//! A decoder of images pixel by pixel whose outputs are mixtures of logistics (Parmar et al. 2018, section 3.1 and 5.1).
+//! A pixel-by-pixel image decoder with logistic-mixture outputs (Parmar et al. 2018, sections 3.1 and 5.1).
 //!
-//! The three intensities of a pixel, from -1 to 1, become one vector by a linear map (the paper's convolution over the three channels), so that an image of
-//! `h` by `w` pixels is a sequence of `h w` elements, a third of what its values are. The sequence is shifted by one: the first element is 0.
+//! A linear map (the paper's convolution over the three channels) embeds the three intensities of a pixel, scaled to -1 to 1, as one vector. An image of `h` by
+//! `w` pixels is thus a sequence of length `h w`, a third of its number of values. The sequence is shifted by one: the first input is 0.
 
 mod config;
 
@@ -23,29 +23,29 @@ use crate::parts::position::PositionEncoding;
 /// Values of a pixel.
 const CHANNELS: usize = 3;
 
-/// A decoder of images pixel by pixel.
+/// A pixel-by-pixel image decoder.
 ///
 /// Should be created with [`PixelDecoderConfig`].
 #[derive(Module, Debug)]
 pub struct PixelDecoder<A: Attention = AnyAttention> {
-    /// From the intensities of a pixel to a vector of the model, `[3, C]`.
+    /// Map from the intensities of a pixel to a model vector, `[3, C]`.
     pub input: Linear,
     /// Position vectors.
     pub positions: PositionEncoding,
     /// The layers.
     pub decoder: Stack<A>,
-    /// From a state to the numbers of a mixture of `M` components, `[C, 10 M]`.
+    /// Map from a state to the numbers of a mixture with `M` components, `[C, 10 M]`.
     pub output: Linear,
     max_length: usize,
     dropout: f64,
 }
 
 impl<A: Attention> PixelDecoder<A> {
-    /// The numbers `[B, N, 10 M]` of the mixture of each pixel, given those before it, of sequences of pixels `[B, N, 3]` of intensities 0 to 255:
-    /// [`logistic_mixture_nll`] says what they mean. Dropout is on exactly if a key is given.
+    /// Mixture numbers `[B, N, 10 M]` of each pixel given the earlier ones, for pixel sequences `[B, N, 3]` of intensities 0 to 255; see
+    /// [`logistic_mixture_nll`]. Dropout is active if and only if a key is given.
     ///
     /// # Panics
-    /// If the sequences are empty, or longer than `max_length`.
+    /// If the sequences are empty, or exceed `max_length`.
     pub fn forward_with(&self, pixels: Tensor<3, Int>, random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
         let [batch, length, channels] = pixels.dims();
         assert_eq!(channels, CHANNELS, "intensities of a pixel");
@@ -56,8 +56,8 @@ impl<A: Attention> PixelDecoder<A> {
         Scores { logits: linear(states, &self.output), losses }
     }
 
-    /// Negative log-likelihood `[B, N]`, in nats, of each pixel of `[B, N, 3]` under the mixtures that [`forward_with`](Self::forward_with) gives, whose auxiliary
-    /// losses are returned as well.
+    /// Negative log-likelihood `[B, N]`, in nats, of each pixel of `[B, N, 3]` under the mixtures of [`forward_with`](Self::forward_with), with the auxiliary
+    /// losses.
     ///
     /// # Panics
     /// As [`forward_with`](Self::forward_with).
@@ -71,11 +71,11 @@ impl<A: Attention> PixelDecoder<A> {
         Scores { logits: found.reshape([batch, length]), losses }
     }
 
-    /// Images of `pixels` pixels, three intensities each, that begin with the given ones and go on with pixels that are drawn from the model, which is to be one
-    /// without gradients (`model.valid()`).
+    /// Completes images of `pixels` pixels, three intensities each, by sampling from the model after the given beginnings. Use a model without gradients
+    /// (`model.valid()`).
     ///
     /// # Panics
-    /// If the beginnings differ in length, are no whole pixels, or have as many as an image, or an image has more than `max_length`.
+    /// If the beginnings differ in length, are not whole pixels, or are complete images, or an image exceeds `max_length`.
     pub fn complete(&self, beginnings: &[Vec<u8>], pixels: usize, key: &RandomKey) -> Vec<Vec<u8>> {
         let mut images = beginnings.to_vec();
         let batch = images.len();
@@ -106,12 +106,12 @@ impl<A: Attention> PixelDecoder<A> {
         self.output.weight.device()
     }
 
-    /// Vectors `[B, N, C]` of pixels `[B, N, 3]`.
+    /// Embeds pixels `[B, N, 3]` as vectors `[B, N, C]`.
     fn embedded(&self, pixels: Tensor<3, Int>) -> Tensor<3> {
         linear((pixels.float() / 127.5 - 1.0).cast(self.input.weight.dtype()), &self.input)
     }
 
-    /// A vector of 0, and those of the pixels behind it.
+    /// A zero vector, followed by the vectors of the pixels.
     fn shifted(&self, batch: usize, pixels: Option<Tensor<3, Int>>) -> Tensor<3> {
         let width = self.input.weight.dims()[1];
         let begin = Tensor::zeros([batch, 1, width], (&self.device(), self.input.weight.dtype()));
@@ -121,14 +121,14 @@ impl<A: Attention> PixelDecoder<A> {
         }
     }
 
-    /// The vectors with those of their positions, after dropout.
+    /// Adds position vectors, then applies dropout.
     fn located(&self, x: Tensor<3>, positions: &Positions, random: Option<RandomKey>) -> Tensor<3> {
         let positions = self.positions.shifted(positions, x.dims()[1], random.as_ref());
         dropout(self.positions.forward(x, &positions), self.dropout, random.as_ref())
     }
 }
 
-/// Values of images one after the other as pixels `[B, N, 3]`.
+/// Converts the concatenated values of images to pixels `[B, N, 3]`.
 fn intensities(values: &[u8], batch: usize, device: &Device) -> Tensor<3, Int> {
     let numbers: Vec<i32> = values.iter().map(|&value| i32::from(value)).collect();
     Tensor::from_data(TensorData::new(numbers, [batch, values.len() / batch / CHANNELS, CHANNELS]), device)
@@ -206,13 +206,13 @@ mod tests {
                 let beginnings: Vec<Vec<u8>> = values().chunks(15).map(|image| image[..given * 3].to_vec()).collect();
                 let images = model.complete(&beginnings, 5, &key);
                 assert!(images.iter().zip(&beginnings).all(|(image, begin)| image.len() == 15 && image.starts_with(begin)));
-                // Drawn again with the same keys from the mixtures of whole images.
+                // Sampled again with the same keys from the mixtures of whole images.
                 let of_images = numbers(&model, &images.concat());
                 for pixel in given..5 {
                     let mixtures = of_images.clone().narrow(1, pixel, 1).reshape([2, 20]);
                     let again: Vec<i64> = read(sample_logistic_mixture(mixtures, &key.numbered(pixel as u64))).iter::<i64>().collect();
                     let drawn = images.iter().flat_map(|image| &image[pixel * 3..pixel * 3 + 3]).map(|&value| i64::from(value));
-                    // Roundings may fall to the other side of a half.
+                    // Rounding may change values near a half.
                     let differ = again.into_iter().zip(drawn).map(|(a, b)| (a - b).abs()).max();
                     assert!(differ <= Some(1), "{attention}, pixel {pixel} after {given}: {differ:?}");
                 }

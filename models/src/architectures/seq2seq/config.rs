@@ -18,7 +18,7 @@ use crate::block::stack::StackConfig;
 use crate::parts::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::parts::position::PositionConfig;
 
-/// Which matrices are one.
+/// Tying of embedding and output matrices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tying {
@@ -27,7 +27,7 @@ pub enum Tying {
     ThreeWay,
     /// Target embedding and output projection.
     Output,
-    /// None: the output projection has a matrix of its own (without bias).
+    /// No tying: the output projection has its own matrix (without bias).
     None,
 }
 
@@ -64,22 +64,23 @@ pub struct Seq2SeqConfig {
     pub decoder_layers: usize,
     /// Sizes and options of all layers.
     pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal, which need an even width).
+    /// Position vectors (default: sinusoidal, which requires an even width).
     pub positions: PositionConfig,
-    /// Position vectors of the source, where it needs others than the target: a small image that becomes a large one has a grid of its own (default: the same).
+    /// Position vectors of the source, if they differ from those of the target, such as another grid for a small image that becomes a large one (default: the
+    /// same).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_positions: Option<PositionConfig>,
-    /// By what embedded tokens are multiplied (default: the root of the width).
+    /// Scale of embedded tokens (default: the square root of the width).
     pub embedding_scale: EmbeddingScale,
     /// Whether the sum of embedded tokens and positions is normalised (default: no).
     pub embedding_norm: bool,
-    /// Whether each layer has weights of its own, or one block serves all of a stack (default: each has its own).
+    /// Sharing of weights across the layers of a stack (default: each layer has its own).
     pub depth: DepthConfig,
-    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    /// Initialisation of the weights (default: that of each module, Xavier-uniform).
     pub initialisation: Initialisation,
-    /// Which matrices are one (default: source embedding, target embedding and output projection).
+    /// Tying of matrices (default: source embedding, target embedding and output projection).
     pub tying: Tying,
-    /// Seed of [`build`](Self::build) and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
+    /// Seed of [`build`](Self::build) and of the dropout of `forward`, with equal numbers on every backend (default: drawn from the device's generator).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -108,34 +109,33 @@ impl Default for Seq2SeqConfig {
 model_builders!(Seq2SeqConfig, Seq2SeqTransformer);
 
 impl Seq2SeqConfig {
-    /// Of a model with so many source and target tokens, at least 1 each. Vocabularies of one size are taken for one vocabulary and share their matrices; others
-    /// do not ([`with_tying`](Self::with_tying)).
+    /// Configuration for these source and target vocabularies, at least 1 each. Vocabularies of equal size are treated as a joint vocabulary and share their
+    /// matrices; others do not ([`with_tying`](Self::with_tying)).
     pub fn new(source_vocabulary: usize, target_vocabulary: usize) -> Self {
         let tying = if source_vocabulary == target_vocabulary { Tying::ThreeWay } else { Tying::Output };
         Self { source_vocabulary, target_vocabulary, tying, ..Self::default() }
     }
 
-    /// Sets the attention of each part: a layout, or the self-attention of both stacks ([`IntoLayout`] says what can be given; default: dot-product
-    /// everywhere).
+    /// Sets the attention of each part: a layout, or the self-attention of both stacks (see [`IntoLayout`]; default: dot-product everywhere).
     pub fn with_attention<Form>(mut self, attention: impl IntoLayout<Form>) -> Self {
         self.attention = attention.into_layout();
         self
     }
 
-    /// Sets the self-attention of the encoder ([`IntoLayers`] says what can be given; default: dot-product).
+    /// Sets the self-attention of the encoder (see [`IntoLayers`]; default: dot-product).
     pub fn with_encoder_attention<Form>(mut self, attention: impl IntoLayers<Form>) -> Self {
         self.attention.encoder = attention.into_layers();
         self
     }
 
-    /// Sets the self-attention of the decoder ([`IntoLayers`] says what can be given; default: dot-product).
+    /// Sets the self-attention of the decoder (see [`IntoLayers`]; default: dot-product).
     pub fn with_decoder_attention<Form>(mut self, attention: impl IntoLayers<Form>) -> Self {
         self.attention.decoder = attention.into_layers();
         self
     }
 
-    /// Sets the cross-attention of all layers of the decoder: a name, a configuration or an
-    /// [`AnyMechanism`](heedful_attention::description::AnyMechanism) (default: dot-product). A [`CrossLayout`] in [`attention`](Self::attention) says more.
+    /// Sets the cross-attention of all decoder layers: a name, a configuration or an [`AnyMechanism`](heedful_attention::description::AnyMechanism) (default:
+    /// dot-product). A [`CrossLayout`] in [`attention`](Self::attention) supports more options.
     pub fn with_cross_attention(mut self, attention: impl Into<Choice>) -> Self {
         self.attention.cross = CrossLayout::All(resolved(attention).into());
         self
@@ -150,7 +150,7 @@ impl Seq2SeqConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// An impossible option, or an attention in a place that it is not defined for; the message names both and the remedy.
+    /// An invalid option, or an attention in an unsupported place; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("seq2seq");
         check.at_least_one("source_vocabulary", self.source_vocabulary)?;
@@ -221,8 +221,8 @@ impl Seq2SeqConfig {
         self.init_with(key, device, |spec, key, device| self.attention.at(spec).init(spec, key, device))
     }
 
-    /// Initialises the model with attentions made by `build` from their place and key. Of [`attention`](Self::attention) only the places and heads of
-    /// cross-attention are used.
+    /// Initialises the model with attentions that `build` creates from their place and key. Only the places and heads of cross-attention in
+    /// [`attention`](Self::attention) are used.
     ///
     /// # Panics
     /// If the configuration is not valid.

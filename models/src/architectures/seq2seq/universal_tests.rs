@@ -1,4 +1,4 @@
-//! Universal Transformers with an encoder and a decoder: one block for all layers of each stack.
+//! Universal Transformers with encoder and decoder: one shared block per stack.
 
 use burn::module::Module;
 use burn::tensor::activation::log_softmax;

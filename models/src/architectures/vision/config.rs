@@ -42,7 +42,7 @@ pub struct VisionConfig {
     /// Columns of pixels, a multiple of `patch` (default 224).
     #[setters(skip)]
     pub width: usize,
-    /// Numbers of a pixel (default 3).
+    /// Channels per pixel (default 3).
     #[setters(skip)]
     pub channels: usize,
     /// Rows and columns of a patch (default 16).
@@ -54,17 +54,17 @@ pub struct VisionConfig {
     pub attention: LayerAttention,
     /// Number of layers, at least 1 (default 6).
     pub layers: usize,
-    /// Sizes and options of all layers. `max_length` must suffice for the patches and the class token.
+    /// Sizes and options of all layers. `max_length` must cover the patches and the class token.
     pub block: BlockConfig,
     /// Position vectors (default: learned).
     pub positions: PositionConfig,
-    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    /// Sharing of weights across layers (default: each layer has its own).
     pub depth: DepthConfig,
-    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    /// Initialisation of the weights (default: that of each module, Xavier-uniform).
     pub initialisation: Initialisation,
-    /// How hidden states become one vector (default: the state of a class token, which stands before the patches; of a mean there is none).
+    /// Pooling of the hidden states (default: the state of a class token before the patches; mean pooling uses no class token).
     pub pooling: Pooling,
-    /// Seed of [`build`](Self::build) and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
+    /// Seed of [`build`](Self::build) and of the dropout of `forward`, with equal numbers on every backend (default: drawn from the device's generator).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -93,24 +93,24 @@ model_builders!(VisionConfig, VisionTransformer);
 one_stack_builders!(VisionConfig, VisionTransformer);
 
 impl VisionConfig {
-    /// Of a model with so many classes, at least 1.
+    /// Configuration for this number of classes, at least 1.
     pub fn new(classes: usize) -> Self {
         Self { classes, ..Self::default() }
     }
 
-    /// Sets rows and columns of pixels, multiples of the size of a patch, and numbers of a pixel (default 224, 224 and 3).
+    /// Sets rows and columns of pixels, multiples of the patch size, and channels per pixel (default 224, 224 and 3).
     pub fn with_image(mut self, height: usize, width: usize, channels: usize) -> Self {
         (self.height, self.width, self.channels) = (height, width, channels);
         self
     }
 
-    /// Elements of the sequence: the patches, and the class token if there is one.
+    /// Sequence length: the patches, and the class token if used.
     pub fn length(&self) -> usize {
         let patches = (self.height / self.patch.max(1)).saturating_mul(self.width / self.patch.max(1));
         patches.saturating_add(usize::from(self.pooling == Pooling::ClassToken))
     }
 
-    /// Numbers of a patch.
+    /// Numbers per patch.
     pub(crate) fn patch_size(&self) -> usize {
         self.channels * self.patch * self.patch
     }
@@ -118,7 +118,7 @@ impl VisionConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    /// An invalid option, or an attention that does not support it; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("vision transformer");
         for (option, value) in [("channels", self.channels), ("patch", self.patch), ("layers", self.layers)] {
@@ -147,7 +147,7 @@ impl VisionConfig {
         StackConfig::new(Role::Encoder, block, layers, depth, positions).fitted_to(&self.attention)
     }
 
-    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
+    /// Initialises the model with attentions that `build` creates from their place and key, instead of those in [`attention`](Self::attention).
     ///
     /// # Panics
     /// If the configuration is not valid.

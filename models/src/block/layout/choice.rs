@@ -1,4 +1,4 @@
-//! What can be given for an attention in code: names, configurations, and lists of them.
+//! Attention arguments in code: names, configurations, and lists of them.
 
 use burn::tensor::Device;
 use heedful_attention::layer::Choice;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AttentionLayout, LayerAttention};
 
-/// What can be the self-attention of the layers of a stack.
+/// Values accepted as the self-attention of a stack's layers.
 ///
 /// | given | means |
 /// |---|---|
@@ -17,40 +17,40 @@ use super::{AttentionLayout, LayerAttention};
 /// | an array or a `Vec` of these | one for each layer, or repeated over the layers |
 /// | a [`LayerAttention`] | itself |
 ///
-/// A name that no mechanism has is an error of the model's `validate` and `build`.
+/// An unknown name is an error of the model's `validate` and `build`.
 ///
-/// `Form` tells the kinds apart. The compiler finds it.
+/// `Form` distinguishes the argument kinds; the compiler infers it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no attention",
     note = "give a name, a configuration that implements `Mechanism`, an `AnyMechanism`, a `LayerAttention`, or an array or `Vec` of one of the first three"
 )]
 pub trait IntoLayers<Form> {
-    /// The self-attention of each layer.
+    /// Self-attention of each layer.
     fn into_layers(self) -> LayerAttention;
 }
 
-/// What can be the attentions of a model with encoder and decoder: all that [`IntoLayers`] takes, which becomes the self-attention of both while cross-attention
-/// stays dot-product, the name of a layout ([`AttentionLayout::names`]), and an [`AttentionLayout`].
+/// Values accepted as the attentions of an encoder-decoder model: every value that [`IntoLayers`] accepts, used as the self-attention of both stacks with
+/// dot-product cross-attention, the name of a layout ([`AttentionLayout::names`]), and an [`AttentionLayout`].
 ///
-/// `Form` tells the kinds apart. The compiler finds it.
+/// `Form` distinguishes the argument kinds; the compiler infers it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no attention",
     note = "give a name, a configuration that implements `Mechanism`, an `AnyMechanism`, an `AttentionLayout`, or an array or `Vec` of one of the first three"
 )]
 pub trait IntoLayout<Form> {
-    /// The attention of each layer.
+    /// Attention of each layer.
     fn into_layout(self) -> AttentionLayout;
 }
 
-/// The form of what is the same in all layers.
+/// Form of an argument for all layers.
 #[derive(Debug)]
 pub enum One {}
 
-/// The form of a list.
+/// Form of a list.
 #[derive(Debug)]
 pub enum Each {}
 
-/// The form of what a model has.
+/// Form of the model's own type.
 #[derive(Debug)]
 pub enum Whole {}
 
@@ -114,7 +114,7 @@ fn of_both(layers: LayerAttention) -> AttentionLayout {
     AttentionLayout { encoder: layers.clone(), decoder: layers, ..AttentionLayout::default() }
 }
 
-/// The mechanism. One that is not known keeps its name, so that `validate` can say so.
+/// The mechanism. An unknown one keeps its name for the error of `validate`.
 pub(crate) fn resolved(choice: impl Into<Choice>) -> AnyMechanism {
     match choice.into() {
         Choice::Configured(mechanism) => mechanism,
@@ -123,7 +123,7 @@ pub(crate) fn resolved(choice: impl Into<Choice>) -> AnyMechanism {
     }
 }
 
-/// A name that no mechanism had when it was given. It is looked up again wherever the mechanism is needed.
+/// A name that was unknown when given. It is looked up again whenever the mechanism is needed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Unknown {
     mechanism: String,
@@ -134,7 +134,7 @@ impl Mechanism for Unknown {
     const NAME: &'static str = "unknown";
     const CARD: Card = Card {
         variant: "Unknown",
-        description: "A name that no mechanism has.",
+        description: "Unknown mechanism name.",
         source: "",
         kind: Kind::Whole,
         cross: true,

@@ -11,13 +11,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{AttentionLayout, CrossAttention, CrossLayout, LayerAttention};
 
-/// A value that is written in several shapes.
+/// A value with several serialised forms.
 trait Shapes: Sized {
     const EXPECTED: &'static str;
 
     fn from_name<E: Error>(name: &str) -> Result<Self, E>;
 
-    /// Keys of which one begins [`from_parts`](Self::from_parts); any other key begins the table of a mechanism.
+    /// Keys that start [`from_parts`](Self::from_parts); any other key starts the table of a mechanism.
     const PART_KEYS: &'static [&'static str] = &[];
 
     fn from_attention(attention: AnyMechanism) -> Self;
@@ -56,7 +56,7 @@ impl<'de, T: Shapes> Visitor<'de> for ShapesVisitor<T> {
     }
 }
 
-/// A map whose first key has been looked at.
+/// A map with a peeked first key.
 struct Replayed<M> {
     first: Option<String>,
     rest: M,
@@ -137,7 +137,7 @@ enum Layers {
     Last,
 }
 
-/// A cross-attention and the layers that have it.
+/// A cross-attention and its layers.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CrossParts {
@@ -152,7 +152,7 @@ impl CrossParts {
     }
 }
 
-/// The cross-attention of one layer of a list.
+/// Cross-attention of one layer in a list.
 struct CrossItem(Option<CrossAttention>);
 
 impl Shapes for CrossItem {
@@ -249,7 +249,7 @@ impl Serialize for CrossLayout {
     }
 }
 
-/// The parts of a layout, spelt out.
+/// The explicit parts of a layout.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct LayoutParts {

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, DispatchTensor, backend_extension};
 
-/// Attaches a gradient to what was computed without one.
+/// Attaches a gradient to an output computed without one.
 #[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(feature = "cube"), Autodiff)]
 pub trait Recomputation: Backend {
-    /// `output`, with the gradients of `input` and `parameters` that `replay` makes of its own.
+    /// `output`, with the gradients of `input` and `parameters` computed by `replay`.
     fn replayed(
         _input: FloatTensor<Self>,
         _parameters: FloatTensor<Self>,
@@ -31,7 +31,7 @@ impl Recomputation for burn::backend::Cube {}
 
 type Run = Box<dyn FnOnce(DispatchTensor) -> (DispatchTensor, DispatchTensor) + Send>;
 
-/// Makes the gradients of input and parameters of the gradient of the output, all of them plain tensors. It runs once.
+/// Computes the gradients of input and parameters from the output gradient, as plain tensors. It runs once.
 #[derive(Clone)]
 pub struct Replay(Arc<Mutex<Option<Run>>>);
 

@@ -1,11 +1,11 @@
-//! The operators over slices of numbers, in parallel: what the backends compute that keep their tensors in main memory.
+//! The operators over slices of numbers, in parallel, for backends with tensors in main memory.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::AdamStep;
 
-/// Numbers of one piece of work.
+/// Numbers per unit of work.
 const BLOCK: usize = 16_384;
 
 /// Numbers that are reduced side by side.
@@ -43,7 +43,7 @@ impl WithSimd for Block<'_> {
     }
 }
 
-/// The sum of squares: the sums of blocks, added up in order, so that it does not depend on who computes what.
+/// Sum of squares: block sums are added in order, so the result does not depend on the threads.
 pub(super) fn sum_of_squares(numbers: &[f32]) -> f32 {
     let arch = Arch::new();
     let sums: Vec<f32> = numbers.par_chunks(BLOCK).map(|numbers| arch.dispatch(Squares(numbers))).collect();

@@ -1,4 +1,4 @@
-//! The operators on flex, which keeps its tensors in main memory.
+//! The operators on flex, which stores its tensors in main memory.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;

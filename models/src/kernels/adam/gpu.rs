@@ -1,4 +1,4 @@
-//! The update on CubeCL: one kernel for each parameter.
+//! The update on CubeCL: one kernel per parameter.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 use super::operator::ParameterUpdate;
 use super::{AdamStep, tensor_ops};
 
-/// Units of a cube.
+/// Units per cube.
 const UNITS: usize = 64;
 
 impl ParameterUpdate for CubeBackend {
@@ -34,7 +34,7 @@ impl ParameterUpdate for CubeBackend {
             &client,
             calculate_cube_count_elemwise(&client, count, units),
             units,
-            // Cubes that are there to fill a dimension compute places past the end.
+            // Padding cubes compute addresses past the end.
             AddressType::from_len(2 * (count + UNITS)),
             parameter.clone().into_tensor_arg(),
             gradient.into_tensor_arg(),
@@ -46,7 +46,7 @@ impl ParameterUpdate for CubeBackend {
     }
 }
 
-/// The tensor, or a copy of it if something else holds its numbers.
+/// The tensor, or a copy if its buffer is shared.
 fn owned(x: CubeTensor) -> CubeTensor {
     let x = into_contiguous(x);
     if x.can_mut() { x } else { x.copy() }

@@ -13,7 +13,7 @@ use super::{AdamStep, tensor_ops};
 
 /// Operations on a parameter and its gradient.
 ///
-/// The bodies here are composed of tensor operations and run on every backend; backends override them with kernels of their own.
+/// The default bodies are composed of tensor operations and run on every backend; backends override them with kernels.
 #[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(feature = "cube"), Fusion: cfg(feature = "cube"))]
 pub(crate) trait ParameterUpdate: Backend {
     /// Parameter, first and second moment after a step.
@@ -28,7 +28,7 @@ pub(crate) trait ParameterUpdate: Backend {
         tensor_ops::adam::<Self>(parameter, gradient, first, second, step)
     }
 
-    /// The sum of squares, `[1]`.
+    /// Sum of squares, `[1]`.
     #[fusion(default)]
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
         tensor_ops::sum_of_squares::<Self>(x)

@@ -1,4 +1,4 @@
-//! The kernels against their composed twins, and both against burn-optim.
+//! The kernels against their composed counterparts, and both against burn-optim.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -10,7 +10,7 @@ use heedful_attention::tensors::read::read;
 use super::*;
 use crate::kernels::fused::tests::{devices as autodiff_devices, drawn};
 
-/// The devices of the backends of this build.
+/// Devices of the backends in this build.
 fn devices() -> impl Iterator<Item = Device> {
     autodiff_devices().into_iter().map(Device::without_autodiff)
 }

@@ -81,7 +81,7 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
     }
 }
 
-/// Of a linear map, from the gradient of `x weight` and that of the bias.
+/// Gradients of a linear map, from the gradient of `x weight` and that of the bias.
 fn gradients_of_map<B: FusedLayers>(
     x: FloatTensor<B>,
     weight: FloatTensor<B>,
@@ -92,7 +92,7 @@ fn gradients_of_map<B: FusedLayers>(
     [B::product(gradient, B::float_swap_dims(weight, 0, 1)), of_weight, bias]
 }
 
-/// Gradients that were computed beside the output, of whose own gradient only the first element counts.
+/// Scales gradients computed with the output by the first element of the output's gradient.
 fn scaled<B: FusedLayers, const N: usize>(prepared: Option<[FloatTensor<B>; N]>, factors: FloatTensor<B>) -> [Option<FloatTensor<B>>; N] {
     let prepared = prepared.expect("gradients are computed where there will be some");
     prepared.map(|gradient| Some(B::scaled_by_first(gradient, factors.clone())))

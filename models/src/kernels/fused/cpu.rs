@@ -1,6 +1,6 @@
-//! The operators over slices of numbers, in parallel: what the backends compute that keep their tensors in main memory.
+//! The operators over slices of numbers, in parallel, for backends with tensors in main memory.
 //!
-//! Sums over rows are those of blocks of rows, added up in order, so that they do not depend on who computes what.
+//! Sums over rows are sums over blocks of rows, added in order, so they do not depend on the threads.
 
 use heedful_attention::engine::exponential::{exponentials, largest, sum_of_exponentials};
 use pulp::{Arch, Simd, WithSimd};
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 /// Numbers that are reduced side by side.
 const LANES: usize = 16;
 
-/// Rows of one piece of work: some ten thousand numbers.
+/// Rows per unit of work: about ten thousand numbers.
 fn block(width: usize) -> usize {
     (16_384 / width.max(1)).max(1)
 }
@@ -28,7 +28,7 @@ fn sum_of(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     lanes.into_iter().sum::<f32>() + rest
 }
 
-/// Sums to which each block adds its own: those of blocks are added up in order.
+/// Sums to which each block adds its own, in order.
 fn sums_of_blocks<T>(blocks: impl IndexedParallelIterator<Item = T>, width: usize, add: impl Fn(T, &mut [f32]) + Sync + Send) -> Vec<f32> {
     let of_blocks = blocks.map(|block| {
         let mut sums = vec![0.0; width];
@@ -81,7 +81,7 @@ impl WithSimd for NormRows<'_> {
     }
 }
 
-/// Replaces the gradient of normalised rows by that of the rows; returns those of `gamma` and `beta`.
+/// Replaces the gradient of normalised rows by that of the rows; returns the gradients of `gamma` and `beta`.
 pub(super) fn norm_backward(x: &[f32], gamma: &[f32], statistics: &[f32], gradient: &mut [f32]) -> (Vec<f32>, Vec<f32>) {
     let width = gamma.len();
     let rows = block(width);
@@ -99,7 +99,7 @@ struct NormRowsBackward<'a> {
     gamma: &'a [f32],
     statistics: &'a [f32],
     gradient: &'a mut [f32],
-    /// Of `gamma`, then of `beta`.
+    /// For `gamma`, then for `beta`.
     sums: &'a mut [f32],
 }
 
@@ -182,7 +182,7 @@ impl WithSimd for RowSum<'_> {
     }
 }
 
-/// Replaces the gradient of what [`biased`] gives with `RELU` by that of `x`; returns that of the bias.
+/// Replaces the gradient of [`biased`]'s result with `RELU` by that of `x`; returns that of the bias.
 pub(super) fn biased_relu_backward(output: &[f32], gradient: &mut [f32], width: usize) -> Vec<f32> {
     let size = block(width) * width;
     let arch = Arch::new();
@@ -231,13 +231,13 @@ pub(super) fn cross_entropy(logits: Logits, targets: &[usize], weights: &[f32], 
 
 /// Logits `[N, V]`, and `V`.
 pub(super) enum Logits<'a> {
-    /// They stay as they are.
+    /// Read-only logits.
     Read(&'a [f32], usize),
-    /// They become the gradient of the smoothed loss.
+    /// Logits to be replaced by the gradient of the smoothed loss.
     Differentiate(&'a mut [f32], usize),
 }
 
-/// Losses of a row from the logarithm of the sum of the exponentials of its logits; `mean` is that of the logits.
+/// Losses of a row from the log-sum-exp of its logits; `mean` is the mean of the logits.
 #[inline(always)]
 fn losses(log_sum: f32, of_target: f32, mean: impl FnOnce() -> f32, weight: f32, smoothing: f32) -> [f32; 2] {
     let likelihood = log_sum - of_target;

@@ -1,4 +1,4 @@
-//! The operators on flex, which keeps its tensors in main memory.
+//! The operators on flex, which stores its tensors in main memory.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -89,7 +89,7 @@ impl FusedLayers for Flex {
 /// Indices below `end`.
 ///
 /// # Panics
-/// If one is not.
+/// If an index is out of range.
 fn indices(tensor: &FlexTensor, end: usize) -> Vec<usize> {
     let data = tensor.clone().into_data();
     let index = |index: i64| usize::try_from(index).ok().filter(|&index| index < end);

@@ -1,5 +1,5 @@
-//! Layer normalisation and cross-entropy on CubeCL, by kernels: of rows, by the units of a cube together; of scale and shift, column by column over parts of
-//! the rows.
+//! Layer normalisation and cross-entropy kernels on CubeCL: the units of a cube share rows; scale and shift are processed column by column over parts of the
+//! rows.
 
 mod cross_entropy;
 
@@ -18,7 +18,7 @@ use heedful_attention::engine::linear::Products;
 use super::operator::FusedLayers;
 use super::tensor_ops;
 
-/// Units of a cube, a power of 2.
+/// Units per cube, a power of 2.
 const UNITS: usize = 32;
 
 /// Rows over which a unit sums a column.
@@ -112,7 +112,7 @@ impl FusedLayers for CubeBackend {
     }
 }
 
-/// Whether the kernels compute with such tensors: not empty, and of one type of at most 32 bits.
+/// Whether the kernels support such tensors: not empty, and of one type of at most 32 bits.
 fn is_for_kernels<const N: usize>(tensors: [&CubeTensor; N]) -> bool {
     let is_known = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
     tensors.iter().all(|tensor| tensor.dtype == tensors[0].dtype && is_known(tensor.dtype) && tensor.meta.num_elements() > 0)
@@ -126,12 +126,12 @@ fn units() -> CubeDim {
     CubeDim::new_1d(UNITS as u32)
 }
 
-/// A cube for each row, over as many dimensions as the device needs.
+/// A cube per row, over as many dimensions as the device needs.
 fn cubes(x: &CubeTensor, rows: usize) -> CubeCount {
     calculate_cube_count_elemwise(&x.client, rows * UNITS, units())
 }
 
-/// Cubes that are there to fill a dimension compute places past the end.
+/// Padding cubes compute addresses past the end.
 fn address(x: &CubeTensor) -> AddressType {
     AddressType::from_len(2 * (x.meta.num_elements() + UNITS))
 }
@@ -140,7 +140,7 @@ fn empty(like: &CubeTensor, shape: Shape, dtype: DType) -> FloatTensor<CubeBacke
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape, dtype)
 }
 
-/// The row of a cube. Cubes that are there to fill a dimension compute the last row as well, so that all units of all cubes meet at the barriers.
+/// The row of a cube. Padding cubes also compute the last row, so that all units of all cubes meet at the barriers.
 #[cube]
 fn row_of_cube(numbers: usize, width: usize) -> usize {
     let last = numbers / width - 1;
@@ -151,7 +151,7 @@ fn row_of_cube(numbers: usize, width: usize) -> usize {
     row
 }
 
-/// The sum of a number of each unit, or the greatest of these numbers.
+/// Sum or maximum over one number per unit.
 #[cube]
 fn joined(room: &mut Shared<[f32]>, own: f32, #[comptime] units: usize, #[comptime] is_sum: bool) -> f32 {
     let unit = UNIT_POS as usize;
@@ -174,7 +174,7 @@ fn joined(room: &mut Shared<[f32]>, own: f32, #[comptime] units: usize, #[compti
     room[0]
 }
 
-/// The sum of a number of each of as many units as rows have.
+/// Sum over one number per unit, for the units of a row.
 #[cube]
 fn summed(room: &mut Shared<[f32]>, own: f32) -> f32 {
     joined(room, own, UNITS, true)
@@ -258,7 +258,7 @@ fn gradient_of_rows<F: Float>(
     }
 }
 
-/// A unit sums the gradients of the scale and the shift of a column over some rows.
+/// A unit sums the gradients of scale and shift of a column over several rows.
 #[cube(launch, address_type = "dynamic")]
 fn sums_of_columns<F: Float>(
     x: &Tensor<F>,

@@ -18,11 +18,11 @@ use heedful_attention::engine::extension as burn;
 
 use super::tensor_ops;
 
-/// Layers whose gradients are computed by hand.
+/// Layers with custom gradients.
 ///
-/// `norm`, `linear_with_bias`, `linear_relu`, `cross_entropy` and `projected_cross_entropy` are differentiable, the others are what they are made of. The
-/// bodies here are composed of tensor operations and run on every backend; backends override them with kernels of their own. Where Burn fuses operations, those
-/// of normalisation and cross-entropy are opaque to it: with Burn 0.22.1 fusing them, the first loss of `examples/third-party` was 2.34 instead of 2.66.
+/// `norm`, `linear_with_bias`, `linear_relu`, `cross_entropy` and `projected_cross_entropy` are differentiable; the others are their components. The default
+/// bodies are composed of tensor operations and run on every backend; backends override them with kernels. With fusion, normalisation and cross-entropy are
+/// opaque to Burn: when Burn 0.22.1 fused them, the first loss of `examples/third-party` was 2.34 instead of 2.66.
 #[backend_extension(
     Flex,
     NdArray: cfg(feature = "ndarray"),
@@ -31,7 +31,7 @@ use super::tensor_ops;
     Autodiff
 )]
 pub trait FusedLayers: Products {
-    /// Normalised `x` `[.., C]`, and for each row its mean and the inverse of its deviation, `[N, 2]`.
+    /// Normalised `x` `[.., C]`, with the mean and the inverse deviation of each row, `[N, 2]`.
     #[fusion(meta = |x, _gamma, _beta, _epsilon| (x.clone(), statistics(x)))]
     fn norm_forward(
         x: FloatTensor<Self>,
@@ -124,8 +124,8 @@ pub trait FusedLayers: Products {
         tensor_ops::scaled_by_first::<Self>(x, factors)
     }
 
-    /// Sums over the rows of `logits` `[N, V]` of the smoothed loss, which has a gradient, and of the negative log-likelihood, which has none, `[2]`. A
-    /// row counts as much as `weights` `[N]` say.
+    /// Sums over the rows of `logits` `[N, V]` of the smoothed loss, with gradient, and of the negative log-likelihood, without gradient, `[2]`. `weights`
+    /// `[N]` weight the rows.
     #[fusion(default)]
     fn cross_entropy(
         logits: FloatTensor<Self>,
@@ -136,8 +136,8 @@ pub trait FusedLayers: Products {
         Self::cross_entropy_forward(logits, targets, weights, label_smoothing)
     }
 
-    /// [`cross_entropy`](Self::cross_entropy) of the logits `states matrix^T` of `states` `[N, C]` and `matrix` `[V, C]`, of which at most `limit` exist at
-    /// once where a row has no more.
+    /// [`cross_entropy`](Self::cross_entropy) of the logits `states matrix^T` of `states` `[N, C]` and `matrix` `[V, C]`, with at most `limit` logits (or one
+    /// row) materialised at once.
     #[fusion(default)]
     fn projected_cross_entropy(
         states: FloatTensor<Self>,
@@ -223,7 +223,7 @@ fn sums(logits: &TensorSpec) -> TensorSpec {
     TensorSpec::new([2].into(), at_least_32_bits(logits.dtype))
 }
 
-/// The type of what is summed from such numbers.
+/// Type for sums of such numbers.
 #[cfg(feature = "cube")]
 fn at_least_32_bits(dtype: DType) -> DType {
     if dtype == DType::F64 { dtype } else { DType::F32 }

@@ -84,7 +84,7 @@ pub(super) fn cross_entropy<B: Backend>(
 
 pub(super) fn scaled_by_first<B: Backend>(x: FloatTensor<B>, factors: FloatTensor<B>) -> FloatTensor<B> {
     let first = B::float_reshape(B::float_slice(factors, &[Slice::from(0..1)]), Shape::new([1, 1]));
-    // A factor of 16 bits would make all gradients wrong by the same part.
+    // A 16-bit factor would distort all gradients equally.
     let dtype = x.dtype();
     cast::<B>(B::float_mul(cast::<B>(x, first.dtype()), first), dtype)
 }
@@ -94,7 +94,7 @@ pub(super) fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B
     if x.dtype() == dtype { x } else { B::float_cast(x, dtype.into()) }
 }
 
-/// First and last (exclusive) row of each part whose logits exist at once, at most `limit` where a row has no more.
+/// First and last (exclusive) row of each part, with at most `limit` logits (or one row) materialised at once.
 fn parts(rows: usize, vocabulary: usize, limit: usize) -> impl Iterator<Item = [usize; 2]> {
     let count = (rows * vocabulary).div_ceil(limit).clamp(1, rows.max(1));
     (0..count).map(move |part| [part * rows / count, (part + 1) * rows / count])
@@ -116,7 +116,7 @@ pub(super) fn projected_cross_entropy<B: FusedLayers>(
     sums.reduce(B::float_add).expect("there is a part")
 }
 
-/// The sums, and the gradients of states and matrix of the first sum. The logits' gradients do not outlive their part either.
+/// The sums, and the gradients of states and matrix for the first sum. The logits' gradients are also discarded with their part.
 pub(super) fn projected_cross_entropy_with_gradients<B: FusedLayers>(
     states: FloatTensor<B>,
     matrix: FloatTensor<B>,
@@ -162,7 +162,7 @@ fn rows<B: Backend>(x: FloatTensor<B>) -> (Shape, FloatTensor<B>) {
     (shape, B::float_reshape(x, Shape::new([rows, width])))
 }
 
-/// A vector as a row that is broadcast.
+/// A vector as a broadcastable row.
 fn row<B: Backend>(vector: FloatTensor<B>) -> FloatTensor<B> {
     let width = vector.shape()[0];
     B::float_reshape(vector, Shape::new([1, width]))

@@ -1,4 +1,4 @@
-//! The operators against separate tensor operations, values and gradients, on every backend; and the kernels against their composed twins.
+//! The operators against separate tensor operations, values and gradients, on every backend; and the kernels against their composed counterparts.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -12,7 +12,7 @@ use heedful_attention::tensors::read::read;
 
 use super::*;
 
-/// The devices of the backends of this build, with autodiff.
+/// Devices of the backends in this build, with autodiff.
 pub(crate) fn devices() -> Vec<Device> {
     let devices = [
         Device::flex(),

@@ -1,4 +1,4 @@
-//! Models that leave out padding, against the same models that compute it.
+//! Models that skip padding, against the same models that compute it.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients};
@@ -20,7 +20,7 @@ use crate::parts::residual::NormOrder;
 use crate::parts::residual_gate::{GateConfig, GateKind};
 
 const BATCH: usize = 4;
-/// More than one tile of queries, of which some rows have the first one alone.
+/// More than one tile of queries; some rows use only the first.
 const LENGTH: usize = 70;
 const LENGTHS: [usize; BATCH] = [70, 3, 66, 30];
 const MEMORY: [usize; BATCH] = [9, 4, 1, 9];
@@ -58,7 +58,7 @@ impl Case {
         Self { attention, role: Role::Encoder, depth: DepthConfig::Stacked, lengths: LENGTHS, random: None }
     }
 
-    /// What is found with a block, by a loss that reads real positions alone. A decoder attends to a memory too.
+    /// Results of a block under a loss that reads only real positions. A decoder also attends to a memory.
     fn results(&self, block: BlockConfig) -> Results {
         let Self { attention, role, depth, lengths, random } = self;
         let device = Device::flex().autodiff();
@@ -91,7 +91,7 @@ impl Case {
         Results { states: numbers(states), gradients }
     }
 
-    /// With the option and without it real positions have the same states and all parameters the same gradients. Padding has other states: it is left out.
+    /// With and without the option, real positions have equal states and all parameters equal gradients. States of padding differ and are excluded.
     #[track_caller]
     fn check(&self, block: BlockConfig, name: &str) {
         let [all, some] = [false, true].map(|unpadded| self.results(BlockConfig { unpadded, ..block }));
@@ -101,7 +101,7 @@ impl Case {
         };
         let difference = |wanted| largest_difference(&states(&all, wanted), &states(&some, wanted));
         assert!(difference(true) < 1e-4, "{name}: states differ by {}", difference(true));
-        // Padding takes no step where positions halt, and is 0 in any case.
+        // Padding takes no halting steps, and is 0 in any case.
         let halts = matches!(self.depth, DepthConfig::Shared(SharedConfig { halting: Some(_), .. }));
         assert!(halts || difference(false) > 1e-3, "{name}: padding is computed");
         check_gradients(&some.gradients, &all.gradients, name);
@@ -116,7 +116,7 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
 }
 
-/// Those of each parameter, or zeros.
+/// Gradients of each parameter, or zeros.
 fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Vec<Vec<f32>> {
     struct Collect<'a>(Vec<Vec<f32>>, &'a Gradients);
 
@@ -136,14 +136,14 @@ fn largest(numbers: &[f32]) -> f32 {
     numbers.iter().fold(0.0, |largest, number| largest.max(number.abs()))
 }
 
-/// Infinite if a number is none.
+/// Infinite if a number is NaN.
 fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs());
     differences.fold(0.0, |largest, difference| if difference.is_nan() { f32::INFINITY } else { largest.max(difference) })
 }
 
-/// Gradients are the same but for rounding: of what is as large as its largest number, and of what cancels out in the whole model.
+/// Gradients agree up to rounding, relative to their largest number and to cancellation in the whole model.
 #[track_caller]
 fn check_gradients(found: &[Vec<f32>], expected: &[Vec<f32>], name: &str) {
     assert_eq!(found.len(), expected.len());
@@ -235,7 +235,7 @@ fn a_batch_without_padding_is_computed_as_ever() {
     let [all, some] = results([LENGTH; BATCH]);
     assert!(all.states == some.states && all.gradients == some.gradients, "another way was taken");
     let [all, some] = results(LENGTHS);
-    // In front of it there is padding, without which it has other places.
+    // It is left-padded; without padding it has other places.
     let third_row = |results: &Results| results.states[2 * LENGTH * WIDTH..][..LENGTHS[2] * WIDTH].to_vec();
     assert!(largest_difference(&third_row(&all), &third_row(&some)) > 0.1, "dropout falls on other numbers where padding is left out");
 }
@@ -245,7 +245,7 @@ fn tokens([batch, length]: [usize; 2], device: &Device) -> Tensor<2, Int> {
     Tensor::from_data(TensorData::new(ids, [batch, length]), device)
 }
 
-/// A model has the same output, and its parameters the same gradients, with the option and without it.
+/// A model has the same output, and its parameters the same gradients, with and without the option.
 #[track_caller]
 fn check_learnt<M: Module, const D: usize>(name: &str, pass: impl Fn(BlockConfig) -> (M, Tensor<D>)) {
     let [all, some] = [false, true].map(|unpadded| {

@@ -14,11 +14,11 @@ use super::softmax::{AdaptiveSoftmax, AdaptiveTables};
 #[serde(default, deny_unknown_fields)]
 #[setters(prefix = "with_")]
 pub struct AdaptiveConfig {
-    /// The first token of each tail: at least one, greater than 0, ascending, and below the number of tokens. They must be given.
+    /// First token of each tail: at least one, greater than 0, ascending, and below the number of tokens. Required.
     #[setters(skip)]
     pub cutoffs: Vec<usize>,
-    /// By what the width of vectors is divided from cluster to cluster, at least 1 (default 4, as in Baevski and Auli 2019 and in PyTorch). The vectors of the
-    /// last tail have a width of at least 1.
+    /// Divisor of the vector width from cluster to cluster, at least 1 (default 4, as in Baevski and Auli 2019 and in PyTorch). The vectors of the last tail
+    /// must have a width of at least 1.
     pub div: f64,
 }
 
@@ -33,12 +33,12 @@ impl Default for AdaptiveConfig {
 pub(crate) struct Cluster {
     /// Number of its tokens.
     pub(crate) tokens: usize,
-    /// Width of their vectors.
+    /// Width of its vectors.
     pub(crate) width: usize,
 }
 
 impl AdaptiveConfig {
-    /// With tails that begin at these tokens, ascending and greater than 0.
+    /// Configuration with tails that start at these tokens, ascending and greater than 0.
     pub fn new(cutoffs: impl Into<Vec<usize>>) -> Self {
         Self { cutoffs: cutoffs.into(), ..Self::default() }
     }
@@ -68,7 +68,7 @@ impl AdaptiveConfig {
         Ok(())
     }
 
-    /// Tokens in the head.
+    /// Number of tokens in the head.
     pub(crate) fn head(&self, vocabulary: usize) -> usize {
         self.cutoffs.first().map_or(vocabulary, |&first| first.min(vocabulary))
     }
@@ -96,7 +96,7 @@ impl AdaptiveConfig {
         self.clusters(vocabulary, d_model).skip(1).enumerate().map(tail).collect()
     }
 
-    /// Initialises what input vectors have beside those of the head.
+    /// Initialises the input vectors except those of the head.
     pub(crate) fn init_embedding(&self, vocabulary: usize, d_model: usize, key: &RandomKey, device: &Device) -> AdaptiveEmbedding {
         AdaptiveEmbedding {
             projection: init::linear(d_model, d_model, false, &key.named("projection"), device),
@@ -104,7 +104,7 @@ impl AdaptiveConfig {
         }
     }
 
-    /// Initialises the softmax, which has no vectors of its own where it is tied.
+    /// Initialises the softmax, without its own vectors if tied.
     pub(crate) fn init_softmax(&self, vocabulary: usize, d_model: usize, tied: bool, key: &RandomKey, device: &Device) -> AdaptiveSoftmax {
         let own = || AdaptiveTables {
             head: init::embedding(self.head(vocabulary), d_model, &key.named("head"), device),

@@ -5,7 +5,7 @@ use burn::nn::{Embedding, Linear};
 use burn::tensor::module::{embedding, linear};
 use burn::tensor::{Int, Tensor};
 
-/// The vectors of a tail's tokens.
+/// Vectors of a tail's tokens.
 #[derive(Module, Debug)]
 pub struct Tail {
     /// The matrix `E_i` `[V_i, C / div^i]`.
@@ -14,7 +14,7 @@ pub struct Tail {
     pub projection: Linear,
 }
 
-/// What the input vectors have beside those of the head, which are [`TokenEmbedding::tokens`](crate::parts::embedding::TokenEmbedding::tokens).
+/// Input vectors except those of the head, which are [`TokenEmbedding::tokens`](crate::parts::embedding::TokenEmbedding::tokens).
 ///
 /// Should be created with [`AdaptiveConfig`](super::AdaptiveConfig).
 #[derive(Module, Debug)]
@@ -26,7 +26,7 @@ pub struct AdaptiveEmbedding {
 }
 
 impl AdaptiveEmbedding {
-    /// Input vectors of `tokens` `[B, N]`, `[B, N, C]`; `head` has those of the first tokens, `[V_0, C]`.
+    /// Input vectors of `tokens` `[B, N]`, `[B, N, C]`; `head` holds those of the first tokens, `[V_0, C]`.
     pub(crate) fn forward(&self, head: &Embedding, tokens: Tensor<2, Int>) -> Tensor<3> {
         let tails = self.tails.iter().map(|tail| (&tail.tokens, &tail.projection));
         let (mut first, mut vectors, mut maps) = (0, Vec::new(), Vec::new());
@@ -40,7 +40,7 @@ impl AdaptiveEmbedding {
             maps.push(projection.weight.val());
             first += size;
         }
-        // Of the vectors beside each other all but one are 0, so that one product projects all clusters.
+        // All concatenated vectors but one are 0, so one product projects all clusters.
         linear(Tensor::cat(vectors, 2), Tensor::cat(maps, 0), None)
     }
 

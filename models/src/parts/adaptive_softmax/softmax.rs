@@ -11,18 +11,18 @@ use super::embedding::Tail;
 use crate::parts::embedding::TokenEmbedding;
 use crate::parts::loss::{CrossEntropy, projected_cross_entropy};
 
-/// Probabilities of the tokens of a large vocabulary (Grave et al. 2017): [the module](crate::parts::adaptive_softmax) has the formula.
+/// Softmax over a large vocabulary (Grave et al. 2017); see [the module](crate::parts::adaptive_softmax) for the formula.
 ///
 /// Should be created with [`AdaptiveConfig`](crate::parts::adaptive_softmax::AdaptiveConfig), as the output of a language model.
 #[derive(Module, Debug)]
 pub struct AdaptiveSoftmax {
-    /// The vectors `K` of the tails as classes of the head, side by side, `[C, tails]`.
+    /// Class vectors `K` of the tails in the head, side by side, `[C, tails]`.
     pub clusters: Linear,
-    /// Vectors of its own; where there are none, those of the input.
+    /// Its own vectors; absent if tied to the input.
     pub own: Option<AdaptiveTables>,
 }
 
-/// The vectors of the tokens of all clusters.
+/// Vectors of the tokens of all clusters.
 #[derive(Module, Debug)]
 pub struct AdaptiveTables {
     /// The matrix `E_0` `[V_0, C]`.
@@ -32,10 +32,10 @@ pub struct AdaptiveTables {
 }
 
 impl AdaptiveSoftmax {
-    /// Logarithms of the probabilities of all tokens, `[.., V]` in 32 bits, after hidden states `[.., C]` of the model with this embedding.
+    /// Log probabilities of all tokens, `[.., V]` in 32 bits, after hidden states `[.., C]` of the model with this embedding.
     ///
     /// # Panics
-    /// If there are no vectors of its own, nor adaptive ones in the embedding.
+    /// If neither the softmax nor the embedding has adaptive vectors.
     pub fn log_probabilities<const D: usize>(&self, hidden: Tensor<D>, embedding: &TokenEmbedding) -> Tensor<D> {
         let (head, tails) = self.tables(embedding);
         let size = head.weight.dims()[0];
@@ -49,11 +49,11 @@ impl AdaptiveSoftmax {
         Tensor::cat(std::iter::once(of_head).chain(tails.iter().enumerate().map(of_tail)).collect(), D - 1)
     }
 
-    /// Cross-entropy of hidden states `[N, C]` of the model with this embedding against the tokens `[N]` that follow, summed over the targets that are not
-    /// `padding`. Of a tail, only rows whose target lies in it are computed.
+    /// Cross-entropy of hidden states `[N, C]` of the model with this embedding against the following tokens `[N]`, summed over the targets other than
+    /// `padding`. Each tail computes only the rows whose target it contains.
     ///
     /// # Panics
-    /// If there are not as many targets, one is not in the vocabulary, or there are no vectors of its own, nor adaptive ones in the embedding.
+    /// If the number of targets differs, a target is not in the vocabulary, or neither the softmax nor the embedding has adaptive vectors.
     pub fn cross_entropy(
         &self,
         hidden: Tensor<2>,
@@ -105,20 +105,20 @@ impl AdaptiveSoftmax {
         }
     }
 
-    /// The vectors `[E_0; K]` of the tokens and tails that the head decides between, `[V_0 + tails, C]`.
+    /// Vectors `[E_0; K]` of the head's classes, tokens and tails, `[V_0 + tails, C]`.
     fn classes(&self, head: &Embedding) -> Tensor<2> {
         Tensor::cat(vec![head.weight.val(), self.clusters.weight.val().transpose()], 0)
     }
 }
 
 impl Tail {
-    /// Hidden states `[.., C]` in the width of the tail's vectors.
+    /// Projects hidden states `[.., C]` to the width of the tail's vectors.
     fn narrowed<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
         linear(hidden, self.projection.weight.val().transpose(), None)
     }
 }
 
-/// Which tail holds the token of this number behind the head, and its number there.
+/// Tail of a token and its index there, from its number behind the head.
 fn within(token: usize, sizes: &[usize]) -> (usize, usize) {
     let mut rest = token;
     for (tail, &size) in sizes.iter().enumerate() {
@@ -130,10 +130,10 @@ fn within(token: usize, sizes: &[usize]) -> (usize, usize) {
     panic!("target {token} behind the head is beyond the last of its tails");
 }
 
-/// Rows whose loss a softmax computes.
+/// Rows for the loss of one softmax.
 #[derive(Clone, Debug, Default)]
 struct Rows {
-    /// Which of the hidden states.
+    /// Indices of the hidden states.
     rows: Vec<i32>,
     /// Their targets among the classes of the softmax.
     targets: Vec<i32>,
@@ -145,7 +145,7 @@ impl Rows {
         self.targets.push(target as i32);
     }
 
-    /// The hidden states of these rows.
+    /// Hidden states of these rows.
     fn of(&self, hidden: &Tensor<2>) -> Tensor<2> {
         if self.rows.len() == hidden.dims()[0] {
             return hidden.clone();
@@ -153,14 +153,14 @@ impl Rows {
         hidden.clone().select(0, indices(&self.rows, hidden))
     }
 
-    /// The loss of these rows' `states` with a matrix of the vectors of the classes.
+    /// Loss of these rows' `states` with a matrix of class vectors.
     fn cross_entropy(&self, states: Tensor<2>, classes: Tensor<2>) -> CrossEntropy {
         let targets = indices(&self.targets, &states);
         projected_cross_entropy(states, classes, targets, None, 0.0)
     }
 }
 
-/// Numbers where `beside` is.
+/// Index tensor on the device of `beside`.
 fn indices(values: &[i32], beside: &Tensor<2>) -> Tensor<1, Int> {
     Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), &beside.device())
 }

@@ -254,7 +254,7 @@ fn targets_beyond_the_vocabulary_panic() {
     model(true, &device).cross_entropy(states(1, &device), Tensor::from_data([VOCABULARY as i32], &device), None, 0.0);
 }
 
-/// What `tests/fixtures/torch_adaptive_softmax.py` wrote: shape and numbers of a tensor.
+/// Tensor written by `tests/fixtures/torch_adaptive_softmax.py`: shape and numbers.
 fn of_torch<const D: usize>(name: &str, device: &Device) -> Tensor<D> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch_adaptive_softmax.safetensors");
     let bytes = std::fs::read(path).unwrap();
@@ -277,7 +277,7 @@ fn outputs_and_gradients_are_those_of_pytorch() {
         clusters: Linear { weight: trained(classes.clone().narrow(0, 5, 2).transpose()), bias: None },
         own: Some(AdaptiveTables { head: Embedding { weight: trained(classes.narrow(0, 0, 5)) }, tails: vec![tail(0), tail(1)] }),
     };
-    // The softmax has vectors of its own.
+    // The softmax has its own vectors.
     let embedding = TokenEmbeddingConfig {
         vocabulary: 20,
         d_model: 12,
@@ -428,7 +428,7 @@ fn initial_weights_are_drawn_as_the_configuration_says() {
     for tensor in of_softmax(&model).into_iter().chain(of_input(&model)) {
         let values = Matrix::of(tensor).values;
         let deviation = (dot(&values, &values) / values.len() as f64).sqrt();
-        // Of the 8 numbers that the cluster's class has, the deviation itself is uncertain by a quarter.
+        // The cluster's class has only 8 numbers, so the deviation itself is uncertain by a quarter.
         assert!((0.008..0.034).contains(&deviation), "{deviation}");
     }
 }

@@ -1,14 +1,14 @@
-//! Trained vectors of the coordinates of a grid.
+//! Trained vectors of grid coordinates.
 //!
-//! Position `p` of a sequence that is a grid read row by row, its channels innermost, has the coordinates `channel = p mod channels`,
-//! `column = (p / channels) mod columns` and `row = p / (columns channels)`, and for each a vector from a table of its own: rows, columns and colour channels of images
-//! (Parmar et al. 2018; Child et al. 2019, section 5.1). A long text is read as a grid whose rows are as long as the stride of its attention (Child et al. 2019),
-//! or of any two sizes with the length as product (axial positions of the Reformer's released code, which put the vectors side by side). A grid can also be
-//! read block by block; a position then has the row, column and channel of its cell (Parmar et al. 2018, section 3.3).
+//! For a grid read row by row with channels innermost, position `p` has the coordinates `channel = p mod channels`, `column = (p / channels) mod columns` and
+//! `row = p / (columns channels)`. Each coordinate has its own table of vectors: rows, columns and colour channels of images (Parmar et al. 2018; Child et al.
+//! 2019, section 5.1). A long text is read as a grid whose row length is the stride of its attention (Child et al. 2019), or with any two sizes whose product
+//! is the length (axial positions of the Reformer's released code, which concatenates the vectors). A grid can also be read block by block; a position then has
+//! the row, column and channel of its cell (Parmar et al. 2018, section 3.3).
 //!
-//! In the released code of Parmar et al. and of the Reformer, and in Child et al. (section 6), vectors of positions are about as large as those of tokens. Here
-//! they are with [`EmbeddingScale::None`](crate::parts::embedding::EmbeddingScale::None) or
-//! [`Initialisation::Scaled`](crate::block::initialisation::Initialisation::Scaled). With the defaults, tokens alone are multiplied by the root of the width.
+//! In the released code of Parmar et al. and of the Reformer, and in Child et al. (section 6), position vectors have about the magnitude of token vectors. Here
+//! this holds with [`EmbeddingScale::None`](crate::parts::embedding::EmbeddingScale::None) or
+//! [`Initialisation::Scaled`](crate::block::initialisation::Initialisation::Scaled). The defaults scale only tokens by the square root of the width.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 
 use super::selected;
 
-/// How the vectors of a position's coordinates become one.
+/// Combination of the vectors of a position's coordinates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Join {
     /// Their sum.
     #[default]
     Sum,
-    /// Side by side, each as wide as the others but for what does not divide, which the last has.
+    /// Concatenation in equal widths; the last one also takes the remainder.
     Concatenated,
 }
 
@@ -35,15 +35,15 @@ pub enum Join {
 pub struct GridConfig {
     /// Number of rows.
     pub rows: usize,
-    /// Elements of a row.
+    /// Elements per row.
     pub columns: usize,
-    /// Channels of an element (default 1: they have no vectors).
+    /// Channels per element (default 1: without channel vectors).
     #[serde(default = "one")]
     pub channels: usize,
-    /// How the vectors become one (default: their sum).
+    /// Combination of the vectors (default: sum).
     #[serde(default)]
     pub join: Join,
-    /// Rows, and columns times channels, of the blocks that are read one after the other, each row by row, as by
+    /// Rows, and columns times channels, of blocks that are read one after another, each row by row, as in
     /// [`LocalTwoDConfig::query_block`](heedful_attention::mechanisms::local_2d::LocalTwoDConfig::query_block) (default: none, the grid is read row by row).
     #[serde(default)]
     pub block: Option<[usize; 2]>,
@@ -54,12 +54,12 @@ fn one() -> usize {
 }
 
 impl GridConfig {
-    /// A grid of one channel, read row by row, with vectors that are added.
+    /// A grid of one channel, read row by row, with summed vectors.
     pub fn new(rows: usize, columns: usize) -> Self {
         Self { rows, columns, channels: one(), join: Join::default(), block: None }
     }
 
-    /// How many positions the grid has.
+    /// Number of positions of the grid.
     pub fn positions(&self) -> usize {
         self.rows * self.columns * self.channels
     }
@@ -90,13 +90,13 @@ impl GridConfig {
         Ok(())
     }
 
-    /// Name and size of each coordinate that has vectors.
+    /// Name and size of each coordinate with vectors.
     fn sizes(&self) -> impl Iterator<Item = (&'static str, usize)> {
         let channels = (self.channels > 1).then_some(("channels", self.channels));
         [Some(("rows", self.rows)), Some(("columns", self.columns)), channels].into_iter().flatten()
     }
 
-    /// Width of the vectors of a coordinate.
+    /// Vector width of a coordinate.
     fn width(&self, index: usize, d_model: usize) -> usize {
         let count = self.sizes().count();
         match self.join {
@@ -106,12 +106,12 @@ impl GridConfig {
         }
     }
 
-    /// Parameters of the tables.
+    /// Parameter count of the tables.
     pub(crate) fn parameters(&self, d_model: usize) -> u128 {
         self.sizes().enumerate().map(|(index, (_, size))| (size as u128).saturating_mul(self.width(index, d_model) as u128)).sum()
     }
 
-    /// Initialises the tables, with standard deviation `(d_model t)^-0.5` for `t` tables that are added, so that their sum has that of a learned table.
+    /// Initialises the tables with standard deviation `(d_model t)^-0.5` for `t` summed tables, so that their sum has the deviation of a learned table.
     pub fn init(&self, d_model: usize, key: &RandomKey, device: &Device) -> GridEncoding {
         let shared = if self.join == Join::Sum { self.sizes().count() } else { 1 };
         let table = |(index, (name, size)): (usize, (&str, usize))| {
@@ -123,19 +123,19 @@ impl GridConfig {
     }
 }
 
-/// A table for each coordinate.
+/// One table per coordinate.
 ///
 /// Should be created with [`GridConfig`].
 #[derive(Module, Debug)]
 pub struct GridEncoding {
-    /// Of rows, columns and, where there are several, channels: `[size, C]`, or a part of `C` each.
+    /// Tables of rows, columns and, if several, channels: `[size, C]`, or a part of `C` each.
     pub tables: Vec<Param<Tensor<2>>>,
     #[module(skip)]
     config: GridConfig,
 }
 
 impl GridEncoding {
-    /// The vectors of positions, `[positions, C]`.
+    /// Vectors of positions, `[positions, C]`.
     pub(super) fn vectors(&self, positions: &[usize]) -> Tensor<2> {
         let GridConfig { channels, join, block, .. } = self.config;
         let width = self.config.row();

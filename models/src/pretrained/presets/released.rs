@@ -1,4 +1,4 @@
-//! Models whose weights were released.
+//! Models with released weights.
 
 use heedful_attention::prelude::*;
 
@@ -15,10 +15,10 @@ use crate::parts::norm::{NormConfig, NormKind};
 use crate::parts::position::PositionConfig;
 use crate::parts::residual::NormOrder;
 
-/// Of weights of these models, where nothing else is said.
+/// Default initial deviation of weights.
 const DEVIATION: f64 = 0.02;
 
-/// GPT-2 with 12 layers (Radford et al. 2019), whose tokens are 50,257 byte pairs.
+/// GPT-2 with 12 layers (Radford et al. 2019) and 50,257 byte pairs.
 pub fn gpt2(size: Size) -> Preset<LanguageModelConfig> {
     let model = LanguageModelConfig {
         vocabulary: size.of(50_257, 64),
@@ -42,8 +42,8 @@ pub fn gpt2(size: Size) -> Preset<LanguageModelConfig> {
     of_paper("Radford et al. 2019, section 2.3 and released configuration", size, model, size.of(1024, 16), 0, published)
 }
 
-/// The base model of BERT (Devlin et al. 2019), with 30,522 word pieces without upper case, two outputs, and the map of the class token that
-/// pre-training leaves. The number of parameters is that without the outputs.
+/// The base model of BERT (Devlin et al. 2019), with 30,522 uncased word pieces, two outputs, and the pre-trained pooler of the class token. The parameter
+/// count excludes the outputs.
 pub fn bert_base(size: Size) -> Preset<ClassifierConfig> {
     let model = ClassifierConfig {
         vocabulary: size.of(30_522, 64),
@@ -72,7 +72,7 @@ pub fn bert_base(size: Size) -> Preset<ClassifierConfig> {
     of_paper("Devlin et al. 2019, section 3 and released configuration", size, model, size.of(512, 16), 0, published)
 }
 
-/// The base model of the Vision Transformer with patches of 16 by 16 pixels (Dosovitskiy et al. 2021), for the 1,000 classes of ImageNet.
+/// The base Vision Transformer with patches of 16 by 16 pixels (Dosovitskiy et al. 2021), for the 1,000 classes of ImageNet.
 pub fn vit_b16(size: Size) -> Preset<VisionConfig> {
     let (pixels, patch) = (size.of(224, 16), size.of(16, 4));
     let length = (pixels / patch) * (pixels / patch) + 1;
@@ -102,12 +102,12 @@ pub fn vit_b16(size: Size) -> Preset<VisionConfig> {
     of_paper("Dosovitskiy et al. 2021, table 1 and released configuration", size, model, length, 0, published)
 }
 
-/// A mechanism as it stands in a configuration file.
+/// A mechanism from its configuration-file table.
 fn mechanism(table: &str) -> AnyMechanism {
     toml::from_str(table).unwrap_or_else(|error| panic!("the mechanism of a preset, {table}: {error}"))
 }
 
-/// What the decoders of Llama, Mistral, Gemma and Qwen share: no biases, gated feed-forward networks, positions in the attention alone.
+/// Common structure of the decoders of Llama, Mistral, Gemma and Qwen: no biases, gated feed-forward networks, positions only in the attention.
 fn decoder(size: Size, vocabulary: usize, layers: usize, attention: impl Into<LayerAttention>, block: BlockConfig) -> LanguageModelConfig {
     LanguageModelConfig {
         vocabulary: size.of(vocabulary, 64),
@@ -140,7 +140,7 @@ pub fn llama_3_8b(size: Size) -> Preset<LanguageModelConfig> {
     of_paper("Grattafiori et al. 2024, table 3 and released configuration", size, model, size.of(8192, 16), 0, Some(8_030.261_248))
 }
 
-/// Mistral 7B, version 0.1 (Jiang et al. 2023), whose layers all see the last 4,096 positions.
+/// Mistral 7B, version 0.1 (Jiang et al. 2023), with a window of 4,096 positions in all layers.
 pub fn mistral_7b(size: Size) -> Preset<LanguageModelConfig> {
     let block = swiglu(1e-5, size.of(8, 2), size.block(4096, 32, 14_336, 32_768, 0.0));
     let window = SlidingWindowConfig::default().with_window(size.of(4096, 8)).with_logits(mechanism("name = 'rotary'"));
@@ -148,7 +148,7 @@ pub fn mistral_7b(size: Size) -> Preset<LanguageModelConfig> {
     of_paper("Jiang et al. 2023, table 1 and released configuration", size, model, size.of(8192, 16), 0, Some(7_241.732_096))
 }
 
-/// Qwen 3 with 0.6 billion parameters (Yang et al. 2025), which normalises queries and keys.
+/// Qwen 3 with 0.6 billion parameters (Yang et al. 2025), with QK norm.
 pub fn qwen_3_0_6b(size: Size) -> Preset<LanguageModelConfig> {
     let block = BlockConfig { head_width: Some(size.of(128, 16)), ..size.block(1024, 16, 3072, 40_960, 0.0) };
     let attention = mechanism("name = 'rotary'\nbase = 1_000_000.0\nqk_norm = 'rms'");
@@ -156,8 +156,8 @@ pub fn qwen_3_0_6b(size: Size) -> Preset<LanguageModelConfig> {
     of_paper("Yang et al. 2025, table 1 and released configuration", size, model, size.of(32_768, 16), 0, Some(596.049_920))
 }
 
-/// Gemma 2 with 2.6 billion parameters (Gemma Team 2024). Every second layer, the first among them, sees the last 4,096 positions, and all scores and logits are
-/// bounded.
+/// Gemma 2 with 2.6 billion parameters (Gemma Team 2024). Every second layer, starting with the first, has a window of 4,096 positions, and all scores and
+/// logits are soft-capped.
 pub fn gemma_2_2b(size: Size) -> Preset<LanguageModelConfig> {
     let global = mechanism("name = 'soft-cap'\ncap = 50.0\nlogits = { name = 'rotary' }");
     let local = SlidingWindowConfig::default().with_window(size.of(4096, 8)).with_logits(global.clone());

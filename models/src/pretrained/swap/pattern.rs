@@ -1,4 +1,4 @@
-//! Which layers of a stack.
+//! Selection of layers in a stack.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -6,36 +6,36 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// What can be written.
+/// Accepted forms.
 const FORMS: &str =
     "write layers.* for all, layers.0,2 for some or layers.1-3 for a range, with .attention behind it or not; the first layer is 0";
 
-/// Layers that cannot be meant.
+/// An invalid layer selection.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayerPatternError {
-    /// It is not a pattern of layers.
+    /// Invalid syntax.
     #[error("layers `{text}`: {problem}; {FORMS}")]
     Syntax {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A layer that the model does not have.
+    /// A layer outside of the model.
     #[error("layers `{pattern}`: the model has no layer {layer}; give layers from 0 to {}", count.saturating_sub(1))]
     NoLayer {
-        /// What was given.
+        /// The given pattern.
         pattern: LayerPattern,
         /// The layer.
         layer: usize,
-        /// How many layers the model has.
+        /// Number of layers of the model.
         count: usize,
     },
 }
 
-/// Layers of a stack: `layers.*`, `layers.0,2`, `layers.1-3`, or both, `layers.0,2-4`, with `.attention` behind it or not. Layers are counted from 0, and a
-/// range has both its ends.
+/// Layers of a stack: `layers.*`, `layers.0,2`, `layers.1-3`, or combined, `layers.0,2-4`, with an optional suffix `.attention`. Layers count from 0, and
+/// ranges include both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerPattern(Option<Vec<RangeInclusive<usize>>>);
 
@@ -43,10 +43,10 @@ impl LayerPattern {
     /// All layers.
     pub const ALL: Self = Self(None);
 
-    /// The layers of a stack of `count` layers that it means, in order.
+    /// Selected layers of a stack of `count` layers, in order.
     ///
     /// # Errors
-    /// [`LayerPatternError::NoLayer`] for a layer that is not there.
+    /// [`LayerPatternError::NoLayer`] for a layer that does not exist.
     pub fn layers(&self, count: usize) -> Result<Vec<usize>, LayerPatternError> {
         let Some(ranges) = &self.0 else { return Ok((0..count).collect()) };
         let highest = ranges.iter().map(|range| *range.end()).max();

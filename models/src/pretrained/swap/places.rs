@@ -1,8 +1,8 @@
-//! Which parameter of the new attention has the place of which old one.
+//! Matching of new attention parameters with old ones.
 
 use super::report::{Dropped, Kept, New, Reason, SwapReport};
 
-/// Modules that mean the same in every mechanism that has them: the projections that mechanisms share, and the norms of queries and keys.
+/// Modules with the same meaning in every mechanism: shared projections, and the norms of queries and keys.
 const SHARED: [&str; 6] = ["query", "key", "value", "output", "query_norm", "key_norm"];
 
 /// A parameter by its path.
@@ -12,8 +12,7 @@ pub(super) struct Named {
     pub(super) shape: Vec<usize>,
 }
 
-/// The end of a path that says what a parameter is: of a shared module its name and field, of any other the mechanism's name, which begins with a capital, and
-/// all that follows.
+/// Path suffix that identifies a parameter: for a shared module its name and field, otherwise the mechanism's name, which begins with a capital, and the rest.
 fn end(name: &str) -> &str {
     let from = |dots: usize| name.rmatch_indices('.').nth(dots).map_or(0, |(dot, _)| dot + 1);
     let of_module = &name[from(1)..];
@@ -25,20 +24,20 @@ fn end(name: &str) -> &str {
     &name[of_mechanism.unwrap_or(0)..]
 }
 
-/// How many parts at the end of two paths are the same.
+/// Number of equal parts at the end of two paths.
 fn likeness(one: &str, other: &str) -> usize {
     one.rsplit('.').zip(other.rsplit('.')).take_while(|(one, other)| one == other).count()
 }
 
-/// Of those that are what `name` is, the most alike: one, or several that are as much so.
+/// Most similar parameters among those that match `name`: one, or several on a tie.
 fn nearest<'a>(name: &str, among: &'a [Named]) -> Vec<&'a Named> {
     let same: Vec<_> = among.iter().filter(|other| end(&other.name) == end(name)).collect();
     let most = same.iter().map(|other| likeness(name, &other.name)).max();
     same.into_iter().filter(|other| Some(likeness(name, &other.name)) == most).collect()
 }
 
-/// Adds to the report what becomes of the old parameters of an attention and which of the new ones are new. A mixture may have several places for a weight, or
-/// several weights for a place; then the most alike by their paths belong together.
+/// Reports which old parameters of an attention are kept or dropped, and which new ones are initial. A mixture may have several places for a weight, or several
+/// weights for a place; then the paths with the greatest similarity match.
 pub(super) fn matched(old: &[Named], new: &[Named], report: &mut SwapReport) {
     for Named { name, shape } in old {
         let dropped = |why: Reason| Dropped { name: name.clone(), shape: shape.clone(), why };
@@ -68,7 +67,7 @@ pub(super) fn matched(old: &[Named], new: &[Named], report: &mut SwapReport) {
     }
 }
 
-/// Adds to the report that no old parameter of an attention is kept and that all of the new ones are new.
+/// Reports that no old parameter of an attention is kept and all new ones are initial.
 pub(super) fn reinitialised(old: &[Named], new: &[Named], report: &mut SwapReport) {
     let dropped = |Named { name, shape }: &Named| Dropped { name: name.clone(), shape: shape.clone(), why: Reason::Reinitialised };
     report.dropped.extend(old.iter().map(dropped));
@@ -111,7 +110,7 @@ mod tests {
         let kept = |report: SwapReport| report.kept.into_iter().map(|kept| (kept.before, kept.name)).collect::<Vec<_>>();
         let into = report(&[("S.DotProduct.query.weight", &[2, 2])], &mixture);
         assert_eq!(kept(into), [("S.DotProduct.query.weight".to_owned(), "M.0.DotProduct.query.weight".to_owned())]);
-        // And of several the most alike has the place.
+        // Of several, the most similar takes the place.
         let out = report(&mixture, &[("S.Relative.query.weight", &[2, 2])]);
         assert_eq!(out.dropped[0].why, Reason::Contested { place: "S.Relative.query.weight".to_owned() });
         assert_eq!(kept(out), [("M.1.Relative.query.weight".to_owned(), "S.Relative.query.weight".to_owned())]);

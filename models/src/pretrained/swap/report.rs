@@ -1,28 +1,28 @@
-//! What became of the parameters of attentions that were replaced.
+//! Report on the parameters of replaced attentions.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What became of the parameters of the attentions that were replaced. Names are paths in the model, as files of weights have them.
+/// Report on the parameters of replaced attentions. Names are paths in the model, as in weight files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SwapReport {
-    /// The layers whose attention was replaced, counted from 0.
+    /// Layers with replaced attention, counted from 0.
     pub layers: Vec<usize>,
-    /// Parameters of the new attentions that have the values of old ones.
+    /// Parameters of the new attentions with values of old ones.
     pub kept: Vec<Kept>,
     /// Parameters of the new attentions with initial values.
     pub new: Vec<New>,
-    /// Parameters of the old attentions that the model has no longer.
+    /// Parameters of the old attentions that were dropped.
     pub dropped: Vec<Dropped>,
 }
 
-/// A parameter that was kept.
+/// A kept parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kept {
     /// Its name.
     pub name: String,
-    /// Its name before.
+    /// Its previous name.
     pub before: String,
     /// Its shape.
     pub shape: Vec<usize>,
@@ -35,43 +35,43 @@ pub struct New {
     pub name: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// The shape of the old parameter in this place, whose shape is another one.
+    /// Shape of the old parameter in this place, if different.
     pub was: Option<Vec<usize>>,
 }
 
-/// A parameter that the model has no longer.
+/// A dropped parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Dropped {
-    /// The name it had.
+    /// Its previous name.
     pub name: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// Why it was not kept.
+    /// Reason why it was not kept.
     pub why: Reason,
 }
 
-/// Why a parameter was not kept.
+/// Reason why a parameter was not kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// The new attention has nothing of this kind.
+    /// The new attention has no such parameter.
     NoPlace,
-    /// What has its place has another shape.
+    /// The matching parameter has another shape.
     OtherShape {
-        /// What has its place.
+        /// Name of the matching parameter.
         place: String,
-        /// The shape of that.
+        /// Its shape.
         shape: Vec<usize>,
     },
-    /// Several parameters could take it, and none is more like it than the others.
+    /// Several parameters match equally well.
     SeveralPlaces {
         /// Their names.
         places: Vec<String>,
     },
-    /// All parameters of the new attention were to be initial ones.
+    /// All parameters of the new attention were requested to be initial.
     Reinitialised,
-    /// Another parameter is as fit for its place, or more so.
+    /// Another parameter fits its place equally well or better.
     Contested {
         /// The place.
         place: String,
@@ -83,29 +83,29 @@ fn elements(shape: &[usize]) -> usize {
 }
 
 impl SwapReport {
-    /// Numbers in [`kept`](Self::kept).
+    /// Number of values in [`kept`](Self::kept).
     pub fn kept_parameters(&self) -> usize {
         self.kept.iter().map(|kept| elements(&kept.shape)).sum()
     }
 
-    /// Numbers in [`new`](Self::new). One that layers share counts in each.
+    /// Number of values in [`new`](Self::new). Parameters shared by layers count in each.
     pub fn new_parameters(&self) -> usize {
         self.new.iter().map(|new| elements(&new.shape)).sum()
     }
 
-    /// Numbers in [`dropped`](Self::dropped).
+    /// Number of values in [`dropped`](Self::dropped).
     pub fn dropped_parameters(&self) -> usize {
         self.dropped.iter().map(|dropped| elements(&dropped.shape)).sum()
     }
 
-    /// The share of the old attentions' parameters that was kept, from 0 to 1; `None` if they had none.
+    /// Kept fraction of the old attentions' parameters, from 0 to 1; `None` if they had none.
     pub fn kept_share(&self) -> Option<f64> {
         let (kept, dropped) = (self.kept_parameters(), self.dropped_parameters());
         (kept + dropped > 0).then(|| kept as f64 / (kept + dropped) as f64)
     }
 }
 
-/// Parameters of all layers by the names that they have in each, with how many numbers there are.
+/// Parameters of all layers by their name within the layer, with their number of values.
 fn listed<'a>(parameters: impl Iterator<Item = (&'a str, &'a [usize], String)>) -> String {
     let mut found: Vec<String> = Vec::new();
     for (name, shape, remark) in parameters {
@@ -120,7 +120,7 @@ fn listed<'a>(parameters: impl Iterator<Item = (&'a str, &'a [usize], String)>) 
 }
 
 impl fmt::Display for SwapReport {
-    /// One line: each parameter once, whichever of the layers have it.
+    /// One line: each parameter once, for any number of layers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let layers: Vec<String> = self.layers.iter().map(usize::to_string).collect();
         let (kept, new, dropped) = (self.kept_parameters(), self.new_parameters(), self.dropped_parameters());

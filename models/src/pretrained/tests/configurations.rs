@@ -1,4 +1,4 @@
-//! Configurations of released models are those of the presets.
+//! Configurations of released models match the presets.
 
 use heedful_attention::prelude::*;
 use serde_json::json;
@@ -16,7 +16,7 @@ fn model(config: &Value) -> PresetModel {
 
 #[test]
 fn configurations_of_released_models_are_those_of_the_presets() {
-    // As the files have them, without what is the same in all.
+    // As in the files, without fields common to all.
     let gpt2 = json!({
         "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1,
         "eos_token_id": 50256, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12,
@@ -110,7 +110,7 @@ fn scaled_rotary_positions_are_those_of_transformers() {
     }
 }
 
-/// Logits `[2, 9, V]` of the Llama as it is.
+/// Logits `[2, 9, V]` of the unmodified Llama.
 fn plain(tokens: &Tensor<2, Int>, device: &Device) -> Tensor<3> {
     decoder(&fixture("llama"), device).forward_with(tokens.clone(), &[], None, &mut Probe::off()).logits
 }
@@ -134,11 +134,11 @@ fn windows_are_in_the_layers_that_the_configuration_says() {
     assert_eq!(both(Copied::of("qwen3").with(json!({"layer_types": null, "use_sliding_window": false}))), [false, false]);
     let list = json!({"layer_types": ["sliding_attention", "full_attention"]});
     assert_eq!(both(Copied::of("qwen3").with(list)), [true, false]);
-    // Null is no window, and no field the window of the first version.
+    // Null means no window, and a missing field the window of the first version.
     let null = Copied::of("mistral").edit(CONFIG, |fields| fields["sliding_window"] = Value::Null);
     assert_eq!(both(null), [false, false]);
     assert_eq!(both(Copied::of("mistral").with(json!({"sliding_window": null}))), [true, true]);
-    // Without a list, every second layer, the first among them.
+    // Without a list, every second layer, starting with the first.
     assert_eq!(both(Copied::of("gemma2")), [true, false]);
     assert_eq!(both(Copied::of("gemma2").with(json!({"layer_types": null}))), [true, false]);
     assert_eq!(both(Copied::of("gemma2").with(json!({"layer_types": ["full_attention", "sliding_attention"]}))), [false, true]);
@@ -172,7 +172,7 @@ fn bounds_and_scales_are_those_of_the_configuration() {
     let capped = |cap, logits| AnyMechanism::from(SoftCapConfig::default().with_cap(cap).with_logits(logits));
     let scaled = || Copied::of("gemma2").with(json!({"query_pre_attn_scalar": 4}));
     assert_eq!(of(scaled()), (Some(10.0), capped(3.0, rotary(0.5))));
-    // A field that is missing stands for that of the class, and null for no bound.
+    // A missing field means the class default, and null no bound.
     let without = scaled().with(json!({"attn_logit_softcapping": null, "final_logit_softcapping": null}));
     assert_eq!(of(without), (Some(30.0), capped(50.0, rotary(0.5))));
     let unbounded = scaled().edit(CONFIG, |fields| {
@@ -181,7 +181,7 @@ fn bounds_and_scales_are_those_of_the_configuration() {
         }
     });
     assert_eq!(of(unbounded), (None, rotary(0.5)));
-    // That of the width of a head is the default.
+    // The default is that of the head width.
     let plain = Copied::of("gemma2").with(json!({"query_pre_attn_scalar": 8}));
     assert_eq!(of(plain).1, capped(3.0, RotaryConfig::default().into()));
 }

@@ -1,4 +1,4 @@
-//! Optional fields that are missing, null or 0, against what transformers takes: `tests/fixtures/optional_fields.py`.
+//! Missing, null or 0 optional fields, compared with the defaults of transformers: `tests/fixtures/optional_fields.py`.
 
 use std::str::FromStr;
 
@@ -6,18 +6,18 @@ use serde_json::json;
 
 use super::*;
 
-/// Refused here, though transformers takes something: what it takes suits one model alone, has no use, or is none that can be computed here.
+/// Refused here although transformers accepts them: the value suits only one model, has no use, or cannot be computed here.
 const REFUSED: &[(&str, &[&str])] = &[
-    // Without a scale numbers may be divided by 0; weights that are drawn are 0.
+    // Without a scale numbers may be divided by 0; drawn weights are 0.
     ("zero", &["initializer_range", "layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"]),
-    // Scores become 0, and sines and cosines too.
+    // Scores become 0, as do sines and cosines.
     ("zero", &["attn_logit_softcapping", "rope_parameters.attention_factor"]),
     ("zero", &["num_decoder_layers", "num_labels", "rope_parameters.original_max_position_embeddings", "scale_attn_weights"]),
-    // The number of one released model.
+    // The value of one released model.
     ("missing", &["num_key_value_heads"]),
-    // Two places have one dropout here.
+    // Two places share one dropout option here.
     ("zero", &["classifier_dropout", "embd_pdrop", "hidden_dropout_prob", "resid_pdrop"]),
-    // Distances of this fixture end before those that have buckets of their own.
+    // Distances of this fixture end within the single-distance buckets.
     ("missing", &["relative_attention_num_buckets"]),
     // Other fields of the table would have no effect.
     ("missing", &["rope_parameters.rope_type"]),
@@ -25,10 +25,10 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("null", &["rope_parameters.factor"]),
 ];
 
-/// What is taken for a null.
+/// Value used for null.
 type Taken = fn() -> Value;
 
-/// Null in fields that version 5 refuses, and what version 4 takes, whose files there are.
+/// Null in fields that version 5 refuses, with the values of version 4, whose files exist.
 const NULL_IN_VERSION_4: &[(&str, &str, Taken)] = &[
     ("bert", "num_labels", || json!(2)),
     ("gpt2", "add_cross_attention", || json!(false)),
@@ -37,7 +37,7 @@ const NULL_IN_VERSION_4: &[(&str, &str, Taken)] = &[
     ("vit", "num_labels", || json!(2)),
 ];
 
-/// Names of fields in messages about the model that they describe.
+/// Names of fields in messages about their model.
 const NAMES: &[(&str, &str)] = &[
     ("rope_theta", "base"),
     ("initializer_range", "deviation"),
@@ -47,7 +47,7 @@ const NAMES: &[(&str, &str)] = &[
     ("original_max_position_embeddings", "original_max_position_embeddings"),
 ];
 
-/// Fields without which another one has an effect.
+/// Fields whose absence lets another one take effect.
 const WITHOUT: &[(&str, &str)] = &[
     ("max_window_layers", "layer_types"),
     ("num_labels", "id2label"),
@@ -114,7 +114,7 @@ fn a_field_that_is_missing_null_or_zero_is_what_transformers_takes() {
                         }
                     }
                 }
-                // Version 4 takes the same where nothing is given.
+                // Version 4 uses the same default.
                 let entry = &versions["4"][architecture][field]["missing"][0];
                 if case == "missing" && !entry.is_null() && !cases[case].is_null() {
                     assert_eq!(*entry, cases[case][0], "{what}");
@@ -139,7 +139,7 @@ fn a_qwen_3_without_the_width_of_its_window_has_that_of_its_class() {
     assert!(window(None).name().contains("4096") || format!("{:?}", window(None)).contains("4096"), "{:?}", window(None));
     assert_ne!(window(None), window(Some(Value::Null)));
     assert_ne!(window(None), window(Some(json!(4))));
-    // A window that is not used is not read.
+    // An unused window is not read.
     let unused = with_field("qwen3", "use_sliding_window", Some(json!(false))).with(json!({"sliding_window": 0}));
     let layers = Pretrained::open(unused.path()).unwrap().language_model_config().unwrap().attention.clone();
     assert!((0..2).all(|layer| layers.at(layer) == &window(Some(Value::Null))));
@@ -157,13 +157,13 @@ fn the_factor_of_attention_is_computed_from_two_numbers() {
         });
         logits(&decoder(folder.path(), &device), tokens.clone(), &[])
     };
-    // DeepSeek-V2 has 0.707 twice, and a factor of 1.
+    // DeepSeek-V2 specifies 0.707 twice, a factor of 1.
     assert_eq!(of(json!({"mscale": 0.707, "mscale_all_dim": 0.707})), of(json!({"attention_factor": 1.0})));
     // (0.1 ln 40 + 1) / (0.05 ln 40 + 1)
     let ratio = (0.1 * 40f64.ln() + 1.0) / (0.1 * 0.5 * 40f64.ln() + 1.0);
     assert_eq!(of(json!({"mscale": 1.0, "mscale_all_dim": 0.5})), of(json!({"attention_factor": ratio})));
     assert_ne!(of(json!({"mscale": 1.0, "mscale_all_dim": 0.5})), of(json!({})));
-    // What is given counts, and one number alone, or 0, does not.
+    // An explicit value applies; one number alone, or 0, does not.
     assert_eq!(of(json!({"mscale": 2.0, "mscale_all_dim": 1.0, "attention_factor": 1.5})), of(json!({"attention_factor": 1.5})));
     for alone in [json!({"mscale": 2.0}), json!({"mscale": 2.0, "mscale_all_dim": 0.0}), json!({"mscale_all_dim": 2.0})] {
         assert_eq!(of(alone), of(json!({})));

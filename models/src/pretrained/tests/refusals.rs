@@ -1,4 +1,4 @@
-//! What is refused, and how.
+//! Refusals and their messages.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn read_error(folder: &Copied) -> String {
     }
 }
 
-/// Asserts that a message has these parts.
+/// Asserts that a message contains these parts.
 fn assert_says(message: &str, parts: &[&str]) {
     assert!(parts.iter().all(|part| message.contains(part)), "{message}");
 }
@@ -111,7 +111,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
 
     let norm = "model.layers.1.post_feedforward_layernorm.weight";
     assert_says(&read_error(&gone("gemma2", norm)), &[file, &format!("no tensor `{norm}`"), "same model"]);
-    // Norms of a Llama are fewer.
+    // A Llama has fewer norms.
     let llama = Copied::of("gemma2").with(json!({
         "model_type": "llama", "architectures": null, "attn_logit_softcapping": null, "final_logit_softcapping": null, "hidden_activation": null,
         "layer_types": null, "query_pre_attn_scalar": null, "sliding_window": null,
@@ -129,10 +129,10 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
         tensors.insert("score.weight".into(), (Dtype::F32, vec![1], vec![0; 4]));
     });
     assert_says(&read_error(&surplus), &[file, "no place for `score.weight`"]);
-    // Biases that the configuration does not speak of would be left out.
+    // Biases absent from the configuration would be dropped.
     let biases = Copied::of("llama").with(json!({"mlp_bias": false}));
     assert_says(&read_error(&biases), &["index.json", "no place for `model.layers.0.mlp.down_proj.bias`"]);
-    // One matrix is embedding and output unless the configuration says otherwise.
+    // By default one matrix is embedding and output.
     let tied = Copied::of("t5-gated").with(json!({"tie_word_embeddings": true}));
     assert_says(&read_error(&tied), &[file, "`lm_head.weight` differs from `shared.weight`", "tie_word_embeddings to false"]);
     let untied = Copied::of("mistral").with(json!({"tie_word_embeddings": true}));

@@ -1,4 +1,4 @@
-//! What is written.
+//! Written folders.
 
 use burn::tensor::Shape;
 use heedful_attention::mechanisms::t5_bias::T5Bias;
@@ -144,7 +144,7 @@ fn a_new_output_is_written_for_its_classes() {
         assert_eq!(own.shape(), Shape::new([2, classes]));
         assert_eq!(numbers(sentences(&expected, &[9, 9], to.path(), &device)), numbers(own));
     }
-    // Of language models, one without prefixes, and one with an output of tokens of its own that lies in shards.
+    // Language models, one without prefixes, and one with an untied token output in shards.
     let bare = Copied::of("gpt2").renamed(|name| name.replace("transformer.", ""));
     for (folder, name, class) in
         [(bare, "gpt2", "GPT2ForSequenceClassification"), (Copied::of("llama"), "llama", "LlamaForSequenceClassification")]
@@ -157,7 +157,7 @@ fn a_new_output_is_written_for_its_classes() {
         assert!(again.files.has("score.weight") && !again.files.has("lm_head.weight"), "{name}");
         let expected = Expected::of(name);
         let found = |model: &Classifier| numbers(classes(model, &expected, &[9, 6], &device));
-        // A Llama of 16 bits has an output of 16 bits.
+        // A 16-bit Llama has a 16-bit output.
         let difference =
             found(&again.classifier(&device).unwrap()).iter().zip(found(&model)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(if name == "gpt2" { difference == 0.0 } else { difference < 1e-2 }, "{name}: {difference}");

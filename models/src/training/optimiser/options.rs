@@ -1,4 +1,4 @@
-//! Checks of the optimiser's constants: their ranges, and which update rule they belong to.
+//! Validation of the optimiser's constants: their ranges, and their update rules.
 
 use super::{OptimiserConfig, OptimiserError, OptimiserKind, ensure};
 
@@ -14,7 +14,7 @@ impl OptimiserKind {
         }
     }
 
-    /// The fields of the configuration that only some of the rules have, as far as this one has them.
+    /// Configuration fields of specific rules that this rule supports.
     fn own_fields(self) -> &'static [&'static str] {
         match self {
             Self::Adam | Self::AdamW => &["betas", "epsilon"],
@@ -26,7 +26,7 @@ impl OptimiserKind {
 }
 
 impl OptimiserConfig {
-    /// The epsilon in use: the one given, else the default of the update rule.
+    /// Effective epsilon: the given one, or the default of the update rule.
     pub fn effective_epsilon(&self) -> f64 {
         self.epsilon.unwrap_or(match self.kind {
             OptimiserKind::Adam => 1e-9,
@@ -39,7 +39,7 @@ impl OptimiserConfig {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the first field that is out of its range, of another update rule, or no regular expression.
+    /// The first field that is out of range, of another update rule, or an invalid regular expression.
     pub fn validate(&self) -> Result<(), OptimiserError> {
         let (beta_1, beta_2) = self.betas;
         let share = |value: f64| (0.0..1.0).contains(&value);
@@ -47,7 +47,7 @@ impl OptimiserConfig {
         for (field, value) in [("momentum", self.momentum), ("dampening", self.dampening)] {
             ensure(value.is_none_or(share), field, || format!("{} is not at least 0 and below 1", value.unwrap_or_default()))?;
         }
-        // In the 32 bits that the update is computed in.
+        // In the 32 bits of the update's computation.
         let positive = |value: f64| value.is_finite() && value as f32 > 0.0 && (value as f32).is_finite();
         for (field, value) in
             [("epsilon", Some(self.effective_epsilon())), ("clip_threshold", self.clip_threshold), ("epsilon_2", self.epsilon_2)]
@@ -66,7 +66,7 @@ impl OptimiserConfig {
         self.exempt().map(drop)
     }
 
-    /// Refuses what is given without an effect.
+    /// Refuses options without effect.
     fn check_effects(&self) -> Result<(), OptimiserError> {
         let own = self.kind.own_fields();
         for (field, is_given) in [

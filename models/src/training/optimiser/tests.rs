@@ -86,7 +86,7 @@ fn the_default_exemptions_are_those_of_recorded_runs() {
         r"(?i)synthesizer[a-z]*\.(table|query_factor|key_factor|position)$",
         r"AdaptiveSpan\.span$",
     ];
-    // What is exempt since then are parameters that no recorded run has.
+    // Later exemptions concern parameters of no recorded run.
     let later = [
         r"Softmax\.sink$",
         r"\.lambda_[qk][12]$",
@@ -148,7 +148,7 @@ fn adam_adds_decay_to_the_gradient() {
     let model = model();
     let gradients = gradients(&model, 0.0);
     let updated = config.init(&Device::flex()).unwrap().step(0.1, model, gradients);
-    // The first step of Adam has length 1 whatever the gradient's size.
+    // The first step of Adam has length 1 for any gradient magnitude.
     assert!((updated.output.weight.val().into_data().iter::<f64>().next().unwrap() - 0.9).abs() < 1e-6);
     assert_eq!(updated.norm.gamma.val().into_data().iter::<f64>().next().unwrap(), 1.0);
 }

@@ -42,7 +42,7 @@ fn products(a: &[f32], b: &[f32]) -> Vec<f32> {
 #[test]
 fn factors_are_those_of_the_host() {
     assert!(adapter().supports_dtype(DType::F32), "the host would draw, and agree with itself");
-    // The last one is before the block whose number needs more than 32 bits.
+    // The last one precedes the block whose number needs more than 32 bits.
     for first in [0, 1, 6, 31, 32, 32_767, (1 << 37) - 5] {
         for count in [1, 31, 33, 65_537] {
             for probability in PROBABILITIES {
@@ -122,7 +122,7 @@ fn an_operand_stays_what_it_is() {
     assert_eq!(values(x), numbers(100));
 }
 
-/// The tensor on the backend itself.
+/// The tensor on the backend.
 fn primitive(numbers: Vec<f32>) -> CubeTensor {
     let count = numbers.len();
     let device = adapter();
@@ -170,7 +170,7 @@ fn weights_are_dropped_as_by_the_host_with_their_gradients() {
             let found = values(weights.grad(&gradients).expect("it has a gradient").inner());
             assert_eq!(found, products(&values(cotangent), &factors), "probability {probability}");
         }
-        // A part of a wider tensor, of the queries from 5 on.
+        // A part of a wider tensor, for the queries from 5 on.
         let wide = vector(numbers(2 * count), [2, 3, 70, 90], &adapter()).narrow(3, 45, 45);
         let draws = Draws::Weights { dropout, first_query: 5 };
         let found = values(Tensor::<4>::from_dispatch(<Dispatch as DropoutOperator>::dropped(wide.clone().into_dispatch(), draws)));

@@ -1,4 +1,4 @@
-//! [`WeightDropout`] on CubeCL: the hash of [`RandomKey`](heedful_random::RandomKey) in words of 32 bits, since WGSL has no longer ones.
+//! [`WeightDropout`] on CubeCL: the hash of [`RandomKey`](heedful_random::RandomKey) in 32-bit words, the longest in WGSL.
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::tensor::{DType, Shape};
@@ -11,10 +11,10 @@ use heedful_random::{FACTORS, GOLDEN};
 
 use crate::engine::dropout::WeightDropout;
 
-/// Units of a cube.
+/// Units per cube.
 const UNITS: usize = 256;
 
-/// `weights` `[B, H, Q, K]`, which are those of the queries from `first` on, after dropout. `kept` is the factor of those that are not dropped.
+/// Drops `weights` `[B, H, Q, K]` of the queries from `first` on. `kept` is the factor of kept weights.
 pub(super) fn dropped(weights: CubeTensor, dropout: &WeightDropout, first: usize, kept: f32) -> CubeTensor {
     let weights = into_contiguous(weights);
     let (client, dtype) = (weights.client.clone(), weights.dtype);
@@ -26,7 +26,7 @@ pub(super) fn dropped(weights: CubeTensor, dropout: &WeightDropout, first: usize
         &client,
         calculate_cube_count_elemwise(&client, weights.meta.num_elements(), units),
         units,
-        // Cubes that are there to fill a dimension compute places past the end.
+        // Padding cubes compute addresses past the end.
         AddressType::from_len(2 * (weights.meta.num_elements() + UNITS)),
         weights.into_tensor_arg(),
         words.into_tensor_arg(),
@@ -53,7 +53,7 @@ fn drop_weights<F: Float>(
     }
 }
 
-/// Two words for each row of weights of the queries from `first` on, `[B, H, Q, 2]`: those of [`RowDropout`](crate::engine::dropout::RowDropout).
+/// Two words per row of weights for the queries from `first` on, `[B, H, Q, 2]`: those of [`RowDropout`](crate::engine::dropout::RowDropout).
 pub(crate) fn draw_words(dropout: &WeightDropout, [batch, heads, queries]: [usize; 3], first: usize, place: &CubeTensor) -> CubeTensor {
     let shape = Shape::new([batch, heads, queries, 2]);
     let words = empty_device_contiguous_dtype(place.client.clone(), place.device.clone(), shape, DType::U32);
@@ -70,7 +70,7 @@ pub(crate) fn draw_words(dropout: &WeightDropout, [batch, heads, queries]: [usiz
     words
 }
 
-/// A number of 64 bits.
+/// A 64-bit number.
 #[derive(CubeType, Clone, Copy)]
 struct Wide {
     low: u32,
@@ -125,23 +125,23 @@ fn product(z: Wide, #[comptime] factor: u64) -> Wide {
     Wide { low: z.low * low, high: z.low.mul_hi(low.runtime()) + z.low * high + z.high * low }
 }
 
-/// Dropout of the weights, as [`crate::engine::dropout::RowDropout`] has it.
+/// Dropout of the weights, as in [`crate::engine::dropout::RowDropout`].
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Dropout {
-    /// Drawn numbers below it drop a weight, of 2^16.
+    /// A weight is dropped if its draw, of 2^16, is below this threshold.
     pub threshold: u32,
-    /// What the other weights are multiplied by.
+    /// Factor of the other weights.
     pub kept: f32,
 }
 
-/// What the draws of the weights of a query begin with.
+/// Initial values of the draws for a query's weights.
 #[derive(CubeType)]
 pub(crate) struct Draws {
     first: u32,
     second: u32,
 }
 
-/// The draws of query `query`, counted over all heads of the batch.
+/// Draws of query `query`, counted over all heads of the batch.
 #[cube]
 pub(crate) fn draws_of(offsets: &Tensor<u32>, query: usize, #[comptime] drops: bool) -> Draws {
     let mut draws = Draws { first: 0u32, second: 0u32 };
@@ -152,7 +152,7 @@ pub(crate) fn draws_of(offsets: &Tensor<u32>, query: usize, #[comptime] drops: b
     draws
 }
 
-/// What the weight of key `key` is multiplied by.
+/// Factor of the weight of key `key`.
 #[cube]
 pub(crate) fn factor(dropout: &Dropout, draws: &Draws, key: usize) -> f32 {
     let mut x = key as u32 + draws.first;

@@ -17,7 +17,7 @@ use crate::contract::visibility::TILE;
 use crate::engine::Normaliser;
 use crate::engine::fused::plan::Part;
 
-/// Gradients of [`Inputs`]; of what is absent they are empty.
+/// Gradients of [`Inputs`]; empty for absent inputs.
 pub(crate) struct Gradients {
     /// `[B, Q, H, R]`.
     pub queries: Vec<f32>,
@@ -26,7 +26,7 @@ pub(crate) struct Gradients {
     /// `[B, K, G, D]`.
     pub values: Vec<f32>,
     pub bias: Vec<f32>,
-    /// Of the scale of the bias, by key: `[B|1, H|1, K]`, as many planes as the bias has.
+    /// Gradient of the bias scale, by key: `[B|1, H|1, K]`, with as many planes as the bias.
     pub bias_scale: Vec<f32>,
     pub relative_queries: Vec<f32>,
     pub relative_keys: Vec<f32>,
@@ -35,7 +35,7 @@ pub(crate) struct Gradients {
     pub spans: Vec<f32>,
 }
 
-/// Groups of keys that the backward pass of one attention is divided into, at least. It does not depend on the number of threads, so that sums do not.
+/// Minimum number of key groups in the backward pass of one attention. It does not depend on the number of threads, so neither do sums.
 pub const GROUPS: usize = 16;
 
 /// Gradients of the inputs from that of the context.
@@ -92,8 +92,8 @@ pub(crate) fn backward(inputs: Inputs, given: BackwardInputs) -> Gradients {
     gradients
 }
 
-/// What a query takes from the gradients of all its weights, `[B, H, Q]`: the product of context and gradient, by which the sum counts that weights are divided
-/// by, or what the threshold moves.
+/// Amount subtracted from the gradients of a query's weights, `[B, H, Q]`: the product of context and gradient, which accounts for the division by the sum, or
+/// the effect of the threshold.
 fn dots(inputs: Inputs, given: BackwardInputs) -> Vec<f32> {
     let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
     if let Normaliser::Entmax { power } = inputs.plan.normaliser {
@@ -111,7 +111,7 @@ fn dots(inputs: Inputs, given: BackwardInputs) -> Vec<f32> {
     dots
 }
 
-/// `numbers` in `count` equal parts, which may be empty.
+/// Splits `numbers` into `count` equal parts, which may be empty.
 fn split(mut numbers: &mut [f32], count: usize) -> impl Iterator<Item = &mut [f32]> {
     let size = numbers.len() / count.max(1);
     (0..count).map(move |_| {
@@ -121,7 +121,7 @@ fn split(mut numbers: &mut [f32], count: usize) -> impl Iterator<Item = &mut [f3
     })
 }
 
-/// All planes that add to the same gradients of keys and values, or to the same bias. Families are differentiated at once, their members one after another.
+/// All planes that add to the same gradients of keys and values, or to the same bias. Families are differentiated in parallel, their members sequentially.
 #[derive(Default)]
 struct Family<'a> {
     members: Vec<Member<'a>>,
@@ -139,13 +139,13 @@ struct Member<'a> {
 /// Gradients of one batch row and head.
 struct PlaneGradients<'a> {
     plane: usize,
-    /// Place of its keys and values in its family.
+    /// Index of its keys and values in its family.
     keys: usize,
     queries: Vec<&'a mut [f32]>,
     terms: TermGradients,
 }
 
-/// Gradients of the keys and values of one batch row and head of theirs.
+/// Gradients of the keys and values of one batch row and key head.
 struct KeyGradients<'a> {
     /// The first plane that reads them.
     plane: usize,
@@ -153,7 +153,7 @@ struct KeyGradients<'a> {
     values: Vec<&'a mut [f32]>,
 }
 
-/// Families of the gradients of all planes, keys and trained biases, each in the order of their numbers.
+/// Families of the gradients of all planes, keys and trained biases, each in index order.
 fn families<'a>(
     inputs: Inputs,
     of_queries: impl Iterator<Item = Vec<&'a mut [f32]>>,
@@ -162,7 +162,7 @@ fn families<'a>(
 ) -> Vec<Family<'a>> {
     let Sizes { batch, shared, .. } = inputs.sizes;
     let (group, bias) = (inputs.sizes.group(), inputs.trained_bias());
-    // A bias that batch rows or heads share makes one family of them.
+    // A bias shared by batch rows or heads joins them into one family.
     let rows = bias.map_or(batch, |bias| bias.rows);
     let [across, within] = if bias.is_some_and(|bias| bias.heads == 1) { [1, 1] } else { [shared, group] };
     let family = |row: usize, head: usize| (if rows == 1 { 0 } else { row }) * across + if across == 1 { 0 } else { head };
@@ -186,7 +186,7 @@ fn families<'a>(
 }
 
 impl PlaneGradients<'_> {
-    /// Adds what a group of keys contributes.
+    /// Adds the contribution of a key group.
     fn add(&mut self, side: &PlaneSide, sizes: Sizes, found: &OfPlane) {
         side.terms.places[0].add_rows(found.first_query * TILE, &found.queries, padded(sizes.factor), &mut self.queries);
         self.terms.add_all(&found.terms);
@@ -194,7 +194,7 @@ impl PlaneGradients<'_> {
 }
 
 impl KeyGradients<'_> {
-    /// Adds those of a group whose first tile is `first`.
+    /// Adds the contribution of a group that starts at tile `first`.
     fn add(&mut self, places: Places, sizes: Sizes, first: usize, found: &KeyValueGradients) {
         places.add_rows(first * TILE, &found.keys, padded(sizes.factor), &mut self.keys);
         places.add_rows(first * TILE, &found.values, padded(sizes.value), &mut self.values);
@@ -208,7 +208,7 @@ struct Pass<'a> {
     given: BackwardInputs<'a>,
     dots: &'a [f32],
     part: &'a Part,
-    /// Families that are differentiated at once.
+    /// Number of families that are differentiated in parallel.
     families: usize,
 }
 
@@ -232,28 +232,28 @@ fn differentiate(inputs: Inputs, given: BackwardInputs, dots: &[f32], Family { m
 }
 
 impl Pass<'_> {
-    /// Differentiates members whose planes read these keys, by groups of tiles of them.
+    /// Differentiates members whose planes read these keys, by groups of key tiles.
     fn differentiate(self, members: &mut [Member], keys: &[KeySide], of_keys: &mut [KeyGradients]) {
         let Self { inputs, given, dots, part, families } = self;
         let sizes = inputs.sizes;
         let tiles = keys[0].tiles();
-        // With a bias each group holds the gradients of the queries of all planes, where there are any: then there is one.
+        // With a bias each group stores the query gradients of all planes, if any: then there is one group.
         let has_one_group = inputs.trained_bias().is_some() && (sizes.has_terms_of_queries() || inputs.spans.is_some());
         let group = size_of_groups(tiles, if has_one_group { 1 } else { GROUPS.div_ceil(families) });
         let groups: Vec<Range<usize>> = (0..tiles).step_by(group).map(|first| first..(first + group).min(tiles)).collect();
         let pack = |tiles: &Range<usize>| keys.iter().map(|side| GroupKeys::new(side, tiles, sizes)).collect::<Vec<_>>();
-        // All members read what is packed for the first of them.
+        // All members read the keys packed for the first.
         let packed: Option<Vec<Vec<GroupKeys>>> = (members.len() > 1).then(|| groups.par_iter().map(pack).collect());
         for Member { planes, bias } in members {
             let place = |plane: &PlaneGradients| keys.iter().position(|side| side.shared == plane.keys).expect("its keys are given");
             let sides: Vec<PlaneSide> =
                 planes.iter().map(|plane| PlaneSide::new(inputs, given, dots, part, [plane.plane, place(plane)])).collect();
-            // Tile by tile, the gradients of the bias by all planes are added up before they are written.
+            // Tile by tile, the bias gradients of all planes are summed before they are written.
             let of_bias: Vec<BiasGradient> = match bias {
                 Some(bias) => bias.groups(sizes.keys, tiles, group).into_iter().map(BiasGradient::InOrder).collect(),
                 None => groups.iter().map(|_| BiasGradient::None).collect(),
             };
-            // Each group of keys has gradients of all queries of its own, which are added up in order: the sum does not depend on who computes what.
+            // Each key group has its own gradients of all queries, which are summed in order: the sum does not depend on the threads.
             let found: Vec<GroupGradients> = groups
                 .par_iter()
                 .zip(of_bias)
@@ -277,7 +277,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Differentiates planes one by one, whose bias has gradients at places anywhere.
+    /// Differentiates planes one by one, with scattered bias gradients.
     fn scatter(self, Member { planes, bias }: &mut Member, of_keys: &mut [KeyGradients]) {
         let Self { inputs, given, dots, part, .. } = self;
         let bias = bias.as_mut().expect("there is a trained bias");
@@ -293,7 +293,7 @@ impl Pass<'_> {
     }
 }
 
-/// Tiles of a group, of `groups` groups.
+/// Tiles per group, for `groups` groups.
 fn size_of_groups(tiles: usize, groups: usize) -> usize {
     tiles.div_ceil(groups.clamp(1, tiles.max(1))).max(1)
 }

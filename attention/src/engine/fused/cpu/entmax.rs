@@ -1,4 +1,4 @@
-//! Entmax: the thresholds of queries, and what scores weigh by them.
+//! Entmax: thresholds of queries, and the resulting weights.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -13,13 +13,13 @@ use crate::contract::visibility::TILE;
 use crate::engine::entmax::{power_and_slope, threshold};
 use crate::engine::exponential::largest;
 
-/// The weights of keys: their scores are divided by the power, and what exceeds the threshold of the query is raised to the power.
+/// Weights of keys: scores are divided by the power, and their excess above the query's threshold is raised to the power.
 #[derive(Clone, Copy)]
 pub(super) struct Above<'a> {
-    /// One for each query.
+    /// One threshold per query.
     pub thresholds: &'a [f32],
     pub power: u32,
-    /// Whether it is raised to the power minus 1 instead, which gives the slopes of the weights by the scores.
+    /// Whether to raise to the power minus 1 instead, for the slopes of the weights by the scores.
     pub is_slope: bool,
 }
 
@@ -43,13 +43,13 @@ impl<'a> Above<'a> {
     }
 }
 
-/// The thresholds of the queries of a plane; infinite where nothing is seen.
+/// Thresholds of the queries of a plane; infinite without visible keys.
 pub(super) fn thresholds(inputs: Inputs, plane: usize, packed: &Packed, power: u32) -> Vec<f32> {
     let queries = inputs.sizes.queries;
     let of_row = |scores: &[f32]| Arch::new().dispatch(Threshold { scores, power });
     let parts = inputs.plan.parts.len();
     if parts == 1 {
-        // Tile by tile, so that no more than the scores of a tile of queries are held.
+        // Tile by tile, so that only the scores of one query tile are stored.
         let scores = Scores::new(inputs, 0, plane, packed);
         let mut found = vec![f32::INFINITY; queries];
         for (place, threshold) in of_queries(&scores, power, |row| of_row(&row)).into_iter().enumerate() {
@@ -67,7 +67,7 @@ pub(super) fn thresholds(inputs: Inputs, plane: usize, packed: &Packed, power: u
     rows.par_iter().map(|row| of_row(row)).collect()
 }
 
-/// What `make` makes of the [`Candidates`] of each query, by place.
+/// Results of `make` for the [`Candidates`] of each query, by place.
 fn of_queries<T: Send>(scores: &Scores, power: u32, make: impl Fn(Vec<f32>) -> T + Sync) -> Vec<T> {
     let queries = scores.terms.places[0].len();
     let scratch = || (Aligned::zeros(TILE * TILE), Scratch::default());
@@ -79,7 +79,7 @@ fn of_queries<T: Send>(scores: &Scores, power: u32, make: impl Fn(Vec<f32>) -> T
     tiles.flatten_iter().collect()
 }
 
-/// The scores, divided by the power, that may be above the threshold, of each query of a tile.
+/// Scores of each query of a tile, divided by the power, that may exceed the threshold.
 struct Candidates<'a> {
     scores: &'a Scores<'a>,
     queries_tile: usize,
@@ -108,7 +108,7 @@ impl WithSimd for Candidates<'_> {
             for ((row, top), logits) in rows.iter_mut().zip(&mut tops).zip(logits.chunks_exact_mut(TILE)) {
                 logits.iter_mut().for_each(|logit| *logit *= share);
                 *top = top.max(largest(logits));
-                // The threshold is at most 1 below the largest.
+                // The threshold is at most 1 below the maximum.
                 let least = *top - 1.0;
                 row.extend(logits.iter().copied().filter(|&score| score > least));
             }
@@ -132,8 +132,8 @@ impl WithSimd for Threshold<'_> {
     }
 }
 
-/// The mean gradient of the weights of each query, `[B, H, Q]`, in which each weight counts by its slope. Since the threshold moves with the scores, it is
-/// subtracted from the gradient of every weight.
+/// Mean weight gradient of each query, `[B, H, Q]`, weighted by slopes. Since the threshold depends on the scores, it is subtracted from the gradient of every
+/// weight.
 pub(super) fn means(inputs: Inputs, given: BackwardInputs, power: u32) -> Vec<f32> {
     let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
     let mut sums = vec![0.0; batch * queries * heads * value];
@@ -144,7 +144,7 @@ pub(super) fn means(inputs: Inputs, given: BackwardInputs, power: u32) -> Vec<f3
         state.meet(inputs, plane, packed, Some(Above { thresholds: of_plane(given.log_sum_exp, plane, queries), power, is_slope: true }));
         let gradient = given.gradient.of(plane / heads, plane % heads);
         for (query, ((mean, sum), total)) in means.iter_mut().zip(&state.sums).zip(&state.totals).enumerate() {
-            // A query that sees nothing has none.
+            // A query without visible keys has none.
             if *total > 0.0 {
                 *mean = gradient.row(query, value).iter().zip(&**sum).map(|(a, b)| a * b).sum::<f32>() / total;
             }

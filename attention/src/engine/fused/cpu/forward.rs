@@ -14,9 +14,9 @@ use crate::engine::Normaliser;
 use crate::engine::dropout::WeightDropout;
 use crate::engine::exponential::{exp, exponentials, largest, picked};
 
-/// Context and log-sum-exp, which is infinite where no key is visible within the span, and 0 where rows are not divided by their sum; of an entmax, the threshold.
+/// Context and log-sum-exp; the latter is infinite without visible keys within the span, 0 without division by the sum, and the threshold for an entmax.
 pub(crate) struct Context {
-    /// `[B, Q, H, D]`: heads side by side, as the projection after them reads them.
+    /// `[B, Q, H, D]`: heads are adjacent, as the following projection reads them.
     pub context: Vec<f32>,
     /// `[B, H, Q]`.
     pub log_sum_exp: Vec<f32>,
@@ -46,7 +46,7 @@ pub(crate) fn forward(inputs: Inputs) -> Context {
                 log_sum_exp[at] = state.tops[at] + sum.ln();
                 1.0 / sum
             } else {
-                // Weights that are recomputed from it are 0.
+                // Recomputed weights are then 0.
                 log_sum_exp[at] = f32::INFINITY;
                 0.0
             };
@@ -56,7 +56,7 @@ pub(crate) fn forward(inputs: Inputs) -> Context {
     Context { context, log_sum_exp }
 }
 
-/// Calls `each` with each plane, what is packed of its keys and values, and the one of `items` that is its own.
+/// Calls `each` with each plane, its packed keys and values, and its entry of `items`.
 pub(super) fn each_plane<T: Send>(inputs: Inputs, items: impl IndexedParallelIterator<Item = T>, each: impl Fn(usize, &Packed, T) + Sync) {
     let group = inputs.sizes.group();
     items.chunks(group).enumerate().for_each(|(number, items)| {
@@ -65,7 +65,7 @@ pub(super) fn each_plane<T: Send>(inputs: Inputs, items: impl IndexedParallelIte
     });
 }
 
-/// Sums over the keys that the queries of a plane have met, all divided by `e^top`: of weights, and of weighted values.
+/// Running sums over the keys met by the queries of a plane, divided by `e^top`: of weights, and of weighted values.
 pub(super) struct State<'a> {
     tops: Vec<f32>,
     pub totals: Vec<f32>,
@@ -81,7 +81,7 @@ struct PartState<'a> {
 }
 
 impl<'a> State<'a> {
-    /// Of queries that have met nothing; `sums` are 0.
+    /// Initial state; `sums` are 0.
     pub(super) fn new(sums: Vec<&'a mut [f32]>) -> Self {
         Self { tops: vec![f32::NEG_INFINITY; sums.len()], totals: vec![0.0; sums.len()], sums }
     }
@@ -93,7 +93,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Goes on with what the queries of a part have met.
+    /// Continues with the state of a part.
     fn join(&mut self, part: &PartState, value: usize) {
         let columns = padded(value);
         for place in 0..part.places.len() {
@@ -110,7 +110,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// What the queries of one part meet.
+/// Attends within one part.
 fn attend<'a>(inputs: Inputs<'a>, part: usize, plane: usize, packed: &Packed, above: Option<Above>) -> PartState<'a> {
     let value = inputs.sizes.value;
     let columns = padded(value);
@@ -210,8 +210,8 @@ impl WithSimd for ForwardTile<'_> {
     }
 }
 
-/// Replaces the logits of a tile by weights, all divided by `e^top`: exponentials, or what a softpick, given its least visible logit, has in their place. What
-/// the queries have met before is divided by the same.
+/// Replaces the logits of a tile by weights divided by `e^top`: exponentials, or for a softpick, given its least visible logit, its differences. Earlier sums
+/// are divided accordingly.
 #[inline(always)]
 fn meet(logits: &mut [f32], (sums, columns): (&mut [f32], usize), tops: &mut [f32], totals: &mut [f32], of_softpick: Option<f32>) {
     for (at, logits) in logits.chunks_exact_mut(TILE).take(tops.len()).enumerate() {

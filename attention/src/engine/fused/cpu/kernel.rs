@@ -1,6 +1,6 @@
-//! Products of tiles on the vector unit that the processor has.
+//! Products of tiles on the processor's vector unit.
 //!
-//! Everything here is inlined into the functions that [`pulp`] compiles once for each instruction set.
+//! Everything here is inlined into functions that [`pulp`] compiles once per instruction set.
 
 use std::ops::{Deref, DerefMut, Range};
 
@@ -8,7 +8,7 @@ use pulp::Simd;
 
 use crate::contract::visibility::TILE;
 
-/// A matrix whose rows lie `stride` numbers apart.
+/// A matrix with rows `stride` numbers apart.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Matrix<'a> {
     pub numbers: &'a [f32],
@@ -27,10 +27,10 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Steps along the inner dimension that are taken at once: where their numbers lie is looked up and checked once for all of them.
+/// Steps along the inner dimension per iteration: their addresses are computed and checked once for all.
 const STEPS: usize = 4;
 
-/// The left factor of a product: gives the numbers that steps along the inner dimension need.
+/// Left factor of a product, which supplies the numbers of steps along the inner dimension.
 pub(in crate::engine) trait Left: Copy {
     type Rows<'b, const M: usize>
     where
@@ -62,7 +62,7 @@ impl Left for Matrix<'_> {
 
     #[inline(always)]
     fn rows<const M: usize>(&self, first: usize, inner: usize) -> [&[f32]; M] {
-        // Not `array::from_fn`: the compiler may leave its closure in a function of its own, here and below.
+        // Not `array::from_fn`: the compiler may not inline its closure, here and below.
         let mut rows: [&[f32]; M] = [&[]; M];
         for (row, numbers) in rows.iter_mut().enumerate() {
             *numbers = &self.numbers[(first + row) * self.stride..][..inner];
@@ -132,7 +132,7 @@ impl Left for Transposed<'_> {
     }
 }
 
-/// Numbers that begin with a cache line, so that no register that is read from rows of such a line crosses a border.
+/// Numbers aligned to a cache line, so that no register read from such rows crosses a line.
 pub(in crate::engine) struct Aligned {
     numbers: Vec<f32>,
     first: usize,
@@ -164,25 +164,24 @@ impl DerefMut for Aligned {
     }
 }
 
-/// Width to which the right factors of products are filled with zeros: a multiple of two registers of any instruction set.
+/// Padded width of right factors: a multiple of two registers of any instruction set.
 pub(in crate::engine) fn padded(width: usize) -> usize {
     width.next_multiple_of(32)
 }
 
-/// What a product need not compute, because it is 0 or not needed: half of it with a tile at the diagonal of causal attention, and outside of a band with scores by
-/// distance.
+/// Parts that a product can skip because they are 0 or unused: half of a tile on the causal diagonal, and entries outside a band of scores by distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Sparsity {
     /// Everything is needed.
     None,
-    /// Of the result nothing above the diagonal is needed; what was there may stay there.
+    /// The result above the diagonal is unused and may stay unchanged.
     TriangleOfResult,
     /// The left factor is 0 above its diagonal.
     TriangleOfLeft,
     /// The left factor is 0 below its diagonal.
     TriangleOfTransposedLeft,
-    /// Of row `r` of the result only the columns within its [`band`] are needed; what was elsewhere may stay there. The number is the place that the first column
-    /// of the result has in the band.
+    /// Row `r` of the result is used only within its [`band`]; other entries may stay unchanged. The number is the place of the first result column in the
+    /// band.
     BandOfResult(usize),
     /// Row `r` of the left factor is 0 outside of its [`band`].
     BandOfLeft,
@@ -190,15 +189,14 @@ pub(in crate::engine) enum Sparsity {
     BandOfTransposedLeft,
 }
 
-/// The columns that any of these rows has in a band of [`TILE`] columns in each row: `TILE - 1 - r` is the first one of row `r`. The rows
-/// that columns have are the same function of these.
+/// Columns of these rows in a band of [`TILE`] columns per row, which starts at `TILE - 1 - r` in row `r`. The same function returns the rows of columns.
 #[inline(always)]
 fn band(rows: &Range<usize>) -> Range<usize> {
     TILE.saturating_sub(rows.end)..(2 * TILE - 1).saturating_sub(rows.start)
 }
 
 impl Sparsity {
-    /// The steps along the inner dimension that these rows need for these columns.
+    /// Steps along the inner dimension for these rows and columns.
     #[inline(always)]
     fn steps(self, rows: Range<usize>, columns: Range<usize>, inner: usize) -> Option<Range<usize>> {
         match self {
@@ -327,11 +325,10 @@ fn compute_block<S: Simd, L: Left, const M: usize, const ADDS: bool>(
     }
 }
 
-/// Rows and columns that are transposed at once, in registers.
+/// Rows and columns transposed at once, in registers.
 const SIDE: usize = 16;
 
-/// `[tiles, width, TILE]` of the first `count` rows of a matrix, filled with zeros: the right factor of a product with the matrix' transpose, tile by tile
-/// of rows.
+/// `[tiles, width, TILE]` of the first `count` rows of a matrix, zero-padded: the right factor of a product with the matrix' transpose, tile by tile of rows.
 pub(super) fn transposed_tiles(matrix: Matrix, count: usize, width: usize) -> Aligned {
     let mut tiles = Aligned::zeros(count.div_ceil(TILE) * TILE * width);
     for (index, tile) in tiles.chunks_mut((TILE * width).max(1)).enumerate() {
@@ -358,13 +355,12 @@ pub(super) fn transposed_tiles(matrix: Matrix, count: usize, width: usize) -> Al
     tiles
 }
 
-/// `[rows, padded width]` of the first `count` rows of a matrix, filled with zeros.
+/// `[rows, padded width]` of the first `count` rows of a matrix, zero-padded.
 pub(super) fn widened(matrix: Matrix, count: usize, width: usize) -> Aligned {
     widened_to(count, matrix, count, width)
 }
 
-/// `[tiles, TILE, padded width]` of the first `count` rows of a matrix, filled with zeros: the right factor of a product with the matrix, tile by tile of
-/// rows.
+/// `[tiles, TILE, padded width]` of the first `count` rows of a matrix, zero-padded: the right factor of a product with the matrix, tile by tile of rows.
 pub(super) fn widened_tiles(matrix: Matrix, count: usize, width: usize) -> Aligned {
     widened_to(count.next_multiple_of(TILE), matrix, count, width)
 }
@@ -448,7 +444,7 @@ mod tests {
             let needed = |product: &[f32]| -> Vec<f32> { (0..rows).flat_map(|row| product[row * 64..][..row + 1].to_vec()).collect() };
             assert_near(&needed(&found), &needed(&wanted));
             assert!(found.iter().any(|number| number.is_nan()), "all of the result is computed");
-            // Queries are the inner dimension here: those after the last one are none.
+            // Queries are the inner dimension here: there are none after the last one.
             let definition = |key: usize, column: usize| {
                 (0..rows).map(|query| below[query * 64 + key] * right.numbers[query * 64 + column]).sum::<f32>()
             };
@@ -475,7 +471,7 @@ mod tests {
                     (0..rows * TILE).filter(|at| is_within(at / TILE, at % TILE + first)).map(|at| product[at]).collect()
                 };
                 assert_near(&needed(&found), &needed(&wanted));
-                // Of a few rows every block of later columns is needed.
+                // With few rows every block of later columns is needed.
                 let is_all_needed = rows < 16 && first == TILE;
                 assert!(is_all_needed || found.iter().any(|number| number.is_nan()), "all of the result is computed");
             }

@@ -1,4 +1,4 @@
-//! How the numbers of an attention lie: sizes, planes, rows, and the places of indices.
+//! Memory layout of an attention: sizes, planes, rows, and places of indices.
 
 use std::borrow::Cow;
 
@@ -11,33 +11,33 @@ use crate::engine::fused::plan::{Order, Plan};
 pub(crate) struct Sizes {
     pub batch: usize,
     pub heads: usize,
-    /// Heads of keys and values.
+    /// Key and value heads.
     pub shared: usize,
     pub queries: usize,
     pub keys: usize,
-    /// Width of the factors of the logits; 0 if there are none.
+    /// Width of the logit factors; 0 without any.
     pub factor: usize,
     /// Width of the factors of the scores by distance.
     pub relative: usize,
-    /// Widths of the left and right factors of Kronecker products; 0 if there are none.
+    /// Widths of the left and right factors of Kronecker products; 0 without any.
     pub pairs: [usize; 2],
     /// Width of the values.
     pub value: usize,
 }
 
 impl Sizes {
-    /// Heads that share each head of keys and values. Of a plane, a batch row and head, that of its keys and values is its number divided by it.
+    /// Query heads per key head. The index of a plane (batch row and head) divided by it is that of its keys and values.
     pub(super) fn group(self) -> usize {
         self.heads / self.shared
     }
 
-    /// Whether queries have numbers of their own in the logits.
+    /// Whether the logits contain query-specific numbers.
     pub(super) fn has_terms_of_queries(self) -> bool {
         self.factor > 0 || self.relative > 0 || self.pairs != [0, 0]
     }
 }
 
-/// What is attended with, in the shapes of [`Operands`](crate::engine::fused::Operands); what is absent is empty.
+/// Inputs of an attention, in the shapes of [`Operands`](crate::engine::fused::Operands); empty if absent.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     pub sizes: Sizes,
@@ -55,13 +55,13 @@ pub(crate) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// The bias, if it or its scale has a gradient.
+    /// The bias, if it or its scale is trained.
     pub(super) fn trained_bias(&self) -> Option<Planes<'a>> {
         self.bias.filter(|_| !self.plan.is_bias_fixed)
     }
 }
 
-/// What the forward pass gave, and the gradient of the context.
+/// Results of the forward pass, and the gradient of the context.
 #[derive(Clone, Copy)]
 pub(crate) struct BackwardInputs<'a> {
     pub context: Rows<'a>,
@@ -70,19 +70,19 @@ pub(crate) struct BackwardInputs<'a> {
     pub log_sum_exp: &'a [f32],
 }
 
-/// Rows of batch rows and heads. The numbers of a row lie side by side, and rows lie anywhere: heads need not be copied out of projections to be read, nor for
-/// the heads that share them.
+/// Rows of batch rows and heads. The numbers of a row are adjacent; rows have any stride, so heads are read without copies from projections or for shared
+/// heads.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub numbers: &'a [f32],
-    /// From one batch row, head, or row to the next.
+    /// Strides of batch rows, heads and rows.
     pub strides: [usize; 3],
-    /// Heads that share the rows of each.
+    /// Heads that share each row.
     pub group: usize,
 }
 
 impl<'a> Rows<'a> {
-    /// Of what is absent.
+    /// Value for absent inputs.
     pub(crate) const NONE: Rows<'static> = Rows { numbers: &[], strides: [0; 3], group: 1 };
 
     pub(crate) fn of(self, row: usize, head: usize) -> Matrix<'a> {
@@ -91,7 +91,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The rows of each plane, in the order of planes, of numbers `[B, N, H, width]`.
+/// Rows of each plane, in plane order, of numbers `[B, N, H, width]`.
 pub(crate) fn rows_of_planes(numbers: &mut [f32], [batch, heads, width]: [usize; 3]) -> Vec<Vec<&mut [f32]>> {
     let mut planes: Vec<Vec<&mut [f32]>> = (0..batch * heads).map(|_| Vec::new()).collect();
     let size = numbers.len() / batch;
@@ -114,7 +114,7 @@ pub(crate) struct Planes<'a> {
 }
 
 impl<'a> Planes<'a> {
-    /// Which plane belongs to a batch row and head.
+    /// Plane of a batch row and head.
     pub(super) fn index(self, row: usize, head: usize) -> usize {
         (if self.rows == 1 { 0 } else { row }) * self.heads + if self.heads == 1 { 0 } else { head }
     }
@@ -125,15 +125,15 @@ impl<'a> Planes<'a> {
     }
 }
 
-/// The part of `numbers` that belongs to plane `index` of planes of `size`.
+/// Part of `numbers` for plane `index`, with planes of `size`.
 pub(super) fn of_plane(numbers: &[f32], index: usize, size: usize) -> &[f32] {
     &numbers[index * size..][..size]
 }
 
-/// Which index has which place.
+/// Mapping between places and indices.
 #[derive(Clone, Copy)]
 pub(super) enum Places<'a> {
-    /// Places are indices, up to this many.
+    /// Places equal indices, up to this number.
     InOrder(usize),
     Listed(&'a [u32]),
 }
@@ -158,7 +158,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Calls `see` with each place of a tile, counted from its first one, and the index there.
+    /// Calls `see` with each place of a tile, counted from its first, and its index.
     #[inline(always)]
     pub(super) fn each(self, tile: usize, mut see: impl FnMut(usize, usize)) {
         let first = tile * TILE;
@@ -182,7 +182,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Numbers, one for each index, in the order of places.
+    /// Numbers of indices, in place order.
     pub(super) fn numbers(self, numbers: &[f32]) -> Vec<f32> {
         (0..self.len()).map(|place| numbers[self.index(place)]).collect()
     }
@@ -210,11 +210,11 @@ impl Placed<'_> {
 /// Whether no query of a tile sees a key after its own place in the tile.
 pub(super) fn is_triangle(tiles: &TileMap, pairs: TileVisibility) -> bool {
     let TileVisibility::Masked(mask) = pairs else { return false };
-    // A shift by all bits is none.
+    // A shift by all bits is invalid.
     tiles.mask(mask).iter().enumerate().all(|(at, &bits)| at + 1 == TILE || bits >> (at + 1) == 0)
 }
 
-/// Hides and shifts the logits of a tile.
+/// Masks and shifts the logits of a tile.
 #[inline(always)]
 pub(super) fn shift(logits: &mut [f32], tiles: &TileMap, pairs: TileVisibility) {
     match pairs {

@@ -1,4 +1,4 @@
-//! Keys and values as products read them.
+//! Keys and values in the layout of the products.
 
 use std::sync::Arc;
 
@@ -6,15 +6,14 @@ use super::kernel::{Aligned, transposed_tiles, widened_tiles};
 use super::layout::{Inputs, Places, Sizes};
 use crate::engine::fused::plan::Part;
 
-/// The keys and values of a batch row and head of theirs, packed once for all heads that share them. What a head has alone, or in an order of its own, it packs
-/// itself when it comes to it.
+/// Keys and values of a batch row and key head, packed once for all heads that share them. A head packs data of its own, or in its own order, itself.
 pub(super) struct Packed {
     /// Keys and values in each part.
     parts: Vec<Option<[Arc<Aligned>; 2]>>,
 }
 
 impl Packed {
-    /// Those with this number.
+    /// Packs the keys and values with this index.
     pub(super) fn new(inputs: Inputs, number: usize) -> Self {
         let group = inputs.sizes.group();
         let pack = |part: &Part| {
@@ -24,7 +23,7 @@ impl Packed {
         Self { parts: inputs.plan.parts.iter().map(pack).collect() }
     }
 
-    /// The keys of a plane that shares them, `[tiles, factor, TILE]`.
+    /// Keys of a plane that shares them, `[tiles, factor, TILE]`.
     pub(super) fn keys(&self, inputs: Inputs, part: usize, plane: usize) -> Arc<Aligned> {
         match &self.parts[part] {
             Some([keys, _]) => keys.clone(),

@@ -11,7 +11,7 @@ use super::terms::{Scratch, Terms, TileIndex};
 use crate::contract::visibility::{TILE, Tile, TileVisibility};
 use crate::engine::fused::plan::Part;
 
-/// What makes the logits of one batch row and head in one part.
+/// Inputs of the logits of one batch row and head in one part.
 pub(super) struct Scores<'a> {
     part: &'a Part,
     /// Batch row and head.
@@ -25,7 +25,7 @@ pub(super) struct Scores<'a> {
 }
 
 impl<'a> Scores<'a> {
-    /// Of a plane in the part of this number.
+    /// Scores of a plane in part `number`.
     pub(super) fn new(inputs: Inputs<'a>, number: usize, plane: usize, packed: &Packed) -> Self {
         let Sizes { heads, queries, keys, factor, .. } = inputs.sizes;
         let part = &inputs.plan.parts[number];
@@ -42,14 +42,14 @@ impl<'a> Scores<'a> {
         }
     }
 
-    /// The tiles of keys in which a tile of queries sees something.
+    /// Key tiles with pairs visible to a query tile.
     #[inline(always)]
     pub(super) fn met_by_queries(&self, tile: usize) -> &'a [Tile] {
         let [row, head] = self.place;
         self.part.tiles.met_by_queries(row, head, tile)
     }
 
-    /// Writes the logits of a tile, of which `pairs` are visible; returns whether no query sees a key after its own place.
+    /// Writes the logits of a tile with visible pairs `pairs`; returns whether no query sees a key after its own place.
     #[inline(always)]
     pub(super) fn logits<S: Simd>(&self, simd: S, at: TileIndex, pairs: TileVisibility, logits: &mut [f32], scratch: &mut Scratch) -> bool {
         let factor = self.factor;

@@ -1,4 +1,4 @@
-//! What is added to the product of thin factors, tile by tile, and the gradients of it.
+//! Terms added to the product of thin factors, tile by tile, and their gradients.
 
 mod bias;
 mod gradients;
@@ -16,7 +16,7 @@ use crate::engine::{GaussianWeights, Ramp};
 
 /// The terms of one batch row and head in one part.
 pub(super) struct Terms<'a> {
-    /// Of queries and of keys.
+    /// Places of queries and of keys.
     pub places: [Places<'a>; 2],
     keys: usize,
     bias: Option<Bias<'a>>,
@@ -28,16 +28,16 @@ pub(super) struct Terms<'a> {
     cap: Option<Cap>,
 }
 
-/// Logits that are given pair by pair.
+/// Pairwise logits.
 #[derive(Clone, Copy)]
 struct Bias<'a> {
     /// `[Q, K]`.
     numbers: &'a [f32],
-    /// What they are multiplied with.
+    /// Their scale.
     scale: Option<f32>,
 }
 
-/// The weights in closed form of one batch row and head.
+/// Closed-form weights of one batch row and head.
 #[derive(Clone, Copy)]
 struct GaussianPlane<'a> {
     gaussians: &'a GaussianWeights,
@@ -45,7 +45,7 @@ struct GaussianPlane<'a> {
     head: usize,
 }
 
-/// A tile: its numbers among those of queries and of keys, and how many queries it has.
+/// A tile: its indices among query and key tiles, and its number of queries.
 #[derive(Clone, Copy)]
 pub(super) struct TileIndex {
     pub queries: usize,
@@ -53,23 +53,22 @@ pub(super) struct TileIndex {
     pub height: usize,
 }
 
-/// Tiles that are needed on the way.
+/// Temporary tiles.
 #[derive(Default)]
 pub(super) struct Scratch {
     scores: Vec<f32>,
     products: Vec<f32>,
-    /// Derivatives of the logits of the latest tile by what a soft cap bounds; empty if there is none.
+    /// Derivatives of the soft cap for the logits of the latest tile; empty without a cap.
     cap_slopes: Vec<f32>,
 }
 
-/// Scores by distance. Tile by tile of queries and of keys, distances take `2 TILE - 1` successive values; a tile of queries meets a tile of keys in the
-/// strip of the table whose number is the difference of theirs.
+/// Scores by distance. Over a pair of tiles, distances take `2 TILE - 1` successive values; the difference of the tile indices selects the strip of the table.
 struct Relative<'a> {
     query_tiles: usize,
     width: usize,
     /// `[Q, S]`.
     queries: Matrix<'a>,
-    /// `[strips + 1, S, TILE]`: a strip has the columns of two that follow each other.
+    /// `[strips + 1, S, TILE]`: a strip consists of two successive halves.
     halves: Aligned,
     /// `[(strips + 1) TILE, padded S]`.
     rows: Aligned,
@@ -88,7 +87,7 @@ struct Kronecker<'a> {
     first: isize,
 }
 
-/// Which numbers of its two vectors a query multiplies for each key of a tile.
+/// The factors in a query's two vectors for each key of a tile.
 type PairsOfTile = [[usize; 2]; TILE];
 
 impl<'a> Kronecker<'a> {
@@ -114,11 +113,11 @@ impl<'a> Kronecker<'a> {
     }
 }
 
-/// Soft ends of spans.
+/// Soft span masks.
 #[derive(Clone, Copy)]
 struct Spans<'a> {
     ramp: Ramp,
-    /// One for each query, or one for all.
+    /// One per query, or one for all.
     lengths: &'a [f32],
 }
 
@@ -136,7 +135,7 @@ impl<'a> Relative<'a> {
         let Sizes { heads, queries, keys, relative: width, .. } = inputs.sizes;
         let (query_tiles, key_tiles) = (queries.div_ceil(TILE), keys.div_ceil(TILE));
         let own_queries = Matrix { numbers: of_plane(inputs.relative_queries, row * heads + head, queries * width), stride: width };
-        // The last query of the last tile would be the first row: rows before it belong to queries that there are not.
+        // The last query of the last tile would be the first row: rows before it belong to missing queries.
         let first = (query_tiles * TILE - queries) * width;
         let table = table.of(row, head);
         let mut rows = vec![0.0; (query_tiles + key_tiles) * TILE * width];
@@ -157,7 +156,7 @@ impl<'a> Relative<'a> {
     }
 }
 
-/// Where the scores of a query of a tile begin in its row of a strip: the next query's distances are longer by one.
+/// Start of a tile query's scores in its strip row: the next query's distances are longer by one.
 fn first_column(query: usize) -> usize {
     TILE - 1 - query
 }
@@ -185,7 +184,7 @@ impl<'a> Terms<'a> {
         }
     }
 
-    /// Whether the gradients of the logits are those of something.
+    /// Whether any input of the logits has a gradient.
     pub(super) fn have_gradients(&self, factor: usize) -> bool {
         factor > 0 || self.is_bias_trained || self.relative.is_some() || self.kronecker.is_some() || self.spans.is_some()
     }
@@ -201,12 +200,12 @@ impl<'a> Terms<'a> {
         let (first, last) = (keys * TILE, count.min((keys + 1) * TILE) - 1);
         (queries * TILE..queries * TILE + height).all(|query| {
             let nearest = (query as isize + ramp.offset).clamp(first as isize, last as isize) as usize;
-            // At height 0 a key has no weight, and its ramp a slope.
+            // At height 0 a key has no weight, but its ramp has a slope.
             ramp.height(spans.length(query), query, nearest) < 0.0
         })
     }
 
-    /// Adds the terms to the logits of a tile and bounds them, all but the ends of spans. In a triangle, keys after a query's own place get any numbers.
+    /// Adds the terms, except span ends, to the logits of a tile and caps them. In a triangle, keys after a query's own place get arbitrary numbers.
     #[inline(always)]
     pub(super) fn add<S: Simd>(&self, simd: S, at: TileIndex, is_triangle: bool, logits: &mut [f32], scratch: &mut Scratch) {
         let TileIndex { queries, keys, height } = at;
@@ -264,7 +263,7 @@ impl<'a> Terms<'a> {
         self.cap.is_some_and(|cap| cap.is_before_bias)
     }
 
-    /// From the gradients of the logits of the tile that was [added](Self::add) last: those of what a soft cap bounds.
+    /// Gradients before the soft cap, from those of the logits of the tile that was [added](Self::add) last.
     #[inline(always)]
     pub(super) fn differentiate_cap(&self, TileIndex { height, .. }: TileIndex, slopes: &mut [f32], scratch: &Scratch) {
         if self.cap.is_some() {
@@ -272,8 +271,8 @@ impl<'a> Terms<'a> {
         }
     }
 
-    /// Adds the logarithms of the ends of spans to the logits of a tile, of which what is hidden is minus infinity. Calls `end` with each key at which a
-    /// ramp just ends, its place in the tile, and its logit before.
+    /// Adds the log span factors to the logits of a tile, with minus infinity for hidden pairs. Calls `end` with each key exactly at the end of a ramp, its
+    /// place in the tile, and its previous logit.
     #[inline(always)]
     pub(super) fn limit(&self, TileIndex { queries, keys, height }: TileIndex, logits: &mut [f32], mut end: impl FnMut(usize, f32)) {
         let Some(spans) = self.spans else { return };
@@ -294,11 +293,11 @@ impl<'a> Terms<'a> {
     }
 }
 
-/// A key at which the ramp of a query just ends.
+/// A key exactly at the end of a query's ramp.
 #[derive(Clone, Copy)]
 pub(super) struct End {
-    /// In its tile.
+    /// Place in its tile.
     pub place: usize,
-    /// Its logit as if the span had no end.
+    /// Its logit without the span end.
     pub score: f32,
 }

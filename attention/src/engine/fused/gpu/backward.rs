@@ -1,5 +1,4 @@
-//! Gradients: weights are recomputed from the log-sum-exp, tile by tile (Dao 2023, algorithm 2). Nothing is added by several cubes to one place, so that
-//! sums have one order.
+//! Gradients: weights are recomputed from the log-sum-exp, tile by tile (Dao 2023, algorithm 2). No two cubes add to one place, so sums have a fixed order.
 
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
@@ -34,8 +33,8 @@ pub(super) fn dots<F: Float>(context: &Tensor<F>, gradient: &Tensor<F>, dots: &m
     }
 }
 
-/// Gradients of the logits of a pair of tiles whose rows are queries, with the mask at place `mask`. Those of spans are added to `of_spans` `[rows]`: a key
-/// at which a ramp just ends has no weight, and what it would have with the factor 1 is the slope by that factor.
+/// Logit gradients of a pair of tiles with query rows and the mask at `mask`. Span gradients are added to `of_spans` `[rows]`: a key exactly at the end of a
+/// ramp has no weight, and its hypothetical weight at factor 1 is the slope by that factor.
 #[cube]
 pub(super) fn slopes_of_tile<F: Float, N: Size>(
     slopes: &mut Array<f32>,
@@ -90,8 +89,8 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
     }
 }
 
-/// A cube computes `factor_block` columns of the gradient of a tile of queries, `relative_block` columns of that of their factors of scores by distance, and
-/// that of their spans, `[B, H, Q, 1]`.
+/// A cube computes `factor_block` columns of the gradient of a query tile, `relative_block` columns of that of their distance factors, and that of their spans,
+/// `[B, H, Q, 1]`.
 #[cube(launch)]
 pub(super) fn gradient_of_queries<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
@@ -154,8 +153,8 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
     }
 }
 
-/// A cube computes `factor_block` columns of the gradient of a tile of keys, and `value_block` columns of that of their values: sums over the heads that share
-/// them. Rows of its tiles are keys and columns are queries.
+/// A cube computes `factor_block` columns of the gradient of a key tile, and `value_block` columns of that of their values: sums over the heads that share
+/// them. Tile rows are keys and columns are queries.
 #[cube(launch)]
 pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
     inputs: &Inputs<F, N>,

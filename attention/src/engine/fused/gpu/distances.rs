@@ -1,8 +1,8 @@
 //! Scores by distance (Dai et al. 2019).
 //!
-//! A table has a row for each distance, in descending order. Before it stand as many rows of zeros as the last tile of queries lacks queries: then the pairs
-//! of two tiles meet 127 successive rows that begin with a tile of the table. Scores are products with the rows of two tiles of it, which are moved to their
-//! keys through shared memory, and gradients are moved back in the same way.
+//! A table has one row per distance, in descending order, preceded by zero rows for the queries missing in the last tile. So the pairs of two tiles use 127
+//! successive rows that start at a table tile. Scores are products with the rows of two table tiles, shifted to their keys through shared memory; gradients are
+//! shifted back the same way.
 
 use cubecl::prelude::*;
 
@@ -14,16 +14,16 @@ use super::products::{
 use super::terms::Pair;
 use crate::contract::visibility::TILE;
 
-/// How far the first key of a tile is from that of the first query, in the rows of the table.
+/// Offset of a tile's first key from its first query, in table rows.
 const MIDDLE: usize = TILE - 1;
 
-/// The first of the two tiles of the table that the pairs of two tiles meet.
+/// First of the two table tiles for the pairs of two tiles.
 #[cube]
 fn strip_of(queries: usize, pair: &Pair) -> usize {
     queries.div_ceil(TILE) - 1 + pair.keys - pair.queries
 }
 
-/// Adds the scores by distance of a pair of tiles to logits `[rows, COLUMNS]`, whose rows are queries, or `by_key` keys.
+/// Adds the scores by distance of a pair of tiles to logits `[rows, COLUMNS]`, whose rows are queries, or keys with `by_key`.
 #[cube]
 pub(super) fn add_scores_by_distance<F: Float, N: Size>(
     logits: &mut Array<f32>,
@@ -63,7 +63,7 @@ pub(super) fn add_scores_by_distance<F: Float, N: Size>(
     }
 }
 
-/// Adds the products of the gradients `slopes` of the logits of a pair of tiles, whose rows are queries, and `wide` columns of the table.
+/// Adds the products of the logit gradients `slopes` of a pair of tiles, with query rows, and `wide` columns of the table.
 #[cube]
 pub(super) fn add_products_by_distance<F: Float, N: Size>(
     sums: &mut Array<Four>,
@@ -86,7 +86,7 @@ pub(super) fn add_products_by_distance<F: Float, N: Size>(
         #[unroll]
         for j in 0..COLUMNS {
             let (query, place) = (own_row(i, rows), own_column(j));
-            // The first tile of the table has these keys below or on a diagonal, the second one those above it.
+            // These keys of the first table tile are below or on a diagonal, those of the second above it.
             let number = number_at(room, query, (query + place + 1) % TILE);
             let is_near = query + place >= MIDDLE;
             near[i * COLUMNS + j] = select(is_near, number, 0.0f32);
@@ -107,8 +107,8 @@ pub(super) fn add_products_by_distance<F: Float, N: Size>(
     }
 }
 
-/// Moves the gradients `slopes` of the logits of a pair of tiles, whose rows are queries, to the rows of a tile of the table, the first or second one that
-/// they meet, and writes them to the tile in shared memory; its columns are queries.
+/// Shifts the logit gradients `slopes` of a pair of tiles, with query rows, to the rows of their first or second table tile, and writes them to the tile in
+/// shared memory; its columns are queries.
 #[cube]
 pub(super) fn write_by_distance(room: &mut SharedMemory, slopes: &Array<f32>, half: usize, #[comptime] rows: usize) {
     sync_cube();

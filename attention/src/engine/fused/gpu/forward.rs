@@ -96,7 +96,7 @@ pub(super) fn attend<F: Float, N: Size>(
     for i in 0..rows {
         let mut sees = totals[i] > 0.0f32;
         if comptime!(form.made.spans) {
-            // Of the keys within a span, a bias may have hidden all.
+            // A bias may hide all keys within a span.
             sees = sees && tops[i] > inputs.ends.least_visible;
         }
         let share = select(sees, 1.0f32 / totals[i], 0.0f32);

@@ -1,4 +1,4 @@
-//! What the kernels read.
+//! Kernel inputs.
 
 use cubecl::prelude::*;
 
@@ -6,9 +6,9 @@ use super::terms::Ends;
 use super::visibility::Lists;
 use crate::engine::dropout::gpu::weights::Dropout;
 
-/// What logits, weights and contexts are computed from.
+/// Inputs of logits, weights and contexts.
 ///
-/// Dimension letters are those of [`Operands`](crate::engine::fused::Operands). What the form of a kernel does not have is absent.
+/// Dimension letters are those of [`Operands`](crate::engine::fused::Operands). Inputs that a kernel form does not use are absent.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Inputs<F: Float, N: Size> {
     /// `[B, H, Q, R]`.
@@ -19,7 +19,7 @@ pub(super) struct Inputs<F: Float, N: Size> {
     pub values: OwnedTensor<Vector<F, N>>,
     /// The words of [`DeviceTiles`](super::tiles::DeviceTiles).
     pub tiles: OwnedTensor<u32>,
-    /// What draws begin with.
+    /// Initial values of draws.
     pub offsets: OwnedTensor<u32>,
     /// `[B|1, H|1, Q, K]`.
     pub bias: ComptimeOption<OwnedTensor<F>>,
@@ -36,13 +36,13 @@ pub(super) struct Inputs<F: Float, N: Size> {
     pub right: ComptimeOption<OwnedTensor<F>>,
     /// The pair of the first key of each batch row or of all, `[B|1]`.
     pub pairs: ComptimeOption<OwnedTensor<i32>>,
-    /// Where the lists of visible tiles are that the cubes go through.
+    /// Lists of visible tiles for the cubes.
     pub lists: Lists,
     pub dropout: Dropout,
     pub ends: Ends,
 }
 
-/// What gradients are computed from besides.
+/// Further inputs of gradients.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct BackwardInputs<F: Float, N: Size> {
     /// Gradient of the context, `[B, H, Q, D]`.

@@ -11,14 +11,14 @@ use super::terms::{Pair, are_beyond, at_most, key_of, pair_of_queries, query_of}
 use super::visibility::{list_of, place};
 use crate::contract::visibility::TILE;
 
-/// The places of two numbers in the rows of a query.
+/// Places of two factors in the rows of a query.
 #[derive(CubeType)]
 struct Places {
     left: usize,
     right: usize,
 }
 
-/// Those whose product is the logit of a key. Keys that are padding or past the end are hidden: they get the place of another pair.
+/// The factors of a key's logit. Keys that are padding or past the end are hidden and get arbitrary places.
 #[cube]
 fn places<F: Float, N: Size>(inputs: &Inputs<F, N>, row: usize, key: usize) -> Places {
     let (left, right, pairs) = (inputs.left.as_ref().unwrap(), inputs.right.as_ref().unwrap(), inputs.pairs.as_ref().unwrap());
@@ -34,7 +34,7 @@ fn start_of<F: Float>(tensor: &OwnedTensor<F>, pair: &Pair, query: usize) -> usi
     pair.row * tensor.stride(0) + pair.head * tensor.stride(1) + at_most(query, tensor.shape(2) - 1) * tensor.stride(2)
 }
 
-/// Adds the products to logits `[rows, COLUMNS]`, whose rows are queries, or `by_key` keys.
+/// Adds the products to logits `[rows, COLUMNS]`, whose rows are queries, or keys with `by_key`.
 #[cube]
 pub(super) fn add_kronecker<F: Float, N: Size>(
     logits: &mut Array<f32>,
@@ -59,8 +59,8 @@ pub(super) fn add_kronecker<F: Float, N: Size>(
     }
 }
 
-/// A cube computes the gradients of both factors of a tile of queries, `[B, H, Q, a]` and `[B, H, Q, b]`. One unit adds all that belongs to a query, so
-/// that sums have one order.
+/// A cube computes the gradients of both factors of a query tile, `[B, H, Q, a]` and `[B, H, Q, b]`. One unit adds all terms of a query, so sums have a fixed
+/// order.
 #[cube(launch)]
 pub(super) fn gradient_of_factors<F: Float, N: Size>(
     inputs: &Inputs<F, N>,

@@ -1,4 +1,4 @@
-//! What the kernels are given, and what they are compiled for.
+//! Kernel arguments and compile-time configuration.
 
 use burn::backend::TensorMetadata;
 use burn::backend::cubecl::dtype_to_storage_type;
@@ -24,10 +24,10 @@ use crate::engine::fused::operands::Operands;
 use crate::engine::fused::plan::Plan;
 use crate::engine::{LogitTerms, Ramp, greatest_log_ratio};
 
-/// Width of what stands for queries and keys that there are not: rows of it are read in fours.
+/// Width of the stand-in for missing queries and keys: its rows are read in fours.
 const STAND_IN: usize = 4;
 
-/// What logits are made of.
+/// Components of logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LogitComponents {
     /// Products of queries and keys.
@@ -35,7 +35,7 @@ pub(super) struct LogitComponents {
     pub bias: bool,
     /// Whether the bias is multiplied with a scale.
     pub scale: bool,
-    /// Whether spans end softly.
+    /// Whether spans have soft ends.
     pub spans: bool,
     /// Scores by distance.
     pub relative: bool,
@@ -51,7 +51,7 @@ impl LogitComponents {
         Self { content, bias, scale, spans, relative, kronecker }
     }
 
-    /// Buffers of a kernel that such logits have more than a product of queries and keys.
+    /// Further buffers of a kernel for such logits.
     pub(super) fn buffers(self) -> u32 {
         // The first gradient kernel has room for one more result.
         let Self { content: _, bias, scale, spans, relative, kronecker } = self;
@@ -59,7 +59,7 @@ impl LogitComponents {
         given + u32::from(spans && relative)
     }
 
-    /// Whether they are a product of queries and keys alone.
+    /// Whether they are only a product of queries and keys.
     pub(super) fn is_product(self) -> bool {
         self == Self { content: true, bias: false, scale: false, spans: false, relative: false, kronecker: false }
     }
@@ -71,7 +71,7 @@ pub(super) struct Relative {
     pub queries: CubeTensor,
     /// `[B|1, H|1, before + Q + K - 1, S]`; the last dimension has no gaps.
     pub table: CubeTensor,
-    /// Rows of zeros before those of distances: as many as the last tile of queries lacks queries.
+    /// Zero rows before those of distances: the queries missing in the last tile.
     pub before: usize,
 }
 
@@ -98,13 +98,13 @@ pub(super) struct Factors {
 
 impl Factors {
     fn new(left: CubeTensor, right: CubeTensor, pairs: &[isize]) -> Self {
-        // Pairs are counted by indices, which 32 bits hold.
+        // Pairs are counted by indices, which 32 bits can represent.
         let pairs = integers::<CubeBackend, i32>(pairs.iter().map(|&pair| pair as i32).collect(), &left.device);
         Self { left: with_whole_rows(left), right: with_whole_rows(right), pairs }
     }
 }
 
-/// What is added to products of queries and keys.
+/// Terms added to products of queries and keys.
 pub(super) struct Terms {
     pub made: LogitComponents,
     /// `[B|1, H|1, Q, K]`; the last dimension has no gaps.
@@ -119,23 +119,23 @@ pub(super) struct Terms {
     pub kronecker: Option<Factors>,
 }
 
-/// What the kernels are compiled for.
+/// Compile-time configuration of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct KernelConfig {
-    /// Columns of results that a cube computes.
+    /// Result columns per cube.
     pub factor_block: usize,
     pub value_block: usize,
     pub relative_block: usize,
-    /// Blocks of columns that the widest result has.
+    /// Column blocks of the widest result.
     pub blocks: usize,
     pub drops: bool,
     pub planes: bool,
-    /// Rows of a tile that a unit computes.
+    /// Tile rows per unit.
     pub rows: usize,
     pub made: LogitComponents,
 }
 
-/// Blocks of at most `widest` columns, and the columns of each: a multiple of [`SWEEP`].
+/// Blocks of at most `widest` columns, and columns per block: a multiple of [`SWEEP`].
 pub(super) fn blocks(width: usize, widest: usize) -> (usize, usize) {
     let blocks = width.div_ceil(widest).max(1);
     (blocks, width.div_ceil(blocks).max(1).next_multiple_of(SWEEP))
@@ -143,14 +143,14 @@ pub(super) fn blocks(width: usize, widest: usize) -> (usize, usize) {
 
 /// An attention on a device.
 pub(super) struct Launch {
-    /// `[B, H, Q, R]` and `[B, G, K, R]`; the last dimension has no gaps. Where no product is part of the logits, only their lengths are read.
+    /// `[B, H, Q, R]` and `[B, G, K, R]`; the last dimension has no gaps. If no product is part of the logits, only their lengths are read.
     pub queries: CubeTensor,
     pub keys: CubeTensor,
     /// `[B, G, K, D]`; the last dimension has no gaps.
     pub values: CubeTensor,
     pub terms: Terms,
     pub tiles: DeviceTiles,
-    /// What draws begin with.
+    /// Initial values of draws.
     pub offsets: CubeTensor,
     dropout: (u32, f32),
     pub drops: bool,
@@ -207,7 +207,7 @@ impl Launch {
         }
     }
 
-    /// Number of rows, heads, queries, keys, width of the factors and of the values.
+    /// Number of rows, heads, queries and keys, and width of the factors and values.
     pub(super) fn sizes(&self) -> [usize; 6] {
         let [batch, heads, queries, factor] = self.queries.shape().dims();
         let [_, _, keys, value] = self.values.shape().dims();
@@ -227,8 +227,7 @@ impl Launch {
         }
     }
 
-    /// Software adapters read shared memory one number at a time: there, units read less often the more rows they have. A GPU has to hold the sums of
-    /// the rows in registers.
+    /// Software adapters read shared memory one number at a time: there, more rows per unit reduce reads. A GPU must keep the rows' sums in registers.
     fn rows(&self) -> usize {
         if self.planes { 4 } else { 8 }
     }
@@ -237,26 +236,26 @@ impl Launch {
         CubeDim::new_2d(ACROSS as u32, down(self.rows()) as u32)
     }
 
-    /// How many numbers of rows of these tensors and of the factors can be read at once.
+    /// Numbers of rows of these tensors and the factors that can be read at once.
     pub(super) fn fours(&self, others: &[&CubeTensor]) -> usize {
         let Self { queries, keys, values, terms, .. } = self;
         let relative = terms.relative.iter().flat_map(|relative| [&relative.queries, &relative.table]);
         vector_size([queries, keys, values].into_iter().chain(relative).chain(others.iter().copied()))
     }
 
-    /// A cube for each tile of queries and block of columns of each head.
+    /// A cube per query tile and column block of each head.
     pub(super) fn cubes_of_queries(&self, blocks: usize) -> CubeCount {
         let [batch, heads, queries, ..] = self.sizes();
         CubeCount::Static(queries.div_ceil(TILE) as u32, heads as u32, (batch * blocks) as u32)
     }
 
-    /// A cube for each tile of keys and block of columns of each head that keys and values have.
+    /// A cube per key tile and column block of each key head.
     pub(super) fn cubes_of_keys(&self, blocks: usize) -> CubeCount {
         let [batch, _, _, keys, ..] = self.sizes();
         CubeCount::Static(keys.div_ceil(TILE) as u32, self.shared() as u32, (batch * blocks) as u32)
     }
 
-    /// Number of heads of keys and values.
+    /// Number of key and value heads.
     pub(super) fn shared(&self) -> usize {
         self.values.shape()[1]
     }
@@ -272,12 +271,12 @@ impl Launch {
     fn ends(&self) -> EndsLaunch {
         let Ramp { width, origin, nearest, farthest, offset } =
             self.terms.ramp.unwrap_or(Ramp { width: 1.0, origin: 0.0, nearest: 0, farthest: 0, offset: 0 });
-        // Distances are those of indices, which 32 bits hold.
+        // Distances are between indices, which 32 bits can represent.
         let [nearest, farthest] = [nearest, farthest].map(|distance| i32::try_from(distance).unwrap_or(i32::MAX));
         EndsLaunch::new(width, origin, nearest, farthest, offset as i32, greatest_log_ratio(DType::F32), self.terms.least_visible)
     }
 
-    /// What the kernels read, with the lists of visible tiles from number `first` on.
+    /// Kernel inputs, with the lists of visible tiles from number `first` on.
     pub(super) fn inputs<F: Float, N: Size>(&self, first: usize) -> InputsLaunch<F, N> {
         let Self { queries, keys, values, tiles, offsets, terms, .. } = self;
         let Terms { made: _, bias, scale, spans, ramp: _, least_visible: _, relative, kronecker } = terms;
@@ -303,17 +302,17 @@ impl Launch {
         )
     }
 
-    /// What queries, keys, values and results are made of.
+    /// Number type of queries, keys, values and results.
     pub(super) fn number(&self) -> ElemType {
         dtype_to_storage_type(self.queries.dtype)
     }
 
-    /// Room for results of that type.
+    /// Allocates results of that type.
     pub(super) fn empty(&self, shape: [usize; 4]) -> CubeTensor {
         self.empty_of(shape, self.queries.dtype)
     }
 
-    /// Room for one 32-bit number for each query.
+    /// Allocates one 32-bit number per query.
     pub(super) fn empty_by_query(&self) -> CubeTensor {
         let [batch, heads, queries, ..] = self.sizes();
         self.empty_of([batch, heads, queries, 1], DType::F32)
@@ -324,22 +323,22 @@ impl Launch {
     }
 }
 
-/// Room on the device of a tensor.
+/// Allocates on the device of a tensor.
 fn empty_of(place: &CubeTensor, shape: [usize; 4], dtype: DType) -> CubeTensor {
     empty_device_contiguous_dtype(place.client.clone(), place.device.clone(), Shape::new(shape), dtype)
 }
 
-/// The tensor with the numbers of each row one after another.
+/// The tensor with adjacent numbers in each row.
 pub(super) fn with_whole_rows(tensor: CubeTensor) -> CubeTensor {
     if tensor.meta.is_tiled() || tensor.meta.strides()[3] != 1 { into_contiguous(tensor) } else { tensor }
 }
 
-/// How many numbers of rows can be read at once: 4 if all rows begin and end at a multiple of it, or else 1.
+/// Numbers of rows that can be read at once: 4 if all rows start and end at a multiple of it, otherwise 1.
 fn vector_size<'a>(tensors: impl IntoIterator<Item = &'a CubeTensor>) -> usize {
     if tensors.into_iter().all(|tensor| are_in(4, tensor)) { 4 } else { 1 }
 }
 
-/// Whether all rows begin and end at a multiple of so many numbers.
+/// Whether all rows start and end at a multiple of `count` numbers.
 pub(super) fn are_in(count: usize, tensor: &CubeTensor) -> bool {
     let [batch, head, row, _] = tensor.meta.strides()[..] else { unreachable!("the tensor has four dimensions") };
     let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();

@@ -1,4 +1,4 @@
-//! What is added to the products of queries and keys.
+//! Terms added to the products of queries and keys.
 
 use cubecl::prelude::*;
 
@@ -9,7 +9,7 @@ use super::launch::KernelConfig;
 use super::products::{COLUMNS, SharedMemory};
 use super::terms::{Pair, at_most, key_of, query_of, scale_of};
 
-/// Adds all but the product of queries and keys to logits `[rows, COLUMNS]`, whose rows are queries, or `by_key` keys.
+/// Adds all terms but the product of queries and keys to logits `[rows, COLUMNS]`, whose rows are queries, or keys with `by_key`.
 #[cube]
 pub(super) fn add_terms<F: Float, N: Size>(
     logits: &mut Array<f32>,
@@ -24,7 +24,7 @@ pub(super) fn add_terms<F: Float, N: Size>(
     add_kronecker(logits, inputs, pair, by_key, form);
 }
 
-/// Adds the bias, times its scale. What is read past the ends of queries and keys is hidden.
+/// Adds the bias, times its scale. Reads past the ends of queries and keys are hidden.
 #[cube]
 fn add_bias<F: Float, N: Size>(
     logits: &mut Array<f32>,

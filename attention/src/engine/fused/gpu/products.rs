@@ -1,48 +1,48 @@
-//! What the units of a cube multiply together: tiles of 64 x 64, each unit with some rows and columns of its own.
+//! Cooperative products of the units of a cube: tiles of 64 x 64, with several rows and columns per unit.
 //!
-//! A unit has `rows` rows, as many as there are units in a column apart, and [`COLUMNS`] columns. Numbers lie in shared memory in fours, such that
-//! neighbouring units read other banks.
+//! A unit has `rows` rows, spaced by the number of units in a column, and [`COLUMNS`] columns. Shared memory is arranged in fours, such that neighbouring units
+//! use different banks.
 
 use cubecl::prelude::*;
 
 use crate::contract::visibility::TILE;
 
-/// Columns of a tile that a unit computes: fours that lie `4 * ACROSS` apart.
+/// Tile columns per unit: fours that are `4 * ACROSS` apart.
 pub(super) const COLUMNS: usize = 8;
 
-/// Units that share a row of a tile. They are neighbours in a plane.
+/// Units that share a tile row, neighbours in a plane.
 pub(super) const ACROSS: usize = TILE / COLUMNS;
 
-/// Columns that the units of a row cover with a four each.
+/// Columns that the units of a row cover with one four each.
 pub(super) const SWEEP: usize = 4 * ACROSS;
 
-/// Units that share a column of a tile.
+/// Units that share a tile column.
 pub(super) fn down(rows: usize) -> usize {
     TILE / rows
 }
 
-/// Distance of the rows of a tile in shared memory, in fours.
+/// Distance of tile rows in shared memory, in fours.
 const PITCH: usize = TILE / 4 + 1;
 
-/// Columns of thin factors that are multiplied at once.
+/// Columns of thin factors multiplied at once.
 const DEPTH: usize = TILE / 2;
 
 /// Distance of the rows of such a chunk in shared memory, in fours.
 const CHUNK_PITCH: usize = DEPTH / 4 + 1;
 
-/// Fours of two such chunks, and of a tile, which lies where they were.
+/// Fours of two such chunks, and of a tile, which reuses their space.
 const TILE_ROOM: usize = 2 * TILE * CHUNK_PITCH;
 
-/// Fours of the rows that a tile is multiplied with at once.
+/// Fours of the rows multiplied with a tile at once.
 const CHUNK: usize = 512;
 
-/// Shared memory of a cube in bytes: a tile, a chunk of rows, and a number for each unit and row.
+/// Shared memory of a cube in bytes: a tile, a chunk of rows, and a number per unit and row.
 pub(super) const SHARED: usize = (4 * (TILE_ROOM + CHUNK) + TILE * ACROSS) * size_of::<f32>();
 
-/// Logit of hidden pairs, and what the largest logit of nothing is. WGSL knows no infinity.
+/// Logit of hidden pairs, and maximum of an empty row. WGSL has no infinity.
 pub(super) const LOWEST: f32 = -1.0e30;
 
-/// Four numbers that are read and written at once.
+/// Four numbers read and written at once.
 pub(super) type Four = Vector<f32, Const<4>>;
 
 /// Shared memory of a cube.
@@ -66,26 +66,26 @@ impl SharedMemory {
     }
 }
 
-/// Row `i` of those of this unit.
+/// Row `i` of this unit.
 #[cube]
 pub(super) fn own_row(#[comptime] i: usize, #[comptime] rows: usize) -> usize {
     UNIT_POS_Y as usize + comptime!(i * down(rows))
 }
 
-/// Column `j` of those of this unit.
+/// Column `j` of this unit.
 #[cube]
 pub(super) fn own_column(#[comptime] j: usize) -> usize {
     UNIT_POS_X as usize * 4 + comptime!(j / 4 * SWEEP + j % 4)
 }
 
-/// Rows of a tensor `[B, H, length, width]` that belong to a tile.
+/// Rows of a tensor `[B, H, length, width]` in a tile.
 #[derive(CubeType)]
 pub(super) struct Rows {
     /// Place of the first number.
     start: usize,
     /// Distance of rows.
     stride: usize,
-    /// Rows that there are: at most those of a tile.
+    /// Number of existing rows, at most those of a tile.
     pub count: usize,
 }
 
@@ -109,13 +109,13 @@ pub(super) fn rows_of<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, row: u
     Rows { start: row * tensor.stride(0) + head * tensor.stride(1) + first * stride, stride, count }
 }
 
-/// [`rows_of`] keys or values for one of `heads` heads, of which each group shares those of one.
+/// [`rows_of`] keys or values for one of `heads` heads; each group shares one key head.
 #[cube]
 pub(super) fn rows_for<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, heads: usize, row: usize, head: usize, tile: usize) -> Rows {
     rows_of(tensor, row, head * tensor.shape(1) / heads, tile)
 }
 
-/// Four numbers of a row; 0 for those that are not there. Tensors of fours have rows of fours.
+/// Four numbers of a row; 0 for missing ones. Tensors of fours have rows of fours.
 #[cube]
 fn read<F: Float, N: Size>(source: &Tensor<Vector<F, N>>, rows: &Rows, row: usize, column: usize) -> Four {
     let width = source.shape(3);
@@ -137,7 +137,7 @@ fn read<F: Float, N: Size>(source: &Tensor<Vector<F, N>>, rows: &Rows, row: usiz
     four
 }
 
-/// Adds to `sums` `[rows, COLUMNS]` the products of the rows of `a` (rows of the tile) and those of `b` (its columns).
+/// Adds the products of the rows of `a` (tile rows) and `b` (tile columns) to `sums` `[rows, COLUMNS]`.
 #[cube]
 pub(super) fn add_products_of_rows<F: Float, N: Size>(
     sums: &mut Array<f32>,
@@ -189,18 +189,18 @@ pub(super) fn add_products_of_rows<F: Float, N: Size>(
     }
 }
 
-/// Fours of results `[rows, wide]` that a unit has.
+/// Fours of results `[rows, wide]` per unit.
 pub(super) fn fours_of(wide: usize, rows: usize) -> usize {
     rows * wide / SWEEP
 }
 
-/// Rows of `wide` columns that are staged at once: a divisor of those of a tile, and fours of them.
+/// Rows of `wide` columns staged at once: a divisor of the tile rows, and fours of them.
 fn rows_at_once(wide: usize) -> usize {
     (1 << (4 * CHUNK / wide).ilog2()).min(TILE)
 }
 
-/// Adds to `sums` `[rows, wide / SWEEP]` the product of the tile in shared memory and `wide` columns, from `first` on, of rows. The tile may have been
-/// written by other units just before.
+/// Adds the product of the tile in shared memory and `wide` columns, from `first` on, of rows to `sums` `[rows, wide / SWEEP]`. Other units may have just
+/// written the tile.
 #[cube]
 pub(super) fn add_product_of_tile<F: Float, N: Size>(
     sums: &mut Array<Four>,
@@ -302,7 +302,7 @@ pub(super) fn write_rows<F: Float>(
     }
 }
 
-/// For each row the largest number, or the sum, over the units that share it, which all get the same. All units have passed a barrier afterwards.
+/// Maximum or sum of each row over the units that share it, returned to all of them. All units have passed a barrier afterwards.
 #[cube]
 pub(super) fn reduce_rows(
     numbers: &mut Array<f32>,

@@ -1,5 +1,5 @@
-//! Gradients of tables that batch rows and heads may share: a cube computes a tile of a table, for one row and head after another. No two cubes add to one
-//! place, so that sums have one order, and nothing larger than the tables is held.
+//! Gradients of tables that batch rows and heads can share: a cube computes a table tile, for one row and head after another. No two cubes add to one place, so
+//! sums have a fixed order, and no temporary exceeds the tables.
 
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
@@ -13,7 +13,7 @@ use super::terms::{are_beyond, at_most, pair_of_queries, scale_of};
 use super::visibility::{CubeTask, found_in, list_among, list_of};
 use crate::contract::visibility::TILE;
 
-/// A cube computes a tile of the gradient of a bias, `[B|1, H|1, Q, K]`. `of_scale` `[B|1, H|1, Q, key tiles]` is that of its scale, by query and tile.
+/// A cube computes a tile of the bias gradient, `[B|1, H|1, Q, K]`. `of_scale` `[B|1, H|1, Q, key tiles]` is that of its scale, by query and tile.
 #[cube(launch)]
 pub(super) fn gradient_of_bias<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
@@ -109,7 +109,7 @@ pub(super) fn gradient_of_distances<F: Float, N: Size>(
         for query_tile in 0..query_tiles {
             let place = CubeTask { row, head, tile: query_tile, block: 0usize };
             let list = list_among(&inputs.lists, &place, query_tiles);
-            // Tiles of keys that meet this tile of the table as the first and as the second one of their two.
+            // Key tiles that use this table tile as the first and as the second of their two.
             for half in 0..2usize {
                 let (found, before) = (table_tile + query_tile, half + query_tiles - 1);
                 let is_there = found >= before && found - before < key_tiles;

@@ -1,8 +1,8 @@
-//! The kernels on tensor cores, for numbers of 16 bits.
+//! Tensor-core kernels for 16-bit numbers.
 //!
-//! A cube has four planes of 32 units, and each plane 16 rows of a tile of 64. Products are those of `mma` with 16 x 8 x 16 numbers, whose operands lie in
-//! the registers of the units of a plane in a known order: weights pass from one product to the next in registers (Dao 2023, section 3.3). Sums and
-//! exponentials have 32 bits. As in the kernels without tensor cores, no two cubes add to one place.
+//! A cube has four planes of 32 units, and each plane computes 16 rows of a tile of 64. Products use `mma` of 16 x 8 x 16 numbers, whose operands are
+//! distributed over the registers of a plane's units in a known order: weights pass from one product to the next in registers (Dao 2023, section 3.3). Sums and
+//! exponentials use 32 bits. As in the kernels without tensor cores, no two cubes add to one place.
 
 mod backward;
 mod forward;
@@ -18,10 +18,10 @@ use self::fragments::{PLANES, room};
 use super::launch::{Launch, are_in};
 use crate::contract::visibility::TILE;
 
-/// Most columns of queries, keys and values: the sums of a plane have to fit into registers.
+/// Maximum columns of queries, keys and values: a plane's sums must fit into registers.
 const WIDEST: usize = 128;
 
-/// What the kernels are compiled for.
+/// Compile-time configuration of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TensorCoreConfig {
     /// Columns of queries and keys in shared memory: a multiple of 16.
@@ -31,7 +31,7 @@ pub(super) struct TensorCoreConfig {
     drops: bool,
 }
 
-/// What the kernels are compiled for, if the device has tensor cores for these tensors.
+/// Kernel configuration, if the device has tensor cores for these tensors.
 pub(super) fn widths<const N: usize>(launch: &Launch, tensors: [&CubeTensor; N]) -> Option<TensorCoreConfig> {
     let number = launch.number();
     let properties = launch.queries.client.properties();

@@ -1,4 +1,4 @@
-//! Tiles and their queries and keys, and soft ends of spans.
+//! Tiles with their queries and keys, and soft span ends.
 
 use cubecl::prelude::*;
 
@@ -8,7 +8,7 @@ use super::products::{COLUMNS, LOWEST, own_column, own_row};
 use super::visibility::CubeTask;
 use crate::contract::visibility::TILE;
 
-/// Tiles of queries and of keys, in a head of a row of the batch.
+/// A query tile and a key tile, in a head of a batch row.
 #[derive(CubeType)]
 pub(super) struct Pair {
     pub row: usize,
@@ -17,19 +17,19 @@ pub(super) struct Pair {
     pub keys: usize,
 }
 
-/// The tile of queries of a cube, and one of keys.
+/// A cube's query tile, and a key tile.
 #[cube]
 pub(super) fn pair_of_queries(place: &CubeTask, keys: usize) -> Pair {
     Pair { row: place.row, head: place.head, queries: place.tile, keys }
 }
 
-/// A tile of queries, and the tile of keys of a cube.
+/// A query tile, and a cube's key tile.
 #[cube]
 pub(super) fn pair_of_keys(place: &CubeTask, queries: usize) -> Pair {
     Pair { row: place.row, head: place.head, queries, keys: place.tile }
 }
 
-/// Query of number `[i, j]` of those of this unit, in a tile whose rows are queries, or `by_key` keys.
+/// Query of number `[i, j]` of this unit, in a tile whose rows are queries, or keys with `by_key`.
 #[cube]
 pub(super) fn query_of(
     pair: &Pair,
@@ -49,7 +49,7 @@ pub(super) fn key_of(pair: &Pair, #[comptime] i: usize, #[comptime] j: usize, #[
     if by_key { first + own_row(i, rows) } else { first + own_column(j) }
 }
 
-/// What the bias is multiplied with.
+/// Scale of the bias.
 #[cube]
 pub(super) fn scale_of<F: Float, N: Size>(inputs: &Inputs<F, N>, head: usize, #[comptime] form: KernelConfig) -> f32 {
     let mut factor = 1.0f32;
@@ -60,7 +60,7 @@ pub(super) fn scale_of<F: Float, N: Size>(inputs: &Inputs<F, N>, head: usize, #[
     factor
 }
 
-/// Soft ends of spans, as [`Ramp`](crate::engine::Ramp) has them.
+/// Soft span ends, as in [`Ramp`](crate::engine::Ramp).
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Ends {
     pub width: f32,
@@ -68,13 +68,13 @@ pub(super) struct Ends {
     pub nearest: i32,
     pub farthest: i32,
     pub offset: i32,
-    /// Greatest logarithm of how much a key at the end of its ramp weighs in the gradient of the span.
+    /// Maximum log weight of a key at the end of its ramp in the gradient of the span.
     pub greatest: f32,
-    /// Logits up to it are those of hidden keys.
+    /// Maximum logit of hidden keys.
     pub least_visible: f32,
 }
 
-/// Factor that a logarithm is taken of: those above it are greater than the least difference of 32-bit floats from 1.
+/// Minimum factor before a logarithm: factors above it exceed the resolution of 32-bit floats at 1.
 const LEAST_FACTOR: f32 = 1.0e-30;
 
 /// The span of a query.
@@ -89,7 +89,7 @@ pub(super) fn span_of<F: Float, N: Size>(inputs: &Inputs<F, N>, pair: &Pair, que
     span
 }
 
-/// The factor of a key before it is limited to `[0, 1]`. What is no key of the query lies below.
+/// Factor of a key before clamping to `[0, 1]`. Keys outside the query's range have lower values.
 #[cube]
 pub(super) fn height(ends: &Ends, span: f32, query: usize, key: usize) -> f32 {
     let signed = query as i32 + ends.offset - key as i32;
@@ -99,7 +99,7 @@ pub(super) fn height(ends: &Ends, span: f32, query: usize, key: usize) -> f32 {
     select(is_key, (span + level) / ends.width + 1.0f32, -1.0f32)
 }
 
-/// A logit and the logarithm of a factor.
+/// A logit plus the logarithm of a factor.
 #[cube]
 pub(super) fn limited(logit: f32, height: f32) -> f32 {
     let within = select(height < 1.0f32, logit + max(height, LEAST_FACTOR.runtime()).ln(), logit);

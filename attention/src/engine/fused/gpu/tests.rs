@@ -19,13 +19,13 @@ use crate::engine::fused::plan::Part;
 const BATCH: usize = 2;
 const HEADS: usize = 2;
 
-/// What is attended with.
+/// Inputs of an attention.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     span: Span,
-    /// Width of queries and keys, 0 if there are none, and of values.
+    /// Width of queries and keys, 0 without any, and of values.
     widths: [usize; 2],
-    /// Heads of keys and values.
+    /// Key and value heads.
     shared: usize,
     /// Rows and heads of a bias.
     bias: Option<[usize; 2]>,
@@ -63,7 +63,7 @@ impl Case {
         operands.bias = self.bias.map(|[rows, heads]| tensor(4, [rows, heads, queries, keys], 1.0)).into();
         operands.bias_scale = self.scale.map(|heads| tensor(5, [1, heads, 1, 1], 2.0)).into();
         let lengths = |[rows, heads, queries]: [usize; 3]| {
-            // Spans of 8 and of 16 end on a key, where ramps have corners.
+            // Spans of 8 and 16 end on a key, where ramps have corners.
             let numbers = (0..rows * heads * queries).map(|index| [8.0, 13.3, 16.0, 33.25, 60.5][index % 5]).collect::<Vec<f32>>();
             let tensor = B::float_from_data(TensorData::new(numbers, [rows, heads, queries, 1]), device);
             casts.iter().fold(tensor, |tensor, &dtype| B::float_cast(tensor, dtype))
@@ -109,7 +109,7 @@ const NAMES: [&str; COUNT] = [
 fn results<B: FusedAttention>(device: &B::Device, casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
     let (operands, gradient) = case.operands::<B>(device, casts);
     let (context, log_sum_exp) = B::fused_forward(operands.clone(), plan.clone());
-    // What batch rows or heads share is not said for each of them.
+    // Dimensions shared by batch rows or heads are not repeated.
     let by_query = B::float_expand(log_sum_exp.clone(), Shape::new([BATCH, HEADS, case.span.queries, 1]));
     let gradients = B::fused_backward(operands, context.clone(), log_sum_exp.clone(), gradient, plan.clone());
     let Operands { values, queries, keys, bias, bias_scale, spans, relative_queries, relative_keys, left, right, sink: _ } = gradients;
@@ -119,17 +119,17 @@ fn results<B: FusedAttention>(device: &B::Device, casts: &[FloatDType], case: &C
         .map(|result| result.map(read::<B>))
 }
 
-/// Those of the kernels.
+/// Results of the kernels.
 fn by_kernels(casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
     results::<CubeBackend>(&adapter(), casts, case, plan)
 }
 
-/// Those of tensor operations.
+/// Results of tensor operations.
 fn by_tensor_ops(casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
     results::<CubeBackend>(&adapter(), casts, case, &Plan { by_kernels: false, ..plan.clone() })
 }
 
-/// Fails where two results differ by `limit` or more of what is largest in the second one, or of 1.
+/// Fails if two results differ by `limit` or more, relative to the largest number of the second, or 1.
 fn assert_close(found: &Results, expected: &Results, limit: f32, what: &str) {
     for ((name, found), expected) in NAMES.iter().zip(found).zip(expected) {
         let (Some(found), Some(expected)) = (found, expected) else {
@@ -137,12 +137,12 @@ fn assert_close(found: &Results, expected: &Results, limit: f32, what: &str) {
             continue;
         };
         assert_eq!(found.shape(), expected.shape(), "{what}: {name}");
-        // Queries that see nothing have another large number here and there.
+        // Queries without visible keys have various large numbers.
         let seen = |number: f32| if number > 1e29 { 0.0 } else { number };
         let [found, expected] = [found, expected].map(|data| data.iter::<f32>().map(seen).collect::<Vec<_>>());
         let largest = expected.iter().fold(1.0f32, |largest, number| largest.max(number.abs()));
         let difference = found.iter().zip(&expected).map(|(found, expected)| (found - expected).abs() / largest);
-        // Comparisons with what is no number are false.
+        // Comparisons with NaN are false.
         let worst = difference.fold(0.0, |worst: f32, difference| if difference < worst { worst } else { difference });
         assert!(worst < limit, "{what}: {name} differs by {worst}");
         assert!(expected.iter().any(|number| number.abs() > 1e-3), "{what}: {name} is nothing");
@@ -155,7 +155,7 @@ fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> 
     Plan { dropout, by_kernels: true, ..Plan::new(HEADS, parts, least_visible_logit(DType::F32)) }
 }
 
-/// By how much two results differ at most.
+/// Maximum difference of two results.
 fn difference(found: &TensorData, expected: &TensorData) -> f32 {
     found.iter::<f32>().zip(expected.iter::<f32>()).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max)
 }
@@ -200,7 +200,7 @@ fn kernels_in_16_bits_compute_what_they_compute_in_32() {
     let product = |widths| Case::product(span, widths);
     let cases = [
         product([5, 7]),
-        // Rows of eights go to the tensor cores of a GPU.
+        // Rows of eights use the tensor cores of a GPU.
         Case { shared: 1, ..product([8, 8]) },
         Case { bias: Some([1, HEADS]), scale: Some(HEADS), ..product([8, 7]) },
         Case {
@@ -225,12 +225,12 @@ fn kernels_in_16_bits_compute_what_they_compute_in_32() {
     }
 }
 
-/// Native results beside those of tensor operations and of flex.
+/// Compares native results with those of tensor operations and of flex.
 fn assert_native(case: &Case, plan: &Plan, what: &str) {
     let found = by_kernels(&[], case, plan);
     assert_close(&found, &by_tensor_ops(&[], case, plan), 3e-5, &format!("{what}, by tensor operations"));
     let mut expected = results::<Flex>(&FlexDevice, &[], case, plan);
-    // Flex has another number for queries that see nothing.
+    // Flex uses another number for queries without visible keys.
     expected[1].clone_from(&found[1]);
     assert_close(&found, &expected, 3e-5, &format!("{what}, flex"));
 }
@@ -283,7 +283,7 @@ fn kernels_end_spans_softly() {
     let padded = Ramp { width: 3.0, origin: 1.0, nearest: 2, farthest: usize::MAX, ..ramp };
     let padded = Plan { ramp: Some(padded), ..plan(&Visibility::padding(vec![200, 40]), ragged, dropout) };
     let after = Plan { ramp: Some(Ramp { offset: 70, ..ramp }), ..plan(&Visibility::all(), late, None) };
-    // Of some queries all logits within the span are those of hidden keys.
+    // For some queries all logits within the span are hidden.
     let faint = Plan { least_visible: 0.5, ..causal.clone() };
     let cases = [
         (square, &causal, [5, 7], [BATCH, 1, 150]),
@@ -319,7 +319,7 @@ fn kernels_multiply_two_numbers_of_a_query() {
     let dropout = WeightDropout::new(0.3, RandomKey::from_seed(1));
     let (square, ragged) = (Span::whole(70, 70), Span::whole(65, 129));
     let causal = Plan { first_pairs: Some(Arc::new([3])), ..plan(&Visibility::causal(), square, None) };
-    // The second row of the batch is padded on the left: its keys begin before pair 0.
+    // The second batch row is left-padded: its keys begin before pair 0.
     let padded = Plan { first_pairs: Some(Arc::new([0, -40])), ..plan(&Visibility::left_padding(vec![0, 40]), ragged, dropout) };
     let cases = [(square, &causal, [5, 7], Some([1, 1]), [15, 5]), (ragged, &padded, [0, 36], None, [10, 13])];
     for (span, plan, widths, bias, pairs) in cases {
@@ -342,7 +342,7 @@ fn fixed_biases_have_no_gradient() {
 #[test]
 fn queries_that_see_nothing_have_no_context_and_no_gradient() {
     let span = Span::whole(20, 70);
-    // In the first row of the batch nothing is seen, in the second everything.
+    // The first batch row sees nothing, the second everything.
     let plan = plan(&Visibility::padding(vec![0, 70]), span, None);
     let results = by_kernels(&[], &Case::product(span, [5, 7]), &plan);
     let [context, log_sum_exp, values, queries, keys, ..] = results;

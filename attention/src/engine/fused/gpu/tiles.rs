@@ -1,4 +1,4 @@
-//! What is hidden and what is dropped, where the device can read it.
+//! Visibility and dropout in device-readable form.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -13,20 +13,20 @@ use crate::contract::visibility::{TILE, Tile, TileMap, TileVisibility};
 /// A [`TileMap`] on a device.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceTiles {
-    /// Places of the lists of the tiles of queries, in order of the rows and heads that are told apart, then of the lists of the tiles of keys, then
-    /// the end of the last one. Then the lists: for each visible tile its number, and the place of its mask or 0. Then the masks: two words to a query.
+    /// Offsets of the query tiles' lists, in order of distinct rows and heads, then of the key tiles' lists, then the end of the last one. Then the lists: per
+    /// visible tile its index, and the offset of its mask or 0. Then the masks: two words per query.
     pub words: CubeTensor,
-    /// How many lists are before those of the tiles of keys.
+    /// Number of lists before those of the key tiles.
     pub by_key: usize,
     pub rows: usize,
     pub heads: usize,
 }
 
-/// What was uploaded for maps that are still in use.
+/// Uploads for maps that are still in use.
 static UPLOADED: Mutex<Vec<(Weak<TileMap>, CubeDevice, DeviceTiles)>> = Mutex::new(Vec::new());
 
 impl DeviceTiles {
-    /// `map` over `lengths` queries and keys. It is uploaded once to a device.
+    /// Uploads `map` over `lengths` queries and keys, once per device.
     pub(super) fn new(map: &Arc<TileMap>, lengths: [usize; 2], device: &CubeDevice) -> Self {
         let mut uploaded = UPLOADED.lock().expect("no panic happens while the cache is locked");
         uploaded.retain(|(map, ..)| map.strong_count() > 0);
@@ -67,7 +67,7 @@ impl DeviceTiles {
     }
 }
 
-/// The words of an attention that drops nothing.
+/// Words of an attention without dropout.
 pub(super) fn none(device: &CubeDevice) -> CubeTensor {
     integers::<CubeBackend, u32>(vec![0; 2], device)
 }

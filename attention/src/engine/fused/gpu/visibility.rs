@@ -1,45 +1,45 @@
-//! What the kernels read of visibility.
+//! Kernel access to visibility.
 
 use cubecl::prelude::*;
 
 use super::products::{COLUMNS, LOWEST, down, own_column, own_row};
 
-/// What a cube works for.
+/// Work item of a cube.
 #[derive(CubeType)]
 pub(super) struct CubeTask {
-    /// Row of the batch.
+    /// Batch row.
     pub row: usize,
     pub head: usize,
     /// Number of the tile.
     pub tile: usize,
-    /// Number of the block of columns of the results.
+    /// Index of the block of result columns.
     pub block: usize,
 }
 
-/// Place of this cube, when there are `blocks` blocks of columns.
+/// Work item of this cube, with `blocks` column blocks.
 #[cube]
 pub(super) fn place(#[comptime] blocks: usize) -> CubeTask {
     let rows_and_blocks = CUBE_POS_Z as usize;
     CubeTask { row: rows_and_blocks / blocks, head: CUBE_POS_Y as usize, tile: CUBE_POS_X as usize, block: rows_and_blocks % blocks }
 }
 
-/// How the lists of visible tiles are arranged.
+/// Arrangement of the lists of visible tiles.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Lists {
-    /// Number of the first list.
+    /// Index of the first list.
     pub first: u32,
-    /// Rows of the batch and heads that are told apart.
+    /// Distinct batch rows and heads.
     pub rows: u32,
     pub heads: u32,
 }
 
-/// Place of the list of the tiles that the tile of this cube meets; at the next one begins another.
+/// Offset of the list of tiles for this cube's tile; the next offset ends it.
 #[cube]
 pub(super) fn list_of(lists: &Lists, place: &CubeTask) -> usize {
     list_among(lists, place, CUBE_COUNT_X as usize)
 }
 
-/// The same where a row and head have `count` lists.
+/// The same with `count` lists per row and head.
 #[cube]
 pub(super) fn list_among(lists: &Lists, place: &CubeTask, count: usize) -> usize {
     let (rows, heads) = (lists.rows as usize, lists.heads as usize);
@@ -47,7 +47,7 @@ pub(super) fn list_among(lists: &Lists, place: &CubeTask, count: usize) -> usize
     lists.first as usize + of_head * count + place.tile
 }
 
-/// Place of the entry of tile `tile` in a list, or 0 if it is not in it.
+/// Offset of the entry of tile `tile` in a list, or 0 if missing.
 #[cube]
 pub(super) fn found_in(tiles: &Tensor<u32>, list: usize, tile: usize) -> usize {
     let end = tiles[list + 1] as usize;
@@ -82,7 +82,7 @@ pub(super) fn hide(logits: &mut Array<f32>, tiles: &Tensor<u32>, mask: usize, #[
     }
 }
 
-/// [`hide`] where rows are keys and columns are queries.
+/// [`hide`] for tiles with key rows and query columns.
 #[cube]
 pub(super) fn hide_by_key(logits: &mut Array<f32>, tiles: &Tensor<u32>, mask: usize, #[comptime] rows: usize) {
     if mask != 0 {
@@ -102,7 +102,7 @@ pub(super) fn hide_by_key(logits: &mut Array<f32>, tiles: &Tensor<u32>, mask: us
     }
 }
 
-/// Number of a row of a tensor `[B, H, length, width]` over all heads of the batch, and that of the last one of its head for rows past the end.
+/// Row index of a tensor `[B, H, length, width]` over all heads of the batch; rows past the end map to the last one of their head.
 #[cube]
 pub(super) fn row_number<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, place: &CubeTask, row: usize) -> usize {
     let length = tensor.shape(2);

@@ -1,5 +1,4 @@
-//! What the parts of a plan add to logits. It is made once and kept for as long as the parts are: the layers of a model, and the gradient of each, want the
-//! same.
+//! Additive masks of a plan's parts. They are cached as long as the parts exist: the layers of a model, and their backward passes, use the same ones.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -14,10 +13,10 @@ use super::tensors::part as slice;
 use crate::contract::visibility::{TILE, TileMap, TileVisibility, hidden_logit};
 use crate::engine::fused::plan::{Part, distinct};
 
-/// Those of all devices, of at most 256 MiB: a mask has a number for each pair.
+/// Cache over all devices, at most 256 MiB: a mask contains a number per pair.
 pub(super) static MASKS: Masks = Masks::new(256 << 20);
 
-/// Some queries and all keys, and where numbers of their pairs belong.
+/// Some queries and all keys, and the device and type of their mask.
 pub(super) struct Strip<'a, B: Backend> {
     pub queries: &'a Range<usize>,
     pub keys: usize,
@@ -25,7 +24,7 @@ pub(super) struct Strip<'a, B: Backend> {
     pub dtype: DType,
 }
 
-/// Masks that are kept, the oldest first.
+/// Cached masks, oldest first.
 pub(super) struct Masks {
     most_bytes: usize,
     kept: Mutex<Vec<Kept>>,
@@ -46,9 +45,9 @@ struct Place<B: Backend> {
     mask: FloatTensor<B>,
 }
 
-/// What a mask is of. That it is not held also means that nothing else can be at its address.
+/// Origin of a mask. A weak reference also prevents reuse of its address.
 enum Origin {
-    /// A plan whose places are indices. Each call has a plan of its own, but the tiles are those of the visibility.
+    /// A plan with index places. Each call has its own plan, but the tiles are those of the visibility.
     Tiles(Weak<TileMap>),
     Parts(Weak<[Part]>),
 }
@@ -82,7 +81,7 @@ impl Masks {
         Self { most_bytes, kept: Mutex::new(Vec::new()) }
     }
 
-    /// The mask of some queries, `[B|1, H|1, queries, keys]`.
+    /// Mask of some queries, `[B|1, H|1, queries, keys]`.
     pub(super) fn mask<B: Backend>(&self, parts: &Arc<[Part]>, strip: Strip<B>) -> FloatTensor<B> {
         let origin = Origin::of(parts);
         if let Some(mask) = self.find(&origin, &strip) {
@@ -107,7 +106,7 @@ impl Masks {
         })
     }
 
-    /// Keeps a mask instead of those that cannot be asked for again, and of the oldest if there is too little room.
+    /// Caches a mask, evicting unreachable ones, and the oldest if space is insufficient.
     fn keep(&self, mask: Kept) {
         if mask.bytes > self.most_bytes {
             return;
@@ -122,13 +121,13 @@ impl Masks {
             is_too_much
         };
         forgotten.extend(kept.extract_if(.., is_too_much));
-        // Tensors are given back to their device after the masks are free: what a device does then is its own affair.
+        // Tensors are returned to their device after unlocking the masks, since the device may then run arbitrary code.
         drop(kept);
         drop(forgotten);
     }
 }
 
-/// The mask, and the bytes that it takes.
+/// The mask, and its size in bytes.
 fn made<B: Backend>(parts: &[Part], strip: &Strip<B>) -> (FloatTensor<B>, usize) {
     match parts {
         [part] if part.is_in_order() => of_tiles(&part.tiles, strip),
@@ -140,16 +139,16 @@ fn made<B: Backend>(parts: &[Part], strip: &Strip<B>) -> (FloatTensor<B>, usize)
     }
 }
 
-/// Pairs of a tile.
+/// Pairs per tile.
 const PAIRS: usize = TILE * TILE;
 
-/// The mask of tiles in the order of indices. The planes repeat few tiles: each goes to the device once, which then puts it in all its places.
+/// Mask of tiles in index order. Planes repeat few distinct tiles: each is uploaded once, and the device distributes it.
 fn of_tiles<B: Backend>(map: &TileMap, strip: &Strip<B>) -> (FloatTensor<B>, usize) {
     let Strip { queries, keys, device, dtype } = strip;
     let hidden = hidden_logit(*dtype);
     let [rows, heads] = map.distinct();
     let (query_tiles, key_tiles) = (queries.start / TILE..queries.end.div_ceil(TILE), keys.div_ceil(TILE));
-    // The first one is that of tiles in which nothing is visible.
+    // The first one is that of hidden tiles.
     let mut numbers = vec![hidden; PAIRS];
     let (mut known, mut places) = (HashMap::new(), Vec::new());
     for (row, head) in (0..rows).flat_map(|row| (0..heads).map(move |head| (row, head))) {
@@ -175,7 +174,7 @@ fn of_tiles<B: Backend>(map: &TileMap, strip: &Strip<B>) -> (FloatTensor<B>, usi
     (mask, count * PAIRS * dtype.size())
 }
 
-/// The numbers of a tile, query by query.
+/// Numbers of a tile, query by query.
 fn of_tile(map: &TileMap, pairs: TileVisibility, hidden: f32) -> Vec<f32> {
     match pairs {
         TileVisibility::All => vec![0.0; PAIRS],
@@ -187,7 +186,7 @@ fn of_tile(map: &TileMap, pairs: TileVisibility, hidden: f32) -> Vec<f32> {
     }
 }
 
-/// The same of any parts, pair by pair, and its shape.
+/// The same for any parts, pair by pair, with its shape.
 fn of_pairs<B: Backend>(parts: &[Part], strip: &Strip<B>) -> (Vec<f32>, [usize; 4]) {
     let Strip { queries, keys, dtype, .. } = strip;
     let hidden = hidden_logit(*dtype);

@@ -6,13 +6,13 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{Shape, Slice};
 
-/// 1 where a number is neither less than 0 nor greater than 1, otherwise 0.
+/// 1 for numbers in `[0, 1]`, otherwise 0.
 pub(super) fn is_between_0_and_1<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let [below, above] = [B::float_neg(x.clone()), B::float_sub_scalar(x, 1.0.into())].map(is_positive::<B>);
     B::float_neg(B::float_sub_scalar(B::float_add(below, above), 1.0.into()))
 }
 
-/// 1 where a number is greater than 0, otherwise 0.
+/// 1 for positive numbers, otherwise 0.
 pub(super) fn is_positive<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     B::float_clamp_min(B::float_sign(x), 0.0.into())
 }
@@ -27,7 +27,7 @@ pub(super) fn part<B: Backend>(tensor: &FloatTensor<B>, dim: usize, range: Range
     B::float_slice(tensor.clone(), &slices)
 }
 
-/// The sum over batch rows and heads, where there is to be one of them.
+/// Sums over batch rows and heads where the target size is 1.
 pub(super) fn summed<B: Backend>(mut tensor: FloatTensor<B>, planes: &[usize]) -> FloatTensor<B> {
     for (dim, &count) in planes.iter().enumerate() {
         if count < tensor.shape()[dim] {
@@ -37,7 +37,7 @@ pub(super) fn summed<B: Backend>(mut tensor: FloatTensor<B>, planes: &[usize]) -
     tensor
 }
 
-/// Scores by distance `[.., .., Q, Q + K - 1]` at their keys, `[.., .., Q, K]`: [`relative_shift`](crate::engine::relative_shift).
+/// Shifts scores by distance `[.., .., Q, Q + K - 1]` to their keys, `[.., .., Q, K]`: [`relative_shift`](crate::engine::relative_shift).
 pub(super) fn shifted<B: Backend>(scores: FloatTensor<B>, keys: usize) -> FloatTensor<B> {
     let [rows, heads, queries, columns] = scores.shape().dims();
     let pad = B::float_zeros(Shape::new([rows, heads, queries, 1]), &scores.device(), scores.dtype().into());
@@ -46,7 +46,7 @@ pub(super) fn shifted<B: Backend>(scores: FloatTensor<B>, keys: usize) -> FloatT
     part::<B>(&B::float_reshape(moved, Shape::new([rows, heads, queries, columns])), 3, 0..keys)
 }
 
-/// The transpose of [`shifted`]: gradients at keys, `[.., .., Q, K]`, at their distances, `[.., .., Q, Q + K - 1]`.
+/// Transpose of [`shifted`]: gradients at keys, `[.., .., Q, K]`, to their distances, `[.., .., Q, Q + K - 1]`.
 pub(super) fn unshifted<B: Backend>(slopes: FloatTensor<B>) -> FloatTensor<B> {
     let [rows, heads, queries, keys] = slopes.shape().dims();
     let columns = queries + keys - 1;

@@ -1,4 +1,4 @@
-//! Terms of the logits that no operand gives, as numbers of the device: what the host sends grows with the number of queries or of keys, never with both.
+//! Logit terms that are not operands, computed on the device: host uploads grow with the number of queries or keys, never with both.
 
 use std::array::from_fn;
 use std::cell::OnceCell;
@@ -16,15 +16,15 @@ use crate::engine::fused::plan::Part;
 use crate::engine::gaussian_weights::LEAST_EXPONENT;
 use crate::engine::{GaussianWeights, Ramp};
 
-/// Deviations from a centre beyond which nothing has a weight: the square is finite, and half of it far beyond the least exponent.
+/// Distance from a centre, in deviations, beyond which weights vanish: the square is finite, and half of it far beyond the smallest exponent.
 const FARTHEST_DEVIATION: f32 = 100.0;
 
-/// Makes the terms of an attention with so many keys.
+/// Creates the terms of an attention with `keys` keys.
 pub(super) struct Terms<B: Backend> {
     keys: usize,
     device: B::Device,
     dtype: DType,
-    /// `[1, 1, 1, K]`, once they were asked for.
+    /// `[1, 1, 1, K]`, created on demand.
     key_indices: OnceCell<FloatTensor<B>>,
 }
 
@@ -41,25 +41,25 @@ impl<B: Backend> Terms<B> {
         B::float_zeros(Shape::new(shape), &self.device, self.dtype.into())
     }
 
-    /// What the parts of a plan add to logits, `[B|1, H|1, queries, keys]`.
+    /// Additive mask of a plan's parts, `[B|1, H|1, queries, keys]`.
     pub(super) fn mask(&self, parts: &Arc<[Part]>, chunk: &Range<usize>) -> FloatTensor<B> {
         MASKS.mask::<B>(parts, Strip { queries: chunk, keys: self.keys, device: &self.device, dtype: self.dtype })
     }
 
-    /// The levels of a ramp, and 1 where a key is one of the query, otherwise 0; both `[1, 1, queries, keys]`. Levels of what is no key mean nothing.
+    /// Levels of a ramp, and 1 for keys within the query's range, otherwise 0; both `[1, 1, queries, keys]`. Levels outside the range are arbitrary.
     pub(super) fn levels(&self, ramp: &Ramp, chunk: &Range<usize>) -> [FloatTensor<B>; 2] {
         let first = chunk.start as i64 + ramp.offset as i64;
         let queries = self.indices(first..first + chunk.len() as i64, [1, 1, chunk.len(), 1]);
         let distances = B::float_abs(B::float_sub(queries, self.key_indices()));
         let opposite = B::float_neg(distances.clone());
-        // Distances are whole numbers: one that is half of one away from a limit is on a side of it.
+        // Distances are whole numbers, so a limit offset by one half separates them.
         let is_far_enough = is_positive::<B>(B::float_add_scalar(distances, (0.5 - ramp.nearest as f32).into()));
         let is_near_enough = is_positive::<B>(B::float_add_scalar(opposite.clone(), (ramp.farthest as f32 + 0.5).into()));
         let levels = B::float_add_scalar(opposite, ramp.origin.into());
         [levels, B::float_mul(is_far_enough, is_near_enough)].map(|numbers| self.converted(numbers))
     }
 
-    /// Logarithms of the weights in closed form of the queries of a chunk, `[B|1, H, queries, keys]`.
+    /// Log closed-form weights of the queries of a chunk, `[B|1, H, queries, keys]`.
     pub(super) fn gaussians(&self, gaussians: &GaussianWeights, heads: usize, chunk: &Range<usize>) -> FloatTensor<B> {
         let rows = gaussians.rows();
         let queries =
@@ -85,13 +85,13 @@ impl<B: Backend> Terms<B> {
         self.key_indices.get_or_init(|| self.indices(0..self.keys as i64, [1, 1, 1, self.keys])).clone()
     }
 
-    /// Numbers of 32 bits, which hold every index: those of 16 bits would not.
+    /// 32-bit numbers, which represent every index, unlike 16 bits.
     fn indices(&self, range: Range<i64>, shape: [usize; 4]) -> FloatTensor<B> {
         let indices = B::int_arange(range, &self.device, IntDType::I32);
         B::float_reshape(B::int_into_float(indices, FloatDType::F32), Shape::new(shape))
     }
 
-    /// Numbers of 32 bits as those of the logits.
+    /// Converts 32-bit numbers to the type of the logits.
     fn converted(&self, numbers: FloatTensor<B>) -> FloatTensor<B> {
         if numbers.dtype() == self.dtype { numbers } else { B::float_cast(numbers, self.dtype.into()) }
     }

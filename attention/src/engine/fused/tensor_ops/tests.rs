@@ -75,7 +75,7 @@ fn terms_of_the_device_give_what_flex_computes_without_them() {
             assert_eq!(found.len(), wanted.len());
             let difference = found.iter().zip(wanted).map(|(found, wanted)| (found - wanted).abs()).fold(0.0, f32::max);
             assert!(difference < 1e-4, "plan {number}: result {index} differs by {difference}");
-            // Weights in closed form have no operand but the values.
+            // With closed-form weights, values are the only operand.
             assert!(wanted.iter().any(|number| number.abs() > 1e-2), "plan {number}: result {index} is nothing");
         }
     }

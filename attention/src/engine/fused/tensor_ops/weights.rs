@@ -1,4 +1,4 @@
-//! Logits to weights, and the gradients of the one to those of the other.
+//! Weights from logits, and gradients of logits from those of weights.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use crate::engine::dropout::DropoutOperator;
 use crate::engine::softpick::differences;
 use crate::engine::{Normaliser, entmax};
 
-/// What a query knows of its row: products of context and gradient, and what the forward pass kept.
+/// Row statistics of queries: products of context and gradient, and saved forward results.
 pub(super) struct BackwardInputs<B: Backend> {
     pub dots: FloatTensor<B>,
-    /// Of an entmax, the threshold.
+    /// Log-sum-exp; the threshold of an entmax.
     pub log_sum_exp: FloatTensor<B>,
 }
 
@@ -40,7 +40,7 @@ impl<B: DropoutOperator> Attention<'_, B> {
         }
         let top = B::float_max_dim(logits.clone(), 3);
         let has_key = is_positive::<B>(B::float_sub_scalar(top.clone(), self.plan.least_visible.into()));
-        // Where nothing is seen the number is about -hidden, so that weights that are recomputed from it are 0.
+        // Without visible keys the number is about -hidden, so recomputed weights are 0.
         let unseen = B::float_mul_scalar(B::float_sub_scalar(has_key.clone(), 1.0.into()), (2.0 * self.hidden()).into());
         if let Normaliser::Entmax { power } = self.plan.normaliser {
             let scores = B::float_div_scalar(logits, (power as f32).into());
@@ -59,7 +59,7 @@ impl<B: DropoutOperator> Attention<'_, B> {
         self.product(self.dropped(weights, chunk), self.operands.values.clone())
     }
 
-    /// Weights before dropout, once more.
+    /// Recomputed weights before dropout.
     pub(super) fn weights(&self, logits: FloatTensor<B>, given: &BackwardInputs<B>) -> FloatTensor<B> {
         match (self.plan.normaliser.per_key(), self.plan.normaliser) {
             (Some(each), _) => each.weights_on::<B>(logits),
@@ -72,7 +72,7 @@ impl<B: DropoutOperator> Attention<'_, B> {
         }
     }
 
-    /// Gradients of the logits of a chunk, from these, their weights, and the gradients `slopes` of the weights.
+    /// Logit gradients of a chunk, from the logits, their weights, and the weight gradients `slopes`.
     pub(super) fn differentiated(
         &self,
         logits: FloatTensor<B>,
@@ -92,7 +92,7 @@ impl<B: DropoutOperator> Attention<'_, B> {
             (None, Normaliser::Entmax { power }) => {
                 let scores = B::float_div_scalar(logits, (power as f32).into());
                 let own = entmax::raised::<B>(B::relu(B::float_sub(scores, log_sum_exp)), power - 1);
-                // What the threshold moves; a query that sees nothing has no slopes.
+                // The threshold's effect; a query without visible keys has no slopes.
                 let sum = B::float_clamp_min(B::float_sum_dim(own.clone(), 3), f32::MIN_POSITIVE.into());
                 let by_threshold = B::float_div(B::float_sum_dim(B::float_mul(own.clone(), slopes.clone()), 3), sum);
                 B::float_mul(own, B::float_sub(slopes, by_threshold))

@@ -1,9 +1,9 @@
-//! The gradients, chunk by chunk from the last.
+//! The gradients, chunk by chunk in reverse order.
 //!
-//! With the gradient `S'` of the state behind a chunk, `o'` of contexts and `u'` of what is written, `u' = P^T o' + K S'` for pairs `P` and keys `K` as far as they
-//! have decayed behind the chunk; the delta rule solves the transposed system for it. The gradient of the state before the chunk is `Q^T o' + exp(b_C) S'`, by the
-//! delta rule without what the keys erase. Sums of logarithms of decays are differentiated by products with gradients that are there already
-//! ([`logarithms`](super::logarithms)). A pair of a position with itself does not decay, and is left out of these.
+//! With the gradient `S'` of the state after a chunk, `o'` of contexts and `u'` of writes, `u' = P^T o' + K S'` for pairs `P` and keys `K` decayed to the end
+//! of the chunk; the delta rule solves the transposed system for it. The gradient of the state before the chunk is `Q^T o' + exp(b_C) S'`, for the delta rule
+//! minus the erased part. Gradients of sums of log decays are products with existing gradients ([`logarithms`](super::logarithms)). A pair of a position with
+//! itself does not decay and is excluded from these.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -16,7 +16,7 @@ use super::solve::solve_transposed;
 use crate::engine::fused::cpu::kernel::{Aligned, Matrix, Sparsity, Transposed, padded};
 use crate::engine::fused::cpu::{Rows, rows_of_planes};
 
-/// What the forward pass gave, and the gradient of its rows.
+/// Results of the forward pass, and the gradient of its rows.
 #[derive(Clone, Copy)]
 pub(super) struct BackwardInputs<'a> {
     pub rows: Rows<'a>,
@@ -24,7 +24,7 @@ pub(super) struct BackwardInputs<'a> {
     pub gradient: Rows<'a>,
 }
 
-/// Gradients of [`Inputs`]; of what is absent they are empty.
+/// Gradients of [`Inputs`]; empty for absent inputs.
 pub(super) struct Gradients {
     /// `[B, N, H, R]`.
     pub queries: Vec<f32>,
@@ -43,7 +43,7 @@ pub(super) struct Gradients {
 pub(super) fn backward(inputs: Inputs, given: BackwardInputs) -> Gradients {
     let sizes @ Sizes { batch, heads, length, width, value, channels, .. } = inputs.sizes;
     let planes = batch * heads;
-    // A decay that all positions share has the sum of what theirs would have.
+    // The gradient of a decay shared by all positions is the sum over them.
     let decaying = if inputs.log_decay.is_some_and(|decay| decay.strides[2] == 0) { 1 } else { length } * channels;
     let mut gradients = Gradients {
         queries: vec![0.0; planes * length * width],
@@ -78,7 +78,7 @@ pub(super) fn backward(inputs: Inputs, given: BackwardInputs) -> Gradients {
     gradients
 }
 
-/// One batch row and head, and where its gradients go.
+/// One batch row and head, and the destination of its gradients.
 struct Backward<'a> {
     plane: Plane<'a>,
     rows: Matrix<'a>,
@@ -92,32 +92,32 @@ struct Backward<'a> {
     state: &'a mut [f32],
 }
 
-/// Gradients of the numbers of a chunk, in the shapes of [`Chunk`].
+/// Gradients within a chunk, in the shapes of [`Chunk`].
 struct Slopes {
-    /// Of contexts before they are divided by their totals, `[C, D]`.
+    /// Gradient of contexts before division by their totals, `[C, D]`.
     read: Aligned,
-    /// Of these totals, `[C]`.
+    /// Gradient of these totals, `[C]`.
     totals: [f32; CHUNK],
-    /// Of pairs, and of those of the delta rule, `[C, C]`.
+    /// Gradient of pairs, and of those of the delta rule, `[C, C]`.
     pairs: Aligned,
     erased: Aligned,
-    /// Of what is written, `[C, D]`; then the negative of that of values.
+    /// Gradient of writes, `[C, D]`; then the negative of that of values.
     written: Aligned,
     queries: Aligned,
     keys: Aligned,
-    /// Of keys as far as they erase.
+    /// Gradient of erasing keys.
     erasing: Aligned,
-    /// Of products with the state and its gradient, `[C, R]`.
+    /// Gradient of products with the state and its gradient, `[C, R]`.
     product: Aligned,
-    /// What is written, a state and its gradient, each turned over.
+    /// Transposes of writes, of a state and of its gradient.
     transposed: Aligned,
-    /// Of sums of logarithms, `[C, 0|1|R]`.
+    /// Gradient of sums of logarithms, `[C, 0|1|R]`.
     sums: Vec<f64>,
-    /// What the sum of all logarithms of the chunk has from behind it, `[R]`.
+    /// Contribution from after the chunk to the sum of all logarithms, `[R]`.
     behind: Aligned,
-    /// What the last key has from behind the chunk, `[R]`.
+    /// Contribution from after the chunk to the last key, `[R]`.
     last: Aligned,
-    /// Of pairs of a position with itself, `[C]`.
+    /// Gradient of pairs of a position with itself, `[C]`.
     itself: [f32; CHUNK],
 }
 
@@ -182,7 +182,7 @@ impl WithSimd for Backward<'_> {
 }
 
 impl Backward<'_> {
-    /// The gradient of the last state, which lies behind those of contexts.
+    /// Gradient of the last state, stored after those of contexts.
     fn of_last_state(&self) -> State {
         let sizes @ Sizes { length, width, value, normalised, .. } = self.plane.sizes;
         let mut state = State::zeros(sizes);
@@ -195,7 +195,7 @@ impl Backward<'_> {
         state
     }
 
-    /// Reads the gradients of contexts. Those that were divided by totals hand on a part of theirs.
+    /// Reads the gradients of contexts; division by totals also contributes to the totals' gradients.
     #[inline(always)]
     fn read_gradient(&self, chunk: &Chunk, state: &State, slopes: &mut Slopes) {
         let Sizes { value, normalised, .. } = self.plane.sizes;
@@ -219,7 +219,7 @@ impl Backward<'_> {
         }
     }
 
-    /// Gradients of pairs, of what is written, and of what meets the states before and behind the chunk.
+    /// Gradients of pairs, of writes, and of products with the states before and after the chunk.
     #[inline(always)]
     fn differentiate<S: Simd>(&mut self, simd: S, chunk: &Chunk, state: &State, of_state: &State, slopes: &mut Slopes) {
         let Sizes { width, value, normalised, .. } = self.plane.sizes;
@@ -278,7 +278,7 @@ impl Backward<'_> {
         times(&product[..count * columns], &chunk.decays.behind, keys);
     }
 
-    /// Adds to the gradients of queries and keys those of pairs, and takes from them those of sums of logarithms.
+    /// Adds the pair gradients to those of queries and keys, and derives those of sums of logarithms.
     #[inline(always)]
     fn add_pairs<S: Simd>(&self, simd: S, chunk: &mut Chunk, state: &State, of_state: &State, slopes: &mut Slopes) {
         let columns = padded(self.plane.sizes.width);
@@ -292,7 +292,7 @@ impl Backward<'_> {
         }
         let channels = sums.len() / CHUNK;
         if channels > 0 {
-            // What is read behind the chunk of the state before it has decayed by all logarithms.
+            // Reads after the chunk of the state before it include all decays of the chunk.
             let values = padded(self.plane.sizes.value);
             for (channel, slope) in behind.iter_mut().enumerate() {
                 let row = channel * values..(channel + 1) * values;
@@ -311,7 +311,7 @@ impl Backward<'_> {
                 sums.add_pairs(pairs, erased);
             }
         } else if channels > 1 {
-            // What the last position writes has not decayed behind the chunk.
+            // The last position's write does not decay within the chunk.
             for at in 0..count - 1 {
                 add_products(&own_keys[rows(at)], &keys[rows(at)], behind);
             }
@@ -342,7 +342,7 @@ impl Backward<'_> {
         }
     }
 
-    /// Sums the gradients of sums of logarithms, which count a position's decay each from there on. `shared` is that of a decay that all positions share.
+    /// Sums the gradients of sums of logarithms, each of which includes a position's decay from there on. `shared` is that of a decay shared by all positions.
     fn write_decay(&mut self, chunk: &Chunk, slopes: &Slopes, shared: &mut [f64]) {
         let channels = shared.len();
         if channels == 0 {
@@ -363,7 +363,7 @@ impl Backward<'_> {
     }
 }
 
-/// From the gradient of the state behind a chunk to that of the state before it.
+/// Converts the gradient of the state after a chunk to that of the state before it.
 #[inline(always)]
 fn go_before<S: Simd>(simd: S, chunk: &Chunk, slopes: &Slopes, of_state: &mut State) {
     let Sizes { width, value, normalised, .. } = chunk.plane.sizes;

@@ -1,4 +1,4 @@
-//! What is computed of a chunk in both directions: its pairs, and what it writes.
+//! Shared computation of a chunk in both directions: its pairs and writes.
 
 use pulp::Simd;
 
@@ -8,7 +8,7 @@ use super::sizes::{CHUNK, Inputs, Sizes};
 use super::solve::solve;
 use crate::engine::fused::cpu::kernel::{Aligned, Matrix, Sparsity, padded};
 
-/// What one batch row and head is computed from.
+/// Inputs of one batch row and head.
 #[derive(Clone, Copy)]
 pub(super) struct Plane<'a> {
     pub sizes: Sizes,
@@ -37,7 +37,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// A state `[R, D]`, whose rows are filled up, and the sum of the keys `[R]`, which is 0 where it is not asked for. Its gradient is one too.
+/// A state `[R, D]` with padded rows, and the sum of the keys `[R]`, 0 if not requested. Its gradient has the same form.
 pub(super) struct State {
     pub numbers: Aligned,
     pub sums: Aligned,
@@ -49,7 +49,7 @@ impl State {
         Self { numbers: Aligned::zeros(rows * padded(sizes.value)), sums: Aligned::zeros(rows) }
     }
 
-    /// Takes `[R, D]`, or `[R, D + 1]` with the sums.
+    /// Reads `[R, D]`, or `[R, D + 1]` with the sums.
     pub(super) fn read(&mut self, sizes: Sizes, numbers: &[f32]) {
         let rows = numbers.chunks(sizes.of_state() / sizes.width).zip(self.numbers.chunks_mut(padded(sizes.value)));
         for ((row, own), sum) in rows.zip(&mut *self.sums) {
@@ -58,7 +58,7 @@ impl State {
         }
     }
 
-    /// Writes what [`read`](Self::read) takes.
+    /// Writes the form that [`read`](Self::read) reads.
     pub(super) fn write(&self, sizes: Sizes, numbers: &mut [f32]) {
         let rows = numbers.chunks_mut(sizes.of_state() / sizes.width).zip(self.numbers.chunks(padded(sizes.value)));
         for ((row, own), &sum) in rows.zip(&*self.sums) {
@@ -79,7 +79,7 @@ impl State {
     }
 }
 
-/// A chunk of positions. Rows are filled up with zeros to a width that products take: `R` and `D` stand for these widths here.
+/// A chunk of positions. Rows are zero-padded to the width of products, which `R` and `D` denote here.
 pub(super) struct Chunk<'a> {
     pub plane: Plane<'a>,
     /// Position of the first row, and the number of rows.
@@ -89,29 +89,29 @@ pub(super) struct Chunk<'a> {
     pub queries: Aligned,
     pub keys: Aligned,
     pub decays: Decays,
-    /// Queries as far as the state before the chunk has decayed, `[C, R]`.
+    /// Queries, decayed from the start of the chunk, `[C, R]`.
     pub reading: Aligned,
-    /// Keys as far as they have decayed behind the chunk, `[C, R]`.
+    /// Keys, decayed to the end of the chunk, `[C, R]`.
     pub writing: Aligned,
     /// Products of queries and keys, `[C, C]`, 0 above the diagonal.
     pub pairs: Aligned,
-    /// What is written with the keys, `[C, D]`.
+    /// Writes, `[C, D]`.
     pub written: Aligned,
     pub delta: Option<Delta>,
     transposed: Aligned,
 }
 
-/// What the delta rule has besides.
+/// Further data of the delta rule.
 pub(super) struct Delta {
     /// `[C]`.
     pub strengths: [f32; CHUNK],
-    /// Keys as far as the state before the chunk has decayed, `[C, R]`.
+    /// Keys, decayed from the start of the chunk, `[C, R]`.
     pub erasing: Aligned,
     /// Products of keys and earlier keys, `[C, C]`, 0 on the diagonal and above.
     pub pairs: Aligned,
     /// The same times negative strengths: the matrix of the equations.
     pub system: Aligned,
-    /// Values without what the state before the chunk holds for the keys, `[C, D]`.
+    /// Values minus the reads of the state before the chunk, `[C, D]`.
     pub rest: Aligned,
 }
 
@@ -141,7 +141,7 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// Goes to the chunk from position `first` on, which is computed from the state before it.
+    /// Moves to the chunk at position `first`, computed from the state before it.
     #[inline(always)]
     pub(super) fn set<S: Simd>(&mut self, simd: S, first: usize, state: &State) {
         let Self { plane, queries, keys, decays, reading, writing, pairs, written, delta, transposed, .. } = self;
@@ -186,7 +186,7 @@ impl<'a> Chunk<'a> {
         solve(simd, count, system, written, values);
     }
 
-    /// Sum of the weights of a position, of which the state before the chunk knows the sums of the keys.
+    /// Sum of the weights of a position, including the key sums of the state before the chunk.
     #[inline(always)]
     pub(super) fn total(&self, at: usize, state: &State) -> f32 {
         let columns = padded(self.plane.sizes.width);
@@ -194,7 +194,7 @@ impl<'a> Chunk<'a> {
         read + self.pairs[at * CHUNK..][..=at].iter().sum::<f32>()
     }
 
-    /// Adds the keys that the chunk writes to their sum.
+    /// Adds the chunk's keys to their sum.
     #[inline(always)]
     pub(super) fn add_keys(&self, sums: &mut [f32]) {
         for row in self.writing.chunks(padded(self.plane.sizes.width)).take(self.count) {

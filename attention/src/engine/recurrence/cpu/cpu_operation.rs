@@ -15,12 +15,12 @@ use crate::tensors::main_memory::{contiguous, numbers, numbers_mut, owned, tenso
 
 /// A recurrence over all positions. Letters are those of [`Recurrence`](super::Recurrence).
 ///
-/// Its operands are queries, scaled, and keys `[B, H, N, R]`, values `[B, H, N, D]`, and what may be absent: logarithms of decays `[B|1, H, N|1, R|1]`, strengths
-/// `[B, H, N, 1]`, and the state before the first position, `[B, H, R, D]`; `[B, H, R, D + 1]` with the sums of the keys, where contexts are divided.
+/// Operands are scaled queries and keys `[B, H, N, R]`, values `[B, H, N, D]`, and optionally log decays `[B|1, H, N|1, R|1]`, strengths `[B, H, N, 1]`, and
+/// the state before the first position, `[B, H, R, D]`; with division of contexts, `[B, H, R, D + 1]` with the key sums.
 ///
-/// An operation has one output: rows `[B, N + R, H, D]` of contexts and of the state after the last position; `[B, N + R + r, H, D]` with the sums of the keys one
-/// after another in `r` rows, where contexts are divided. The rows of contexts lie side by side, so that the gradient of this part is copied as it lies. What
-/// gradients read besides are the states before each chunk of positions, `[B, H, M, R, D]`.
+/// An operation has one output: rows `[B, N + R, H, D]` of contexts and of the final state; with division of contexts `[B, N + R + r, H, D]`, with the key sums
+/// in `r` further rows. The rows of contexts are contiguous, so their gradient is copied directly. Gradients also read the states before each chunk of
+/// positions, `[B, H, M, R, D]`.
 #[derive(Debug)]
 pub(super) struct ChunkedRecurrence {
     pub normalised: bool,
@@ -55,7 +55,7 @@ impl KeepingOperation for ChunkedRecurrence {
         let of_decay = log_decay.as_ref().map(|decay| {
             let [rows, heads, length, channels] = shape(decay);
             let gradient = tensor(found.log_decay, [inputs.sizes.batch, heads, length, channels]);
-            // What all batch rows share has the sum of what theirs would have.
+            // The gradient of an input shared by all batch rows is the sum over them.
             if rows == inputs.sizes.batch { gradient } else { Flex::float_sum_dim(gradient, 0) }
         });
         [
@@ -69,7 +69,7 @@ impl KeepingOperation for ChunkedRecurrence {
     }
 }
 
-/// The same of one position, without a gradient: the context `[B, H, 1, D]`, and the state after it, in the shape of that before it.
+/// The same for one position, without a gradient: the context `[B, H, 1, D]`, and the next state, in the shape of the previous one.
 #[derive(Debug)]
 pub(super) struct Step {
     pub normalised: bool,
@@ -91,7 +91,7 @@ impl KeepingOperation for Step {
     }
 }
 
-/// Operands as the kernels read them.
+/// Operands in the kernels' layout.
 fn readable([rows @ .., state]: Operands<FlexTensor>) -> Operands<FlexTensor> {
     let [queries, keys, values, log_decay, strengths] = rows.map(|rows| rows.map(with_whole_rows));
     [queries, keys, values, log_decay, strengths, state.map(contiguous)]
@@ -119,12 +119,12 @@ fn inputs([queries, keys, values, log_decay, strengths, state]: &Operands<FlexTe
     }
 }
 
-/// The rows of a tensor [`with_whole_rows`], of whose heads none is shared.
+/// Rows of a tensor [`with_whole_rows`] without shared heads.
 fn rows(tensor: &FlexTensor) -> Rows<'_> {
     flex_backend::rows(tensor, shape(tensor)[1])
 }
 
-/// The rows of a tensor [`with_whole_rows`] that batch rows or positions may share.
+/// Rows of a tensor [`with_whole_rows`] that batch rows or positions may share.
 fn shared_rows(tensor: &FlexTensor) -> Rows<'_> {
     let (own, shape) = (rows(tensor), shape(tensor));
     let mut strides = own.strides;

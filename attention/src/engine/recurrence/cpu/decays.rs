@@ -1,11 +1,11 @@
-//! How far pairs of positions decay within a chunk.
+//! Decays of pairs of positions within a chunk.
 //!
-//! A pair decays by `exp(b_i - b_j)` with the sums `b` of logarithms from the beginning of the chunk. Sums and differences are in double precision, so that
-//! weak decays are not lost beside strong ones. All exponents that are used are at most 0: nothing overflows, and what underflows is 0.
+//! A pair decays by `exp(b_i - b_j)` with the sums `b` of logarithms from the start of the chunk. Sums and differences are in double precision, so that weak
+//! decays are not lost beside strong ones. All used exponents are at most 0: nothing overflows, and underflow yields 0.
 //!
-//! Where one number decays all channels, the products of all pairs are multiplied by a matrix of decays. Where channels decay apart, pairs are halved: a pair
-//! whose positions lie in different halves of a block decays from the key to the middle, and from there to the query. Both factors are at most 1, and the pairs
-//! of two halves are a product of matrices (Yang et al. 2024, section 4.3, with blocks of two sizes). Pairs of neighbours are summed one by one.
+//! For one decay per head, the products of all pairs are multiplied by a matrix of decays. For channel-wise decays, pairs are split recursively: a pair whose
+//! positions are in different halves of a block decays from the key to the middle, then to the query. Both factors are at most 1, and the pairs of two halves
+//! are a matrix product (Yang et al. 2024, section 4.3, with blocks of two sizes). Pairs of neighbours are summed individually.
 
 use pulp::Simd;
 
@@ -14,10 +14,10 @@ use super::sizes::{CHUNK, Sizes};
 use crate::engine::exponential::exp;
 use crate::engine::fused::cpu::kernel::{Aligned, Matrix, Sparsity, Transposed, padded};
 
-/// Logarithms below it are taken for it: the decay is 0 in either case, and sums with others keep their digits.
+/// Lower bound of logarithms: the decay is 0 below it anyway, and sums with others keep their digits.
 const LEAST: f32 = -1000.0;
 
-/// Sizes of halves whose pairs are products of matrices.
+/// Sizes of halves whose pairs are matrix products.
 const HALVES: [usize; 3] = [CHUNK / 2, CHUNK / 4, CHUNK / 8];
 
 /// Positions of a block of neighbours.
@@ -32,11 +32,11 @@ pub(super) struct Decays {
     columns: usize,
     /// `[C, 0|1|R]`.
     sums: Vec<f64>,
-    /// What is left at a position of the state before the chunk, `[C, R]`.
+    /// Decay from the start of the chunk to each position, `[C, R]`.
     pub kept: Aligned,
-    /// What is left behind the chunk of what a position writes, `[C, R]`.
+    /// Decay from each position to the end of the chunk, `[C, R]`.
     pub behind: Aligned,
-    /// What is left behind the chunk of the state before it, `[R]`.
+    /// Decay over the whole chunk, `[R]`.
     pub whole: Aligned,
     between: Between,
 }
@@ -49,9 +49,9 @@ enum Between {
     OfChannels(Channels),
 }
 
-/// Decays of channels between positions.
+/// Channel-wise decays between positions.
 struct Channels {
-    /// From a position to the middle of its block, or from there to it, `[3, C, R]`.
+    /// Between a position and the middle of its block, `[3, C, R]`.
     levels: Aligned,
     /// Between neighbours, `[C / 8, 28, R]`.
     near: Aligned,
@@ -62,7 +62,7 @@ struct Channels {
     product: Aligned,
 }
 
-/// Rows in the half of a block.
+/// The rows of a block's halves.
 #[derive(Clone, Copy)]
 struct Halves {
     level: usize,
@@ -104,7 +104,7 @@ impl Decays {
         }
     }
 
-    /// Takes the decays of `count` rows of logarithms `[C, 1|R]`.
+    /// Computes the decays from `count` rows of logarithms `[C, 1|R]`.
     #[inline(always)]
     pub(super) fn set(&mut self, log_decay: Matrix, count: usize) {
         let Self { width, columns, sums, kept, behind, whole, between } = self;
@@ -157,8 +157,8 @@ impl Decays {
         self.decay_pairs(count, pairs);
     }
 
-    /// Adds to the gradients of rows `x` and `y` what those of pairs say that are not of a position with itself. These are 0 on the diagonal and above, and
-    /// their place is used.
+    /// Adds the effect of pair gradients to the gradients of rows `x` and `y`, excluding pairs of a position with itself. The pair gradients are 0 on the
+    /// diagonal and above, and their memory is reused.
     #[inline(always)]
     pub(super) fn add_slopes<S: Simd>(
         &mut self,
@@ -179,7 +179,7 @@ impl Decays {
         add_multiplied(simd, sizes, Sparsity::TriangleOfTransposedLeft, Transposed(slopes), matrix(x, columns), of_y);
     }
 
-    /// Multiplies pairs of heads, which are 0 above the diagonal.
+    /// Multiplies pairs of heads, which are 0 above the diagonal, by their decays.
     #[inline(always)]
     fn decay_pairs(&self, count: usize, pairs: &mut [f32]) {
         if let Between::OfHeads(between) = &self.between {
@@ -207,7 +207,7 @@ fn between_sums(sums: &[f64], before: Option<&[f64]>, decays: &mut [f32]) {
     }
 }
 
-/// Place of the decay between the neighbours `j < i` of a block.
+/// Index of the decay between the neighbours `j < i` of a block.
 #[inline(always)]
 fn near_pair(block: usize, i: usize, j: usize) -> usize {
     block * NEAR_PAIRS + i * (i - 1) / 2 + j
@@ -299,7 +299,7 @@ impl Channels {
     }
 }
 
-/// All blocks of a chunk whose second half has positions.
+/// All blocks of a chunk whose second half is not empty.
 #[inline(always)]
 fn halves(count: usize) -> impl Iterator<Item = Halves> {
     HALVES.into_iter().enumerate().flat_map(move |(level, half)| {

@@ -9,11 +9,11 @@ use super::sizes::{CHUNK, Inputs, Sizes};
 use crate::engine::fused::cpu::kernel::{Aligned, Sparsity, Transposed, padded};
 use crate::engine::fused::cpu::rows_of_planes;
 
-/// What a recurrence gives.
+/// Results of a recurrence.
 pub(super) struct Output {
-    /// `[B, N + R (+ rows of sums), H, D]`: contexts, rows of the last state, and the sums of its keys one after another.
+    /// `[B, N + R (+ rows of sums), H, D]`: contexts, rows of the final state, and its key sums.
     pub rows: Vec<f32>,
-    /// States before each chunk, `[B, H, M, R, D (+ 1)]`; empty if they are not kept.
+    /// States before each chunk, `[B, H, M, R, D (+ 1)]`; empty if not saved.
     pub states: Vec<f32>,
 }
 

@@ -1,8 +1,8 @@
-//! Gradients of the sums of logarithms of decays.
+//! Gradients of the sums of log decays.
 //!
-//! A query that decays with `exp(b_i)` gives the sum `b_i` the product with its gradient, and a key with `exp(-b_j)` takes the product with its own from `b_j`
-//! (Yang et al. 2024, appendix C): no decay is divided by. What two sums give and take for one pair is one number, in double precision: decays are
-//! differentiated by sums of these over many positions, in which it has to cancel.
+//! A query decayed by `exp(b_i)` adds its product with its gradient to the gradient of `b_i`, and a key decayed by `exp(-b_j)` subtracts its own from that of
+//! `b_j` (Yang et al. 2024, appendix C), without division by decays. Both contributions of a pair are one number in double precision: decay gradients are sums
+//! over many positions, in which it must cancel.
 
 use super::products::dot;
 use super::sizes::CHUNK;
@@ -10,7 +10,7 @@ use super::sizes::CHUNK;
 /// Numbers that are summed side by side.
 const LANES: usize = 8;
 
-/// The sums of a head, `[C]`, from rows `[C, columns]` of its chunk, before the gradients of pairs are added to those of rows.
+/// The sums of a head, `[C]`, from rows `[C, columns]` of its chunk, before pair gradients are added to row gradients.
 pub(super) struct HeadSums<'a> {
     pub sums: &'a mut [f64],
     pub count: usize,
@@ -18,13 +18,13 @@ pub(super) struct HeadSums<'a> {
 }
 
 impl HeadSums<'_> {
-    /// Begins with what comes from behind the chunk of the state before it, and thus from all positions.
+    /// Initialises with the contribution after the chunk of the state before it, which all positions share.
     pub(super) fn begin(&mut self, behind: &[f32]) {
         self.sums.fill(0.0);
         self.sums[self.count - 1] = behind.iter().copied().map(f64::from).sum();
     }
 
-    /// Rows that meet the state before the chunk, and their gradients.
+    /// Rows multiplied with the state before the chunk, and their gradients.
     #[inline(always)]
     pub(super) fn add_before(&mut self, rows: &[f32], of_rows: &[f32]) {
         let rows = rows.chunks(self.columns).zip(of_rows.chunks(self.columns));
@@ -33,7 +33,7 @@ impl HeadSums<'_> {
         }
     }
 
-    /// Keys whose part of the state is read behind the chunk, and their gradients: what a position writes decays by all logarithms but those up to itself.
+    /// Keys read after the chunk, and their gradients: a position's write decays by all later logarithms.
     #[inline(always)]
     pub(super) fn add_behind(&mut self, rows: &[f32], of_rows: &[f32]) {
         let (last, earlier) = self.sums[..self.count].split_last_mut().expect("a chunk has a position");
@@ -64,7 +64,7 @@ impl HeadSums<'_> {
     }
 }
 
-/// The sums of the channels of one position from its query, its key, and their gradients, and from that of the key as far as it erases.
+/// Channel sums of one position from its query, its key, and their gradients, and from that of the erasing key.
 #[inline(always)]
 pub(super) fn channel_sums(
     (query, key): (&[f32], &[f32]),

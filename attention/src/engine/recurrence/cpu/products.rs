@@ -1,4 +1,4 @@
-//! Products of matrices, and matrices turned over.
+//! Matrix products and transposes.
 
 use pulp::{Simd, WithSimd};
 
@@ -6,7 +6,7 @@ pub(super) use crate::engine::exponential::add_products;
 use crate::engine::exponential::{LANES, sum_of_lanes};
 use crate::engine::fused::cpu::kernel::{Left, Matrix, Sparsity, add_product, product};
 
-/// One product, in a function of its own: there are many in a chunk, and one kernel for all of them stays in the cache of instructions.
+/// One product as a separate function: a chunk has many, and a single kernel stays in the instruction cache.
 struct Product<'a, L> {
     sizes: [usize; 3],
     sparsity: Sparsity,
@@ -48,11 +48,11 @@ pub(super) fn matrix(numbers: &[f32], stride: usize) -> Matrix<'_> {
     Matrix { numbers, stride }
 }
 
-/// Rows and columns that are turned over at once.
+/// Rows and columns transposed at once.
 const BLOCK: usize = 8;
 
-/// Writes the transpose of `count` rows, of which `width` numbers each, to rows of `columns` numbers. Both matrices have room for as many rows and columns as
-/// fill blocks, which are written too.
+/// Writes the transpose of `count` rows, of `width` numbers each, to rows of `columns` numbers. Both matrices have room for whole blocks, whose padding is also
+/// written.
 #[inline(always)]
 pub(super) fn transpose(rows: Matrix, [count, width]: [usize; 2], transposed: &mut [f32], columns: usize) {
     for row in (0..count).step_by(BLOCK) {
@@ -72,7 +72,7 @@ pub(super) fn transpose(rows: Matrix, [count, width]: [usize; 2], transposed: &m
     }
 }
 
-/// The sum of products of two rows, whose width is a multiple of [`LANES`], as all widths are here.
+/// Sum of products of two rows, whose width is a multiple of [`LANES`], like all widths here.
 #[inline(always)]
 pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];

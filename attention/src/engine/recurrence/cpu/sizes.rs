@@ -15,25 +15,25 @@ pub(super) struct Sizes {
     pub(super) width: usize,
     /// Width of values.
     pub(super) value: usize,
-    /// Numbers that decay at a position: none, one for the head, or one for each channel of the keys.
+    /// Decays per position: none, one for the head, or one per key channel.
     pub(super) channels: usize,
-    /// Whether what is read is divided by the sum of its weights.
+    /// Whether reads are divided by the sum of their weights.
     pub(super) normalised: bool,
 }
 
 impl Sizes {
-    /// Numbers of a state.
+    /// Numbers per state.
     pub(super) fn of_state(self) -> usize {
         self.width * (self.value + usize::from(self.normalised))
     }
 
-    /// Rows of what a recurrence gives: contexts, the state, and the sums of the keys.
+    /// Result rows of a recurrence: contexts, the state, and the key sums.
     pub(super) fn rows(self) -> usize {
         self.length + self.width + if self.normalised { self.width.div_ceil(self.value) } else { 0 }
     }
 }
 
-/// What a recurrence is computed from, in the shapes of the operands of [`ChunkedRecurrence`](super::cpu_operation::InChunks).
+/// Inputs of a recurrence, in the shapes of the operands of [`ChunkedRecurrence`](super::cpu_operation::InChunks).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub(super) sizes: Sizes,

@@ -1,6 +1,6 @@
 //! Systems of equations of the delta rule: `u_i = y_i + sum_(j < i) m_ij u_j`, and their transposes.
 //!
-//! They are solved row by row. An inverse would cost more, and one by powers of the matrix is wrong by orders of magnitude where keys repeat.
+//! They are solved row by row. An inverse would cost more, and an inverse by matrix powers is wrong by orders of magnitude if keys repeat.
 
 use pulp::Simd;
 
@@ -8,7 +8,7 @@ use super::products::{add_multiplied, add_times, matrix};
 use super::sizes::CHUNK;
 use crate::engine::fused::cpu::kernel::{Sparsity, Transposed};
 
-/// Rows that are solved one by one, before their part in all others is a product of matrices: as many as a block of that has.
+/// Rows solved one by one before their effect on all others is a matrix product: the block size of that product.
 const ROWS: usize = 6;
 
 /// Replaces `y` `[C, columns]` by the solution `u` of `u = y + m u` for a matrix `[C, C]` below its diagonal.
@@ -80,7 +80,7 @@ mod tests {
         for count in [1, 2, 5, 6, 7, 12, 13, 63, 64] {
             for key in [-1.0f32, -2.0, -0.3] {
                 let entry = |i: usize, j: usize| if j < i { key * if (i + j).is_multiple_of(3) { 1.0 } else { 0.4 } } else { 0.0 };
-                // What lies on the diagonal or above is not read.
+                // Entries on the diagonal or above are not read.
                 let m: Vec<f32> =
                     (0..CHUNK * CHUNK).map(|at| if at % CHUNK < at / CHUNK { entry(at / CHUNK, at % CHUNK) } else { f32::NAN }).collect();
                 let y: Vec<f32> = (0..CHUNK * 32).map(|at| (at as f32 * 0.7).sin()).collect();

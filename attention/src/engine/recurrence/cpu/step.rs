@@ -1,4 +1,4 @@
-//! One position: what decoding computes at each step. It reads and writes each number of the state once; the delta rule reads it once more before.
+//! One position, for decoding steps. It reads and writes each number of the state once; the delta rule reads it once more before.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -6,10 +6,10 @@ use rayon::prelude::*;
 use super::chunk::Plane;
 use super::sizes::{Inputs, Sizes};
 
-/// Numbers of states that a thread takes at least: fewer take less time than to wake another.
+/// Minimum state numbers per thread: for fewer, waking a thread takes longer.
 const FEWEST: usize = 16_384;
 
-/// The contexts `[B, H, D]`. States `[B, H, R, D]`, or `[B, H, R, D + 1]` with the sums of the keys, become those after the position.
+/// Contexts `[B, H, D]`. States `[B, H, R, D]`, or `[B, H, R, D + 1]` with the key sums, are updated in place.
 pub(super) fn step(inputs: Inputs, states: &mut [f32]) -> Vec<f32> {
     let sizes @ Sizes { batch, heads, value, .. } = inputs.sizes;
     let mut contexts = vec![0.0; batch * heads * value];
@@ -30,9 +30,9 @@ pub(super) fn step(inputs: Inputs, states: &mut [f32]) -> Vec<f32> {
 struct Step<'a> {
     plane: Plane<'a>,
     state: &'a mut [f32],
-    /// What is written, `[D + 1]`.
+    /// Writes, `[D + 1]`.
     written: &'a mut [f32],
-    /// What is read, `[D + 1]`: the context, if it is divided, behind it the sum by which it was.
+    /// Reads, `[D + 1]`: the context, followed by its divisor if normalised.
     read: &'a mut [f32],
 }
 
@@ -51,7 +51,7 @@ impl WithSimd for Step<'_> {
         let decay_of = |channel: usize| decays.map_or(1.0, |decays| decays[if channels == 1 { 0 } else { channel }].exp());
         let of_head = if channels > 1 { 1.0 } else { decay_of(0) };
         let kept = |channel: usize| if channels > 1 { decay_of(channel) } else { of_head };
-        // The sum of the keys is what a value of 1 writes.
+        // The key sum is the write of a value of 1.
         written.fill(1.0);
         written[..value].copy_from_slice(values.row(0, value));
         if let Some(strengths) = strengths {

@@ -1,4 +1,4 @@
-//! The kernel on CubeCL: a cube computes some columns of the states of one head, which it holds in shared memory, from chunk to chunk.
+//! The kernel on CubeCL: a cube computes some columns of one head's states, kept in shared memory, from chunk to chunk.
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Backend, TensorMetadata};
@@ -10,10 +10,10 @@ use cubecl::prelude::*;
 
 use super::operator::DeltaStates;
 
-/// Columns of a cube.
+/// Columns per cube.
 const COLUMNS: usize = 16;
 
-/// Units that share a column: each has every so manieth row.
+/// Units that share a column, with interleaved rows.
 const LANES: usize = 16;
 
 impl DeltaStates for CubeBackend {
@@ -33,7 +33,7 @@ fn swept(given: CubeTensor, state: Option<CubeTensor>, erasing: CubeTensor, behi
     let ([batch, chunks, chunk, width], value) = (erasing.shape().dims(), given.shape()[2]);
     let (client, count) = (given.client.clone(), chunks * chunk + (chunks + 1) * width);
     let rows = empty_device_contiguous_dtype(client.clone(), given.device.clone(), Shape::new([batch, count, value]), DType::F32);
-    // The rows of the largest tensor may lie apart.
+    // The rows of the largest tensor can have gaps.
     let widest = value.max(chunk).max(width).next_multiple_of(256);
     sweep::launch(
         &client,
@@ -52,7 +52,7 @@ fn swept(given: CubeTensor, state: Option<CubeTensor>, erasing: CubeTensor, behi
     rows
 }
 
-/// Whether a device has room for some columns of a state and of what a chunk writes.
+/// Whether a device has room for some columns of a state and of a chunk's writes.
 pub(super) fn has_room(device: &CubeDevice, chunk: usize, width: usize) -> bool {
     let client = device.client();
     let hardware = &client.properties().hardware;
@@ -62,9 +62,9 @@ pub(super) fn has_room(device: &CubeDevice, chunk: usize, width: usize) -> bool 
         && hardware.max_units_per_cube as usize >= COLUMNS * LANES
 }
 
-/// Both passes are one: with `A` and `B` the matrices `-W` and `K`, backward `K^T` and `-W^T`, what a chunk writes is `U + A S`, and the next state
-/// `d S + B (U + A S)`, to which backward the gradient of that state is added. `given` has the rows of all `U`, and backward, where there is no first state, those
-/// of all states behind them.
+/// Both passes share one form: with `A` and `B` the matrices `-W` and `K`, backward `K^T` and `-W^T`, a chunk writes `U + A S`, and the next state is
+/// `d S + B (U + A S)`, plus, backward, the gradient of that state. `given` contains the rows of all `U` and, backward, where there is no first state, those of
+/// all states after them.
 #[cube(launch, address_type = "dynamic")]
 fn sweep(
     given: &Tensor<f32>,
@@ -86,7 +86,7 @@ fn sweep(
     let column = CUBE_POS_X as usize * COLUMNS + own;
     let (first_row, value) = (head * rows.shape(1), rows.shape(2));
     let exists = column < value;
-    // Units past the last column compute that column once more, and write nothing.
+    // Units past the last column recompute it and write nothing.
     let column = select(exists, column, value - 1);
     let chunks = erasing.shape(1);
     let first_state = chunks * chunk;
@@ -169,7 +169,7 @@ fn sweep(
     }
 }
 
-/// A row, or the last one for those past it: what units compute there is not written.
+/// A row, clamped to the last one; results of clamped units are not written.
 #[cube]
 fn last(row: usize, #[comptime] count: usize) -> usize {
     select(row < count, row, comptime!(count - 1).runtime())
@@ -180,7 +180,7 @@ fn number_of(rows: &Tensor<f32>, head: usize, row: usize, column: usize) -> f32 
     rows[head * rows.stride(0) + row * rows.stride(1) + column * rows.stride(2)]
 }
 
-/// Where an element of the matrix of a chunk lies.
+/// Address of an element of a chunk's matrix.
 #[cube]
 fn element_of(matrices: &Tensor<f32>, head: usize, chunk: usize, row: usize, column: usize) -> usize {
     head * matrices.stride(0) + chunk * matrices.stride(1) + row * matrices.stride(2) + column * matrices.stride(3)

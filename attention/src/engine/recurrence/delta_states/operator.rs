@@ -1,4 +1,4 @@
-//! The operator: states of the delta rule on one backend, and their gradient.
+//! The operator: delta-rule states on one backend, and their gradient.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
 use ::burn::tensor::{Shape, Slice};
@@ -10,10 +10,10 @@ use crate::engine::custom_gradient::recomputed;
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
 
-/// States of the delta rule. Backends without a kernel have them composed of tensor operations, and nothing here is called.
+/// Delta-rule states. Backends without a kernel use tensor operations and never call this.
 ///
-/// With `U` the values `[X, M, C, D]` of M chunks, `W` what they erase `[X, M, C, R]`, `K` the keys behind them `[X, M, R, C]`, and `d` what they keep
-/// `[X, M, R|1, 1]`: `V_m = U_m - W_m S_m` and `S_(m + 1) = d_m S_m + K_m V_m`, from `S_0` `[X, 1, R, D]`. The output has the rows of all `V` and then of all
+/// With `U` the values `[X, M, C, D]` of M chunks, `W` their erasing factors `[X, M, C, R]`, `K` the decayed keys `[X, M, R, C]`, and `d` the decays
+/// `[X, M, R|1, 1]`: `V_m = U_m - W_m S_m` and `S_(m + 1) = d_m S_m + K_m V_m`, from `S_0` `[X, 1, R, D]`. The output contains the rows of all `V`, then of all
 /// `S`, `[X, M C + (M + 1) R, D]`.
 #[backend_extension(
     Flex,
@@ -23,7 +23,7 @@ use crate::engine::extension as burn;
     Autodiff
 )]
 pub(super) trait DeltaStates: Backend {
-    /// The rows; with automatic differentiation, with their gradients.
+    /// The rows, with gradients under autodiff.
     #[fusion(dtype = _values, shape = rows(_values, _erasing))]
     fn delta_states(
         _values: FloatTensor<Self>,
@@ -35,8 +35,8 @@ pub(super) trait DeltaStates: Backend {
         panic!("{ELSEWHERE}")
     }
 
-    /// Gradients of all `V` and of all `S` with what comes after them, in the same rows, of the gradient of these rows: from the last chunk to the first,
-    /// `V'_m = G_m + K_m^T S'_(m + 1)` and `S'_m = d_m S'_(m + 1) - W_m^T V'_m + H_m` of gradients `G` and `H`.
+    /// Total gradients of all `V` and `S`, in the same rows, from the gradient of these rows, last chunk first: `V'_m = G_m + K_m^T S'_(m + 1)` and
+    /// `S'_m = d_m S'_(m + 1) - W_m^T V'_m + H_m` for gradients `G` and `H`.
     #[fusion(dtype = _gradient, shape = _gradient)]
     fn delta_states_backward(
         _gradient: FloatTensor<Self>,
@@ -76,7 +76,7 @@ impl<B: DeltaStates, C: CheckpointStrategy> DeltaStates for Autodiff<B, C> {
     }
 }
 
-/// Gradients of the operands, from these, the rows, and the gradient of the rows.
+/// Gradients of the operands, from the operands, the rows, and the gradient of the rows.
 fn gradients<B: DeltaStates>(
     [_, erasing, behind, decays, _]: [FloatTensor<B>; 5],
     rows: FloatTensor<B>,

@@ -1,7 +1,7 @@
 //! The operator on CubeCL.
 //!
-//! A unit counts what is sorted before its position: that takes a number of comparisons that grows with the square of the length, and no memory. No kernel
-//! adds atomically, so that gradients are the same whenever they are computed again.
+//! Each unit counts the positions sorted before its own. The comparisons grow with the square of the length and need no memory. No kernel uses atomic
+//! additions, so gradients are reproducible.
 
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
 #![allow(clippy::manual_div_ceil, reason = "kernels have operators alone")]
@@ -29,7 +29,7 @@ use super::sort_layout::{Form, Rows};
 use crate::contract::visibility::{hidden_logit, least_visible_logit};
 use crate::mechanisms::lsh::chunks::self_penalty;
 
-/// Units of a cube.
+/// Units per cube.
 const UNITS: usize = 64;
 
 impl ArrangementOperator for CubeBackend {
@@ -37,7 +37,7 @@ impl ArrangementOperator for CubeBackend {
         assert!(buckets.dtype == DType::I32 && live.dtype == DType::I32, "buckets are numbers of 32 bits");
         let [buckets, live] = [buckets, live].map(into_contiguous);
         let (client, device) = (buckets.client.clone(), buckets.device.clone());
-        // Of more dimensions than one, Burn's tensors can have gaps between rows.
+        // Burn's tensors with several dimensions can have gaps between rows.
         let shape = form.arrangement_shape();
         let arrangement = Self::int_full(Shape::new([shape.num_elements()]), NOWHERE.into(), &device, IntDType::I32);
         let arrangement = Self::int_reshape(arrangement, shape);
@@ -149,12 +149,12 @@ fn units() -> CubeDim {
     CubeDim::new_1d(UNITS as u32)
 }
 
-/// Cubes that are there to fill a dimension compute places past the end.
+/// Padding cubes compute addresses past the end.
 fn address(numbers: usize) -> AddressType {
     AddressType::from_len(2 * (numbers + UNITS))
 }
 
-/// Room for numbers of the type of `like`.
+/// Allocates a buffer of the type of `like`.
 fn empty(like: &CubeTensor, shape: Shape) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape, like.dtype)
 }

@@ -35,12 +35,12 @@ impl<'a> Plane<'a> {
         self.numbers[position] as usize
     }
 
-    /// Place of a position among the queries.
+    /// Place of a position in the query order.
     pub(super) fn query_place(&self, position: usize) -> usize {
         self.numbers[2 * self.form.length + position] as usize
     }
 
-    /// The query at a place.
+    /// Query at a place.
     fn query(&self, place: usize) -> Option<usize> {
         usize::try_from(self.numbers[3 * self.form.length + place]).ok()
     }
@@ -49,7 +49,7 @@ impl<'a> Plane<'a> {
         self.numbers[self.form.numbers() - 1] as usize
     }
 
-    /// The key of a column of a group of queries.
+    /// Key in a column of a query group.
     pub(super) fn met_key(&self, group: usize, column: usize) -> Option<usize> {
         usize::try_from(self.numbers[self.form.lists()[0] + group * self.form.columns() + column]).ok()
     }
@@ -64,7 +64,7 @@ impl<'a> Plane<'a> {
     }
 }
 
-/// Chunk `slot` of those that queries meet of which the first stands in chunk `own`.
+/// Chunk `slot` of the chunks that queries meet, if the first query stands in chunk `own`.
 fn met(form: &Form, own: usize, slot: usize, chunks: usize) -> Option<usize> {
     if form.meets_all() {
         let is_near = form.rules.wraps || form.rules.has_holes || slot + form.before >= own && slot <= own + form.after;
@@ -165,7 +165,7 @@ pub(super) fn bias<B: Backend>(buckets: IntTensor<B>, arrangement: IntTensor<B>,
     tensor::<B>(bias, form.bias_shape(), &pairs)
 }
 
-/// For each row that is taken, in order, the row of the source.
+/// Source row of each gathered row, in order.
 fn sources(arrangement: &[i32], rows: Rows, form: &Form) -> Vec<Option<usize>> {
     let mut sources = Vec::new();
     for (index, plane) in Plane::all(form, arrangement).iter().enumerate() {

@@ -11,7 +11,7 @@ use crate::engine::custom_gradient::passed;
 #[cfg(feature = "cube")]
 use crate::engine::extension as burn;
 
-/// Sorting by bucket, and what follows from it. The bodies here compute in main memory: they are what the kernels are compared with.
+/// Sorting by bucket, and operations on the resulting arrangement. The default bodies compute in main memory and serve as references for the kernels.
 #[backend_extension(
     Flex,
     NdArray: cfg(feature = "ndarray"),
@@ -20,28 +20,28 @@ use crate::engine::extension as burn;
     Autodiff
 )]
 pub(crate) trait ArrangementOperator: Backend {
-    /// The arrangement of `buckets` `[B, H, rounds, n]`, as [`Form`] has it. `live` `[B, H, n]` is 1 for keys and 0 for other positions; without holes it is
-    /// not read.
+    /// Arrangement of `buckets` `[B, H, rounds, n]`, in the layout of [`Form`]. `live` `[B, H, n]` is 1 for keys and 0 for other positions; it is ignored
+    /// without holes.
     #[fusion(dtype = buckets, shape = form.arrangement_shape())]
     fn arranged(buckets: IntTensor<Self>, live: IntTensor<Self>, form: Form) -> IntTensor<Self> {
         main_memory::arranged::<Self>(buckets, live, &form)
     }
 
-    /// What is added to the logits of the groups, `[P N, m, T]`: for pairs that meet the logarithm of the share of this round, and a penalty for a query's
-    /// own position; a large negative number elsewhere. It has the type of `pairs` `[B|1, H|1, queries, n]`, which are 0 where visible and a large negative
-    /// number where not; without pairs they are not read.
+    /// Biases of the group logits, `[P N, m, T]`: for pairs that meet, the log share of this round, and a penalty for a query's own position; a large negative
+    /// number elsewhere. The type is that of `pairs` `[B|1, H|1, queries, n]`, which are 0 where visible and otherwise a large negative number; `pairs` is
+    /// ignored without pairwise visibility.
     #[fusion(dtype = pairs, shape = form.bias_shape())]
     fn bias(buckets: IntTensor<Self>, arrangement: IntTensor<Self>, pairs: FloatTensor<Self>, form: Form) -> FloatTensor<Self> {
         main_memory::bias::<Self>(buckets, arrangement, pairs, &form)
     }
 
-    /// Rows of `x`; 0 where there is none.
+    /// Gathers rows of `x`; missing rows are 0.
     #[fusion(dtype = x, shape = form.taken_shape(*rows, x[x.num_dims() - 1]))]
     fn taken(x: FloatTensor<Self>, arrangement: IntTensor<Self>, rows: Rows, form: Form) -> FloatTensor<Self> {
         main_memory::taken::<Self>(x, arrangement, rows, &form)
     }
 
-    /// The transpose of [`taken`](Self::taken): to each row of the source the sum of what it became.
+    /// Transpose of [`taken`](Self::taken): sums each source row over its gathered copies.
     #[fusion(dtype = x, shape = form.source_shape(*rows, x[x.num_dims() - 1]))]
     fn returned(x: FloatTensor<Self>, arrangement: IntTensor<Self>, rows: Rows, form: Form) -> FloatTensor<Self> {
         main_memory::returned::<Self>(x, arrangement, rows, &form)

@@ -34,7 +34,7 @@ fn chunking(size: usize, [before, after]: [usize; 2]) -> Chunking {
     Chunking { size, before, after, wrap: false, across_rounds: false, bucket_mask: true, duplicate_correction: true }
 }
 
-/// The arrangement, the biases, and for each kind of rows what is taken and what is returned.
+/// The arrangement, the biases, and for each kind of rows the gathered and the scattered rows.
 fn results<B: ArrangementOperator>(form: Form, device: &B::Device) -> (Vec<i32>, Vec<Vec<f32>>) {
     let integers = |numbers: Vec<i32>, shape: Shape| B::int_from_data(TensorData::new(numbers, shape), device);
     let float = |numbers: Vec<f32>, shape: Shape| B::float_from_data(TensorData::new(numbers, shape), device);
@@ -105,7 +105,7 @@ impl Case {
     }
 }
 
-/// Context, weights, and the gradients of what queries and keys share and of values.
+/// Context, weights, and the gradients of the shared vectors of queries and keys and of values.
 fn outputs(on_device: bool, case: Case, visibility: &Visibility, span: Span, device: &Device) -> Vec<Vec<f32>> {
     let Case { chunking, rounds, random } = case;
     let device = device.clone().autodiff();

@@ -22,7 +22,7 @@ use crate::parts::position::PositionConfig;
 #[serde(default, deny_unknown_fields)]
 #[setters(prefix = "with_", strip_option)]
 pub struct PixelDecoderConfig {
-    /// Components of the mixture of a pixel, at least 1 (default 10, as in the paper).
+    /// Mixture components per pixel, at least 1 (default 10, as in the paper).
     pub components: usize,
     /// Self-attention of the layers (default: dot-product).
     #[setters(skip)]
@@ -31,13 +31,13 @@ pub struct PixelDecoderConfig {
     pub layers: usize,
     /// Sizes and options of all layers. `max_length` is in pixels.
     pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal, which need an even width).
+    /// Position vectors (default: sinusoidal, which requires an even width).
     pub positions: PositionConfig,
-    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    /// Sharing of weights across layers (default: each layer has its own).
     pub depth: DepthConfig,
-    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    /// Initialisation of the weights (default: that of each module, Xavier-uniform).
     pub initialisation: Initialisation,
-    /// Seed of [`build`](Self::build) and of the dropout of `forward`: the same numbers on every backend (default: the device's generator draws it).
+    /// Seed of [`build`](Self::build) and of the dropout of `forward`, with equal numbers on every backend (default: drawn from the device's generator).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -61,7 +61,7 @@ model_builders!(PixelDecoderConfig, PixelDecoder);
 one_stack_builders!(PixelDecoderConfig, PixelDecoder);
 
 impl PixelDecoderConfig {
-    /// In the sizes of the base model of Vaswani et al. 2017.
+    /// Configuration with the sizes of the base model of Vaswani et al. 2017.
     pub fn new() -> Self {
         Self::default()
     }
@@ -69,7 +69,7 @@ impl PixelDecoderConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    /// An invalid option, or an attention that does not support it; the message names both and the remedy.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = Check::of("pixel decoder");
         check.at_least_one("components", self.components)?;
@@ -84,7 +84,7 @@ impl PixelDecoderConfig {
         StackConfig::new(Role::Decoder, block, layers, depth, positions).fitted_to(&self.attention)
     }
 
-    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
+    /// Initialises the model with attentions that `build` creates from their place and key, instead of those in [`attention`](Self::attention).
     ///
     /// # Panics
     /// If the configuration is not valid.

@@ -1,4 +1,4 @@
-//! Cross-entropy on CubeCL: a cube reads the logits of a row once for the loss, and once more for the gradient.
+//! Cross-entropy on CubeCL: a cube reads the logits of a row once for the loss, and again for the gradient.
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
@@ -13,13 +13,13 @@ use cubecl::prelude::*;
 
 use super::{joined, row_of_cube};
 
-/// Units of a cube, a power of 2, where rows have at least [`LONG`] numbers, and where they have fewer.
+/// Units per cube, powers of 2, for rows with at least [`LONG`] numbers and for shorter rows.
 const UNITS: [usize; 2] = [256, 32];
 
-/// Numbers of a row that occupy many units.
+/// Row length for many units.
 const LONG: usize = 2048;
 
-/// Sums `[2]` in 32 bits as [`tensor_ops::cross_entropy`](crate::kernels::fused::tensor_ops::cross_entropy) has them, and the gradient of the first one if it is wanted.
+/// Sums `[2]` in 32 bits as in [`tensor_ops::cross_entropy`](crate::kernels::fused::tensor_ops::cross_entropy), and the gradient of the first one on request.
 pub(super) fn of_rows(
     logits: CubeTensor,
     targets: CubeTensor,
@@ -27,7 +27,7 @@ pub(super) fn of_rows(
     label_smoothing: f64,
     wants_gradient: bool,
 ) -> (CubeTensor, Option<CubeTensor>) {
-    // Rows may have gaps between them, as those of a product have.
+    // Rows may have gaps between them, like those of a product.
     let logits = if logits.meta.strides()[1] == 1 { logits } else { into_contiguous(logits) };
     let weights = into_contiguous(weights);
     let targets = into_contiguous(CubeBackend::int_cast(targets, IntDType::I32));
@@ -35,7 +35,7 @@ pub(super) fn of_rows(
     let (shape, dtype) = (logits.meta.shape().clone(), logits.dtype);
     let (rows, width) = (shape[0], shape[1]);
     let of_rows = empty_device_contiguous_dtype(client.clone(), device.clone(), Shape::new([2, rows]), DType::F32);
-    // What is not wanted is not written either.
+    // An unrequested gradient is not written.
     let shape = if wants_gradient { shape } else { Shape::new([1, 1]) };
     let gradient = empty_device_dtype(client.clone(), device.clone(), shape, dtype);
     let count = UNITS[usize::from(width < LONG)];
@@ -44,7 +44,7 @@ pub(super) fn of_rows(
         &client,
         calculate_cube_count_elemwise(&client, rows * count, units),
         units,
-        // Cubes that are there to fill a dimension compute places past the end.
+        // Padding cubes compute addresses past the end.
         AddressType::from_len(2 * (rows * logits.meta.strides()[0].max(gradient.meta.strides()[0]) + count)),
         logits.into_tensor_arg(),
         targets.into_tensor_arg(),
@@ -60,7 +60,7 @@ pub(super) fn of_rows(
     (sums, wants_gradient.then_some(gradient))
 }
 
-/// Loss and negative log-likelihood of each row, and the gradient of the loss. Rows `[V]` of logits belong to a cube.
+/// Loss and negative log-likelihood of each row, and the gradient of the loss. A cube processes one row `[V]` of logits.
 #[cube(launch, address_type = "dynamic")]
 fn cross_entropy<F: Float>(
     logits: &Tensor<F>,
@@ -77,7 +77,7 @@ fn cross_entropy<F: Float>(
     let row = row_of_cube(logits.shape(0) * width, width);
     let first = row * logits.stride(0);
     let mut room = Shared::<[f32]>::new_slice(units);
-    // The sum of exponentials is relative to the greatest number so far.
+    // The sum of exponentials is relative to the running maximum.
     let mut top = f32::MIN.runtime();
     let mut total = 0.0f32;
     let mut plain = 0.0f32;

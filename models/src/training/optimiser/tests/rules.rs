@@ -19,7 +19,7 @@ struct Model {
     bias: Param<Tensor<1>>,
 }
 
-/// The values that a parameter has, or its gradient in a step, in no order.
+/// Values of a parameter, or its gradient in a step, in arbitrary order.
 fn drawn(seed: usize, number: usize) -> Vec<f64> {
     (0..number).map(|index| f64::from((((seed * 31 + index * 17) as f64) * 0.7).sin() as f32)).collect()
 }
@@ -34,7 +34,7 @@ fn gradients_of(step: usize) -> [Vec<f64>; 2] {
     [drawn(10 + step, ROWS * COLUMNS), drawn(50 + step, COLUMNS)].map(|values| values.iter().map(|value| value * size).collect())
 }
 
-/// Weight and bias after some steps; the optimiser is stored and loaded after the step `stored`.
+/// Weight and bias after several steps; the optimiser is stored and loaded after the step `stored`.
 fn trained(config: &OptimiserConfig, stored: Option<usize>) -> [Vec<f32>; 2] {
     let plain = Device::flex();
     let device = plain.clone().autodiff();
@@ -56,7 +56,7 @@ fn trained(config: &OptimiserConfig, stored: Option<usize>) -> [Vec<f32>; 2] {
     [model.weight.val().into_data(), model.bias.val().into_data()].map(|data| data.iter::<f32>().collect())
 }
 
-/// What one parameter becomes by `update`, which changes it by a gradient; the number of the step counts from 1.
+/// Expected parameter under `update`, which applies a gradient; the step number counts from 1.
 fn expected(index: usize, mut update: impl FnMut(&mut [f64], &[f64], usize)) -> Vec<f64> {
     let mut values = if index == 0 { drawn(1, ROWS * COLUMNS) } else { drawn(2, COLUMNS) };
     for step in 0..STEPS {

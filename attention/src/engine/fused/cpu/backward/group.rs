@@ -1,4 +1,4 @@
-//! The gradients that a group of keys contributes, on the vector unit.
+//! The contribution of a key group to the gradients, on the vector unit.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::engine::exponential::exp;
 use crate::engine::fused::plan::Part;
 use crate::engine::{Normaliser, greatest_log_ratio};
 
-/// What the backward pass reads of one batch row and head, by place in one part.
+/// Backward inputs of one batch row and head, by place in one part.
 pub(super) struct PlaneSide<'a> {
     /// Batch row and head.
     place: [usize; 2],
@@ -24,11 +24,11 @@ pub(super) struct PlaneSide<'a> {
     queries: Aligned,
     /// Gradient of the context, `[tiles, TILE, padded value]`.
     gradient: Aligned,
-    /// Of an entmax, thresholds.
+    /// Log-sum-exp; thresholds of an entmax.
     pub log_sum_exp: Vec<f32>,
-    /// What is taken from the gradients of the weights of each query.
+    /// Amount subtracted from the gradients of each query's weights.
     pub dots: Vec<f32>,
-    /// Place of its keys among those that are given.
+    /// Index of its keys among the given ones.
     keys: usize,
 }
 
@@ -56,10 +56,10 @@ impl<'a> PlaneSide<'a> {
     }
 }
 
-/// What the backward pass reads of the keys and values of one batch row and head of theirs, by place in one part.
+/// Backward inputs of the keys and values of one batch row and key head, by place in one part.
 pub(super) struct KeySide<'a> {
     pub places: Places<'a>,
-    /// Place of their gradients in their family.
+    /// Index of their gradients in their family.
     pub shared: usize,
     keys: Placed<'a>,
     values: Placed<'a>,
@@ -85,7 +85,7 @@ impl<'a> KeySide<'a> {
     }
 }
 
-/// The keys and values of a group of keys, as products read them.
+/// Keys and values of a key group, in the layout of the products.
 pub(super) struct GroupKeys {
     /// `[tiles, factor, TILE]`.
     keys_transposed: Aligned,
@@ -107,40 +107,40 @@ impl GroupKeys {
     }
 }
 
-/// What a group of keys contributes, by place, in rows of padded width.
+/// Contribution of a key group, by place, in rows of padded width.
 pub(super) struct GroupGradients {
-    /// To each of the planes.
+    /// To each plane.
     pub planes: Vec<OfPlane>,
-    /// To all that the planes read of keys and values.
+    /// To all keys and values that the planes read.
     pub keys: Vec<KeyValueGradients>,
 }
 
-/// What a group of keys contributes to one batch row and head.
+/// Contribution of a key group to one batch row and head.
 pub(super) struct OfPlane {
-    /// The first tile of queries that sees one of the keys.
+    /// First query tile that sees one of the keys.
     pub first_query: usize,
-    /// From there to the last tile that does.
+    /// From there to the last such tile.
     pub queries: Aligned,
     pub terms: TermGradients,
 }
 
-/// Gradients of the keys of a group and of their values: sums over the planes that read them.
+/// Gradients of the keys and values of a group: sums over the planes that read them.
 pub(super) struct KeyValueGradients {
     pub keys: Aligned,
     pub values: Aligned,
 }
 
-/// Where the gradient of the bias goes.
+/// Destination of the bias gradient.
 pub(super) enum BiasGradient<'a, 'b> {
     /// There is none.
     None,
-    /// To tiles of the group, of which each is written once.
+    /// Tiles of the group in order, each written once.
     InOrder(BiasOfGroup<'a>),
-    /// To places anywhere, where it is added.
+    /// Scattered places, by addition.
     Scattered(&'a mut BiasOfPlanes<'b>),
 }
 
-/// What a group of keys contributes to the planes, and these to it.
+/// Mutual contributions of a key group and the planes.
 pub(super) fn differentiate_group(
     inputs: Inputs,
     part: &Part,
@@ -212,7 +212,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                 let [row, head] = side.place;
                 *met = part.tiles.met_by_keys(row, head, keys_tile);
             }
-            // The next tile of queries that sees something of the keys in any of the planes.
+            // The next query tile that sees a key in any of the planes.
             while let Some(next) = met.iter().filter_map(|met| met.first()).map(|tile| tile.index).min() {
                 let queries_tile = next as usize;
                 let mut is_first = true;
@@ -241,7 +241,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                     ends.clear();
                     terms.limit(at, &mut weights, |place, score| ends.push(End { place, score }));
                     if is_triangle {
-                        // The product leaves out what another tile may have left here.
+                        // The product skips entries that another tile may have left here.
                         slopes.fill(0.0);
                     }
                     if terms.have_gradients(factor) {
@@ -294,7 +294,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
     }
 }
 
-/// Adds the gradients `slopes` of the logits of a tile to those of the bias, or to those of the tile by all planes, of which they may be the first.
+/// Adds the logit gradients `slopes` of a tile to those of the bias, or to the tile's sum over all planes, possibly as its first term.
 #[inline(always)]
 fn add_to_bias(of_bias: &mut BiasGradient, terms: &Terms, at: TileIndex, slopes: &[f32], (of_tile, is_first): (&mut [f32], bool)) {
     match of_bias {
@@ -305,8 +305,8 @@ fn add_to_bias(of_bias: &mut BiasGradient, terms: &Terms, at: TileIndex, slopes:
     }
 }
 
-/// The query of a key at which its ramp just ends, and the gradient by the factor of that key, from the gradients of the weights after dropout. The key has
-/// no weight; what it would have with the factor 1 is the slope.
+/// The query of a key exactly at the end of its ramp, and the gradient by the factor of that key, from the weight gradients after dropout. The key has no
+/// weight; its hypothetical weight at factor 1 is the slope.
 fn slope_of_end(
     End { place, score }: End,
     slopes: &[f32],

@@ -1,4 +1,4 @@
-//! Logits to weights, and the gradients of the one to those of the other, tile by tile.
+//! Weights from logits, and gradients of logits from those of weights, tile by tile.
 
 use super::super::terms::{Terms, TileIndex};
 use super::group::PlaneSide;
@@ -9,7 +9,7 @@ use crate::engine::exponential::exp;
 use crate::engine::per_key::PerKey;
 use crate::engine::softpick::difference;
 
-/// [`weigh`] where each key is weighed by itself.
+/// [`weigh`] for independently weighted keys.
 #[inline(always)]
 pub(super) fn weigh_each(
     each: PerKey,
@@ -31,7 +31,7 @@ pub(super) fn weigh_each(
     }
 }
 
-/// From logits and the gradients of the weights after dropout: the weights after dropout, and the gradients of the logits.
+/// Returns the weights after dropout and the gradients of the logits, from logits and the weight gradients after dropout.
 #[inline(always)]
 pub(super) fn weigh(
     weights: &mut [f32],
@@ -86,7 +86,7 @@ pub(super) fn pick(
         for ((weight, slope), factor) in weights.iter_mut().zip(slopes).zip(&factors) {
             let score = *weight;
             let exponential = exp(score - log_sum);
-            // Below 0 a score has no weight and lessens the sum; at 0 nothing has a slope.
+            // Scores below 0 have no weight and reduce the sum; at 0 all slopes vanish.
             let by_weights = if score > 0.0 { *slope * factor - dot } else { dot };
             *slope = if score == 0.0 { 0.0 } else { exponential * by_weights };
             *weight = if score <= 0.0 { 0.0 } else { difference(score, one, exponential) * factor };

@@ -4,16 +4,16 @@ use super::super::layout::Places;
 use super::{Bias, Terms, TileIndex};
 use crate::contract::visibility::TILE;
 
-/// The gradient of a bias that planes share.
+/// Gradient of a bias shared by planes.
 pub(crate) struct BiasOfPlanes<'a> {
     /// `[Q, K]`.
     pub numbers: &'a mut [f32],
-    /// Of the scale, by key: `[K]`, or empty if there is none.
+    /// Gradient of the scale, by key: `[K]`, or empty without a scale.
     pub scale: &'a mut [f32],
 }
 
 impl BiasOfPlanes<'_> {
-    /// By groups of `group` tiles of keys.
+    /// Splits into groups of `group` key tiles.
     pub(crate) fn groups(&mut self, keys: usize, tiles: usize, group: usize) -> Vec<BiasOfGroup<'_>> {
         let mut scales = self.scale.chunks_mut(group * TILE);
         let empty = |first| BiasOfGroup { first, rows: Vec::new(), scale: scales.next().unwrap_or_default() };
@@ -25,13 +25,13 @@ impl BiasOfPlanes<'_> {
     }
 }
 
-/// The part of [`BiasOfPlanes`] that belongs to a group of keys in order.
+/// Part of [`BiasOfPlanes`] for a key group in order.
 pub(crate) struct BiasOfGroup<'a> {
-    /// The first tile of keys.
+    /// First key tile.
     pub first: usize,
-    /// The keys of the group in each row of queries, of which each tile is written once.
+    /// The group's keys in each query row; each tile is written once.
     pub rows: Vec<&'a mut [f32]>,
-    /// Of the scale, by key.
+    /// Gradient of the scale, by key.
     pub scale: &'a mut [f32],
 }
 
@@ -55,7 +55,7 @@ impl Terms<'_> {
         }
     }
 
-    /// Adds the gradients `slopes` of the logits of a tile to those of the bias.
+    /// Adds the logit gradients `slopes` of a tile to those of the bias.
     #[inline(always)]
     pub(crate) fn add_to_bias(&self, TileIndex { queries, keys, height }: TileIndex, slopes: &[f32], of: &mut BiasOfPlanes) {
         let ([query_places, key_places], Some(Bias { numbers, scale })) = (self.places, self.bias) else { return };
@@ -72,7 +72,7 @@ impl Terms<'_> {
         }
     }
 
-    /// Writes the gradient of the bias in a tile of places in order, of which `slopes` are the gradients of the logits.
+    /// Writes the bias gradient of a tile with places in order, from the logit gradients `slopes`.
     #[inline(always)]
     pub(crate) fn write_to_bias(&self, TileIndex { queries, keys, .. }: TileIndex, slopes: &[f32], of: &mut BiasOfGroup) {
         let Some(Bias { numbers, scale }) = self.bias else { return };

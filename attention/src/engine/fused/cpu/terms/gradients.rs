@@ -1,4 +1,4 @@
-//! Gradients of the terms but for the bias.
+//! Gradients of the terms except the bias.
 
 use pulp::Simd;
 
@@ -7,7 +7,7 @@ use super::super::layout::{Sizes, of_plane};
 use super::{STRIP, Scratch, Terms, TileIndex, first_column};
 use crate::contract::visibility::TILE;
 
-/// Where the gradients of the terms of one batch row and head go.
+/// Destination of the term gradients of one batch row and head.
 pub(crate) struct TermsOfPlane<'a> {
     /// `[Q, S]`.
     pub relative_queries: &'a mut [f32],
@@ -49,7 +49,7 @@ impl TermGradients {
         }
     }
 
-    /// Adds what the gradients `slopes` of the logits of a tile make, all but those of the bias. In a triangle, keys after a query's own place have none.
+    /// Adds the effect of the logit gradients `slopes` of a tile, except on the bias. In a triangle, keys after a query's own place have none.
     #[inline(always)]
     pub(crate) fn add<S: Simd>(
         &mut self,
@@ -65,7 +65,7 @@ impl TermGradients {
         if let Some(relative) = &terms.relative {
             let columns = padded(relative.width);
             let products = &mut scratch.products;
-            // The slopes of a query lie at the same place in all tiles, and everything else stays 0.
+            // The slopes of a query have the same place in all tiles, and all other entries stay 0.
             products.resize(TILE * STRIP, 0.0);
             for (at, slopes) in rows() {
                 products[at * STRIP + first_column(at)..][..TILE].copy_from_slice(slopes);
@@ -109,7 +109,7 @@ impl TermGradients {
         }
     }
 
-    /// Adds the gradient of a query's span by a key at which its ramp just ends, of which `slope` is the gradient by its factor.
+    /// Adds the gradient of a query's span from a key exactly at the end of its ramp; `slope` is the gradient by its factor.
     pub(crate) fn add_end(&mut self, terms: &Terms, query: usize, slope: f32) {
         let width = terms.spans.expect("what ends is a span").ramp.width;
         self.spans[query] += slope / width;

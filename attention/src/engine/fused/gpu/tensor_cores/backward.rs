@@ -1,4 +1,5 @@
-//! Gradients (Dao 2023, algorithm 2), in two kernels so that sums have one order. Each meets half a tile of the others at a time: registers hold no more.
+//! Gradients (Dao 2023, algorithm 2), in two kernels so that sums have a fixed order. Each processes half a tile of the other side at a time, limited by
+//! registers.
 
 use cubecl::ir::{ElemType, FastMath};
 use cubecl::prelude::*;
@@ -14,10 +15,10 @@ use super::fragments::{
 use crate::contract::visibility::TILE;
 use crate::engine::dropout::gpu::weights::{Dropout, draws_of, factor};
 
-/// Columns of a tile that are met at a time.
+/// Tile columns processed at a time.
 const HALF: usize = TILE / 2;
 
-/// Fragments of them.
+/// Fragments of these columns.
 const FRAGMENTS: usize = HALF / 8;
 
 /// A cube computes the gradient of a tile of queries.
@@ -104,7 +105,7 @@ pub(super) fn gradient_of_queries<F: Float>(
     write_rows::<F>(result, first, of_queries.count, &sums, comptime!(wide.factor));
 }
 
-/// A cube computes the gradients of a tile of keys and of their values: sums over the heads that share them. Rows of its tiles are keys and columns are queries.
+/// A cube computes the gradients of a key tile and its values: sums over the heads that share them. Tile rows are keys and columns are queries.
 #[cube(launch, fast_math = FastMath::all())]
 pub(super) fn gradient_of_keys_and_values<F: Float>(
     queries: &Tensor<Eight>,
@@ -211,7 +212,7 @@ pub(super) fn gradient_of_keys_and_values<F: Float>(
     write_rows::<F>(result_of_values, first, of_keys.count, &value_sums, comptime!(wide.value));
 }
 
-/// [`hide`] where rows are keys and columns are queries.
+/// [`hide`] for tiles with key rows and query columns.
 #[cube]
 fn hide_by_key(logits: &mut Array<Two<f32>>, tiles: &Tensor<u32>, mask: usize, #[comptime] first: usize, #[comptime] fragments: usize) {
     if mask != 0 {
@@ -220,7 +221,7 @@ fn hide_by_key(logits: &mut Array<Two<f32>>, tiles: &Tensor<u32>, mask: usize, #
             #[unroll]
             for k in 0..2usize {
                 let query = own_column(j, k) + first;
-                // A plane's 16 keys lie in one half of the 64 bits of a query.
+                // A plane's 16 keys are in one half of the 64 bits of a query.
                 let word = tiles[mask + 2 * query + UNIT_POS_Y as usize / 2];
                 let bits = word >> (UNIT_POS_Y % 2 * 16 + UNIT_POS_X / 4);
                 #[unroll]

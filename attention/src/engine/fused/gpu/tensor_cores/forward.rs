@@ -16,7 +16,7 @@ use crate::engine::dropout::gpu::weights::{Dropout, draws_of, factor};
 /// Fragments of the logits of a plane's rows for a tile of keys.
 const FRAGMENTS: usize = TILE / 8;
 
-/// What the largest logit of nothing is: far above hidden ones, whose exponentials are therefore 0.
+/// Maximum of an empty row: far above hidden logits, whose exponentials are therefore 0.
 const NOTHING: f32 = LOWEST / 16.0;
 
 /// A cube computes the context of a tile of queries.
@@ -129,7 +129,7 @@ pub(super) fn attend<F: Float>(
     write_rows::<F>(context, first, of_queries.count, &sums, comptime!(wide.value));
 }
 
-/// Sets the logits of hidden pairs to the lowest one; rows are queries and columns are keys, those of `fragments` fragments from key `first` of the tile on.
+/// Sets the logits of hidden pairs to the lowest one; rows are queries, and columns are the keys of `fragments` fragments from key `first` of the tile on.
 #[cube]
 pub(super) fn hide(logits: &mut Array<Two<f32>>, tiles: &Tensor<u32>, mask: usize, #[comptime] first: usize, #[comptime] fragments: usize) {
     if mask != 0 {
@@ -137,7 +137,7 @@ pub(super) fn hide(logits: &mut Array<Two<f32>>, tiles: &Tensor<u32>, mask: usiz
         for i in 0..2usize {
             #[unroll]
             for j in 0..fragments {
-                // The word is the same in four fragments, and is read once.
+                // Four fragments share the word, which is read once.
                 let word = tiles[mask + 2 * own_row(i) + comptime!((first + 8 * j) / 32)];
                 let bits = word >> (UNIT_POS_X % 4 * 2 + comptime!(((first + 8 * j) % 32) as u32));
                 let mut two = logits[comptime!(2 * j + i)];

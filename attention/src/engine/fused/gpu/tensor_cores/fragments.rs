@@ -1,7 +1,7 @@
-//! Tiles in shared memory, and products of them in the registers of planes.
+//! Tiles in shared memory, and their products in the registers of planes.
 //!
-//! A fragment of results, 16 x 8, is two pairs of numbers in each unit: unit `l` of a plane has columns `2 (l mod 4)` and the next one, of rows `l div 4`
-//! and `l div 4 + 8`.
+//! A result fragment, 16 x 8, is two pairs of numbers per unit: unit `l` of a plane has columns `2 (l mod 4)` and the next one, of rows `l div 4` and
+//! `l div 4 + 8`.
 
 use cubecl::cmma::{MatrixIdent, MmaDefinition};
 use cubecl::prelude::*;
@@ -9,22 +9,22 @@ use cubecl::prelude::*;
 use super::super::products::Rows;
 use crate::contract::visibility::TILE;
 
-/// Planes of a cube.
+/// Planes per cube.
 pub(super) const PLANES: usize = 4;
 
-/// Rows of a tile that a plane has.
+/// Tile rows per plane.
 const OWN: usize = TILE / PLANES;
 
-/// Units of a cube.
+/// Units per cube.
 const UNITS: usize = 32 * PLANES;
 
-/// Eight numbers of 16 bits, in words: what a unit copies at once, and a row of what `ldmatrix` reads. As numbers, each would be copied by itself.
+/// Eight 16-bit numbers, in words: a unit's copy size, and a row for `ldmatrix`. As numbers, each would be copied separately.
 pub(super) type Eight = Vector<u32, Const<4>>;
 
 /// Two neighbouring numbers of a row.
 pub(super) type Two<F> = Vector<F, Const<2>>;
 
-/// Distance of the rows of a tile in shared memory, in eights: odd, so that eight rows lie in different banks.
+/// Distance of tile rows in shared memory, in eights: odd, so that eight rows use different banks.
 fn pitch(wide: usize) -> usize {
     wide / 8 + 1
 }
@@ -34,12 +34,12 @@ pub(super) fn eights(wide: usize) -> usize {
     TILE * pitch(wide)
 }
 
-/// Bytes of shared memory of the kernel that has most: two tiles of each width, and two numbers for each query.
+/// Bytes of shared memory of the largest kernel: two tiles of each width, and two numbers per query.
 pub(super) fn room(factor: usize, value: usize) -> usize {
     2 * (eights(factor) + eights(value)) * 16 + 2 * TILE * size_of::<f32>()
 }
 
-/// Row `i`, 0 or 1, of those of this unit.
+/// Row `i`, 0 or 1, of this unit.
 #[cube]
 pub(super) fn own_row(#[comptime] i: usize) -> usize {
     UNIT_POS_Y as usize * OWN + UNIT_POS_X as usize / 4 + comptime!(8 * i)
@@ -51,12 +51,12 @@ pub(super) fn own_column(#[comptime] j: usize, #[comptime] k: usize) -> usize {
     UNIT_POS_X as usize % 4 * 2 + comptime!(8 * j + k)
 }
 
-/// Eights of a tile that a unit copies.
+/// Eights of a tile copied per unit.
 pub(super) fn share(wide: usize) -> usize {
     TILE * wide / 8 / UNITS
 }
 
-/// Reads this unit's share of a tile, with 0 for what is not there. Kernels fetch one tile ahead, so that memory is read while they multiply.
+/// Reads this unit's share of a tile, with 0 for missing numbers. Kernels fetch one tile ahead, so that memory reads overlap with products.
 #[cube]
 pub(super) fn fetch(share_of_unit: &mut Array<Eight>, source: &Tensor<Eight>, rows: &Rows, #[comptime] wide: usize) {
     let width = source.shape(3);
@@ -71,7 +71,7 @@ pub(super) fn fetch(share_of_unit: &mut Array<Eight>, source: &Tensor<Eight>, ro
     }
 }
 
-/// Puts this unit's share of a tile into shared memory.
+/// Writes this unit's share of a tile to shared memory.
 #[cube]
 pub(super) fn put(target: &mut Shared<[Eight]>, share_of_unit: &Array<Eight>, #[comptime] wide: usize) {
     #[unroll]
@@ -90,7 +90,7 @@ pub(super) fn copy_tile(target: &mut Shared<[Eight]>, source: &Tensor<Eight>, ro
     put(target, &share_of_unit, wide);
 }
 
-/// Adds to the fragments `sums` the products of this plane's rows of `own` and the rows of `other` from `first` on, 8 for each fragment.
+/// Adds the products of this plane's rows of `own` and the rows of `other` from `first` on, 8 per fragment, to the fragments `sums`.
 #[cube]
 pub(super) fn add_products_of_rows<F: Float>(
     sums: &mut Array<Two<f32>>,
@@ -120,8 +120,8 @@ pub(super) fn add_products_of_rows<F: Float>(
     }
 }
 
-/// Adds to the fragments `sums`, `wide / 8` of them, the product of this plane's `weights` and the rows of `other` from `first` on. The columns of weights
-/// are those of `fragments` fragments.
+/// Adds the product of this plane's `weights` and the rows of `other` from `first` on to the fragments `sums`, `wide / 8` of them. The columns of weights are
+/// those of `fragments` fragments.
 #[cube]
 pub(super) fn add_product_of_weights<F: Float>(
     sums: &mut Array<Two<f32>>,
@@ -135,7 +135,7 @@ pub(super) fn add_product_of_weights<F: Float>(
     let unit = UNIT_POS_X as usize;
     #[unroll]
     for step in 0..comptime!(fragments / 2) {
-        // Fragments of results, next to each other, are an operand.
+        // Adjacent result fragments form an operand.
         let mut a = Array::<Two<F>>::new(4usize);
         #[unroll]
         for register in 0..4usize {
@@ -154,7 +154,7 @@ pub(super) fn add_product_of_weights<F: Float>(
     }
 }
 
-/// Reads four matrices of 8 x 8 numbers. Unit `l` says with `at` where row `l mod 8` of matrix `l div 8` is.
+/// Reads four matrices of 8 x 8 numbers. `at` of unit `l` is the address of row `l mod 8` of matrix `l div 8`.
 #[cube]
 #[allow(unsafe_code, reason = "words in shared memory are read as the numbers that they hold")]
 fn operands<F: Float>(

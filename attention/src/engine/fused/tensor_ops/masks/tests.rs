@@ -30,7 +30,7 @@ fn is_same(one: &CubeTensor, other: &CubeTensor) -> bool {
     one.handle.memory.descriptor() == other.handle.memory.descriptor()
 }
 
-/// What the device makes of tiles, against what the host makes pair by pair; returns the numbers that are not hidden.
+/// Compares the device's mask from tiles with the host's, pair by pair; returns the numbers that are not hidden.
 fn check(parts: &Arc<[Part]>, queries: Range<usize>, keys: usize, name: &str) -> Vec<f32> {
     let device = adapter();
     let found = mask(&Masks::new(0), parts, queries.clone(), keys);
@@ -92,7 +92,7 @@ fn a_mask_is_made_once_and_forgotten_with_what_it_is_of() {
     assert!(others.iter().all(|other| !is_same(&first, other)), "different queries or tiles have the same");
     assert_eq!(masks.lock().len(), 3);
 
-    // Places that are no indices: what is told apart are the parts.
+    // Places that are not indices: parts are distinguished.
     let reversed = Order::new(1, vec![(0..70).rev().collect()]);
     let ordered: Arc<[Part]> = Arc::new([Part { keys: Some(reversed), ..causal[0].clone() }]);
     let of_ordered = mask(&masks, &ordered, 0..128, 70);
@@ -110,7 +110,7 @@ fn the_oldest_mask_goes_where_there_are_too_many() {
     let plans = [Visibility::causal(), Visibility::all(), Visibility::window(1, 1)].map(|visibility| parts(&visibility, SPAN));
     let masks = Masks::new(2 * BYTES);
     let made = || plans.each_ref().map(|plan| mask(&masks, plan, 0..70, 70));
-    // The first ones are held, or others could be made in their place.
+    // The first ones are kept alive, or others could reuse their addresses.
     let [first, second, third] = made();
     assert!(is_same(&third, &mask(&masks, &plans[2], 0..70, 70)) && is_same(&second, &mask(&masks, &plans[1], 0..70, 70)));
     assert!(!is_same(&first, &mask(&masks, &plans[0], 0..70, 70)), "more is kept than there is room for");

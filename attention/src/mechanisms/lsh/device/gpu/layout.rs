@@ -1,10 +1,10 @@
-//! Where the kernels find the numbers of an arrangement.
+//! Addresses of the numbers of an arrangement, for kernels.
 
 use cubecl::prelude::*;
 
 use crate::mechanisms::lsh::device::sort_layout::Rules;
 
-/// What stands for no place.
+/// Marker for a missing place.
 pub(super) const NOWHERE: i32 = -1;
 
 /// Sizes of a form.
@@ -25,7 +25,7 @@ pub(super) fn places(sizes: &Sizes) -> usize {
     sizes.groups as usize * sizes.size as usize
 }
 
-/// Where the numbers of a plane begin.
+/// Start of the numbers of a plane.
 #[cube]
 pub(super) fn start_of(sizes: &Sizes, plane: usize) -> usize {
     let of_groups = sizes.groups as usize * (sizes.columns as usize + sizes.window as usize * sizes.size as usize);
@@ -37,13 +37,13 @@ pub(super) fn chunks_of(arrangement: &Tensor<i32>, sizes: &Sizes, plane: usize) 
     arrangement[start_of(sizes, plane + 1) - 1] as u32
 }
 
-/// Place of the query at place `place`.
+/// Query at a place.
 #[cube]
 pub(super) fn query_at(sizes: &Sizes, plane: usize, place: usize) -> usize {
     start_of(sizes, plane) + 3 * sizes.length as usize + place
 }
 
-/// The chunk in which the first query of a group stands: without holes, groups are the queries of the chunks.
+/// Chunk of the first query of a group: without holes, groups are the queries of the chunks.
 #[cube]
 pub(super) fn chunk_of_group(arrangement: &Tensor<i32>, sizes: &Sizes, plane: usize, group: usize, #[comptime] rules: Rules) -> u32 {
     if comptime!(rules.has_holes) {
@@ -54,7 +54,7 @@ pub(super) fn chunk_of_group(arrangement: &Tensor<i32>, sizes: &Sizes, plane: us
     }
 }
 
-/// Chunk `slot` of those that a group meets, or a negative number.
+/// Chunk `slot` of the chunks that a group meets, or a negative number.
 #[cube]
 pub(super) fn met(
     arrangement: &Tensor<i32>,
@@ -77,20 +77,20 @@ pub(super) fn met(
             let chunk = (own + slot + chunks - sizes.before % chunks) % chunks;
             select(slot < chunks, chunk as i32, NOWHERE)
         } else {
-            // What lies before the first chunk becomes a large number.
+            // A chunk before the first one wraps to a large number.
             let chunk = own + slot - sizes.before;
             select(chunk < chunks, chunk as i32, NOWHERE)
         }
     }
 }
 
-/// Place of the key of a column of a group.
+/// Place of the key in a column of a group.
 #[cube]
 pub(super) fn key_at(sizes: &Sizes, plane: usize, group: usize, column: usize) -> usize {
     query_at(sizes, plane, 2 * places(sizes)) + group * sizes.columns as usize + column
 }
 
-/// Place of the column of the key at place `own` of chunk `slot` of those that a group meets.
+/// Place of the column of the key at place `own` of chunk `slot` of the chunks that a group meets.
 #[cube]
 pub(super) fn column_at(sizes: &Sizes, plane: usize, group: usize, slot: usize, own: usize) -> usize {
     let size = sizes.size as usize;

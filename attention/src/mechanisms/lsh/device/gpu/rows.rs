@@ -1,4 +1,4 @@
-//! Rows that are taken to where the arrangement says, and back.
+//! Gather and scatter of rows by the arrangement.
 
 use cubecl::prelude::*;
 
@@ -79,7 +79,7 @@ pub(super) fn return_rows<F: Float>(
     }
 }
 
-/// The sum over all groups that meet the key at a place.
+/// Sum over all groups that meet the key at a place.
 #[cube]
 fn of_groups<F: Float>(
     x: &Tensor<F>,
@@ -97,7 +97,7 @@ fn of_groups<F: Float>(
     let mut sum = 0.0f32;
     let mut group = 0u32;
     if comptime!(!meets_all && !rules.wraps) {
-        // A group begins in no later chunk than its number, and later groups begin in no earlier chunk.
+        // A group starts in no later chunk than its index, and later groups start in no earlier chunk.
         let ahead = sizes.window - 1 - sizes.before;
         if chunk > ahead {
             group = chunk - ahead;
@@ -110,7 +110,7 @@ fn of_groups<F: Float>(
             if comptime!(rules.wraps) {
                 slot = (chunk + chunks - first + sizes.before % chunks) % chunks;
             } else {
-                // Of a group that begins too late it becomes a large number.
+                // For a group that starts too late the slot wraps to a large number.
                 slot = chunk + sizes.before - first;
                 if first > chunk + sizes.before {
                     group = sizes.groups;

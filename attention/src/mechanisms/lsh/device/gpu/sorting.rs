@@ -1,22 +1,22 @@
-//! The arrangement, and what is added to the logits of its pairs.
+//! The arrangement, and the biases on the logits of its pairs.
 
 use cubecl::prelude::*;
 
 use super::layout::{Sizes, chunks_of, column_at, key_at, met, places, query_at, start_of};
 use crate::mechanisms::lsh::device::sort_layout::Rules;
 
-/// Of what is given pair by pair.
+/// Layout of the pairwise visibility.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Given {
-    /// Batch rows and heads that are told apart.
+    /// Distinct batch rows and heads.
     rows: u32,
     heads: u32,
-    /// Heads that there are.
+    /// Total number of heads.
     all_heads: u32,
     /// Index of the first query.
     start: u32,
     queries: u32,
-    /// Numbers above it are those of visible pairs.
+    /// Numbers above this bound mark visible pairs.
     least: f32,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn sort(buckets: &Tensor<i32>, live: &Tensor<i32>, arrangement: &mut 
     }
 }
 
-/// What each group meets, of positions that are sorted: a unit for each place in the chunks that a group meets.
+/// Keys that each group meets, for sorted positions: one unit per place in the chunks that a group meets.
 #[cube(launch, address_type = "dynamic")]
 pub(super) fn meet(arrangement: &mut Tensor<i32>, units: u32, sizes: Sizes, #[comptime] rules: Rules, #[comptime] meets_all: bool) {
     let unit = ABSOLUTE_POS;
@@ -113,7 +113,7 @@ pub(super) fn meet(arrangement: &mut Tensor<i32>, units: u32, sizes: Sizes, #[co
     }
 }
 
-/// How many keys of the chunk from a place on come before one.
+/// Number of the chunk's keys, from a place on, that precede a position.
 #[cube]
 fn keys_before(arrangement: &Tensor<i32>, first: usize, size: usize, key: i32) -> u32 {
     let mut count = 0u32;
@@ -124,7 +124,7 @@ fn keys_before(arrangement: &Tensor<i32>, first: usize, size: usize, key: i32) -
     count
 }
 
-/// 1 if a key is a candidate of a query in the round of a plane, or 0.
+/// 1 if a key is a candidate of a query in the round of a plane, otherwise 0.
 #[cube]
 fn meets(
     buckets: &Tensor<i32>,
