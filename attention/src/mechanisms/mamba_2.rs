@@ -161,7 +161,7 @@ impl Mechanism for MambaTwoConfig {
     const NAME: &'static str = "mamba-2";
     const CARD: Card = Card {
         variant: "Mamba-2",
-        description: "State space model with input-dependent step sizes and decay, and shared queries and keys, in decoders.",
+        description: "State space model with input-dependent step sizes and decay; its heads share queries and keys. Decoders only.",
         source: "Dao and Gu 2024, sections 3 and 7",
         links: &["https://arxiv.org/abs/2405.21060", "https://github.com/state-spaces/mamba"],
         kind: Kind::Whole,

@@ -2,7 +2,7 @@
 //!
 //! A preset sets the sizes of its paper. The configuration file and the options of a command can change them, like everything that a model sets
 //! (`--model hc-sa-iwslt --set model.d_model=64`). Its twin `-tiny` has the same architecture in a size that trains on two cores. The data determine the
-//! vocabulary and, where the preset names them, `model.max_length`.
+//! vocabulary. `model.max_length` keeps the value of the experiment where it limits the examples that are read.
 
 use heedful_models::pretrained::presets::{self, Preset, Size};
 use toml::Table;

@@ -349,8 +349,8 @@ pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
             ..size.block(1024, 8, 4096, rows * columns, 0.2)
         },
         positions: PositionConfig::Grid(GridConfig { join: Join::Concatenated, ..GridConfig::new(rows, columns) }),
-        // In the released code (trax) token and position vectors both start with deviation 1. Without scaling they also have equal magnitude here, but 32 times
-        // smaller. There, the two streams are concatenated as the input of a separate output map.
+        // In the released code (trax, before August 2020) token and position vectors both start with deviation 1. Without scaling they also have equal magnitude
+        // here, but 32 times smaller. There, the two streams are concatenated as the input of a separate output map.
         embedding_scale: EmbeddingScale::None,
         depth: DepthConfig::Reversible,
         ..LanguageModelConfig::default()

@@ -158,7 +158,7 @@ mod tests {
                 assert!(parameters[..index].iter().all(|other| other.path != *path), "{name}: {path} twice");
             }
         }
-        assert_eq!(meaning("logits.frozen_table"), Some("logits as they were drawn [heads, query position, key position]"));
+        assert_eq!(meaning("logits.frozen_table"), Some("logits at their initial values [heads, query position, key position]"));
         assert_eq!(meaning("logits.stable"), None);
     }
 
