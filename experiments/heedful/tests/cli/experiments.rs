@@ -188,7 +188,7 @@ fn images_are_drawn_and_completed_given_their_class() {
     refused(&text(&values), 2, &["class from 0 to 7"]);
 
     let sharpened = [&told[..], &["--super-resolution"]].concat();
-    refused(&run("image", &folder.path().join("refused"), &sharpened), 2, &["conditions", "encoder"]);
+    refused(&run("image", &folder.path().join("refused"), &sharpened), 2, &["conditions", "super-resolution"]);
     let output = run("image", &folder.path().join("refused"), &[&small[..], &["--set", "conditions=label"]].concat());
     refused(&output, 2, &["conditions", "class"]);
 }
