@@ -123,7 +123,7 @@ fn run(program: AttentionProgram, heads: usize, blocks: &Blocks, whole: Option<T
     };
     let context = product(weights, for_each_row(gathered(values, &blocks.keys), batch), count).reshape([batch, heads, count * size, width]);
     let context = if divided { context / thin(sum.clone()) } else { context };
-    // Keys at the ends of ramps have gradients but no weight: the sum is the divisor of a row without other keys.
+    // Keys at the ends of ramps have gradients but no weight: a row without other keys would be divided by `least`, so its context and gradients become 0.
     let context = match is_limited && divided {
         true => context * thin(sum.detach().greater_elem(least).float().cast(values_dtype)),
         false => context,

@@ -43,8 +43,8 @@ use crate::tensors::main_memory;
 /// Minimum number of queries for which fused execution is faster: in decoding, the keys would be packed at every step.
 pub(crate) const FEWEST_QUERIES: usize = 16;
 
-/// Whether fused execution supports a program: scores or a closed form in floats of 16 or 32 bits. Scores with a soft cap may have one bias and no soft span.
-/// With [`Engine::Auto`], also whether it is faster.
+/// Whether fused execution supports a program: scores or a closed form in floats of 16 or 32 bits. Scores with a soft cap must have at most one bias and no
+/// soft span. With [`Engine::Auto`], also whether it is faster.
 pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
     match &program.weighting {
         Weighting::Density { .. } => return false,

@@ -130,8 +130,8 @@ pub struct Ramp {
     pub offset: isize,
 }
 
-/// Log bound of the weight of a key exactly at the end of its ramp in the gradient of the span, relative to all keys within the span: of 1e8, the bound implied
-/// by the released code's 1e-8 in its divisor, or the maximum of the type.
+/// Log bound of the weight of a key exactly at the end of its ramp in the gradient of the span, relative to all keys within the span together. The bound is
+/// 1e8, implied by the released code's 1e-8 in its divisor, or the maximum of the type.
 pub(super) fn greatest_log_ratio(dtype: DType) -> f32 {
     if dtype == DType::F16 { 11.0 } else { 18.420_68 }
 }
@@ -412,7 +412,7 @@ fn concatenate(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
 
 /// Repeats a tensor for each of `rows` batch rows.
 ///
-/// It is repeated as a flat row because of its gradient, a sum over the first dimension: on wgpu, Burn 0.22.1 sums wrongly over the first of four dimensions if
+/// It is repeated as a flat row because of its gradient, a sum over the first dimension. On wgpu, Burn 0.22.1 sums wrongly over the first of four dimensions if
 /// the last two are swapped, as in the gradient of keys.
 ///
 /// # Panics

@@ -53,7 +53,7 @@ impl Mechanism for LearnedRelativeConfig {
         letters: &[("S", "longest distance that is seen")],
         differences: &[
             "Each layer has its own table, unless `shared_table` is true.",
-            "The query's own position is visible, as in all other mechanisms. The released code hides it; the option `own_position` of `adaptive-span` does the same.",
+            "The query's own position is visible, as in all other mechanisms. The released code hides it, as `own_position = false` of `adaptive-span` does.",
         ],
         tensors: &[("distances", "key vectors of the distances 0, 1, .. [distance, d_head]")],
         ..Card::DEFAULT

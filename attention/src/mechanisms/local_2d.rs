@@ -1,9 +1,9 @@
 //! Local attention in two dimensions (Parmar et al. 2018, Image Transformer, section 3.3).
 //!
-//! An image with rows of `width` elements (pixels times channels) is cut into blocks of `h_q x w_q` queries and **generated block by block**: blocks in raster
+//! An image has rows of `width` elements (pixels times channels). It is cut into blocks of `h_q x w_q` queries and **generated block by block**: blocks in raster
 //! order, and raster order within a block. All queries of a block share one memory block: the block itself, `h_m` rows above it and `w_m` columns to either
-//! side. A query sees the generated part of the memory block: everything above (including top left and top right), everything to the left, and the preceding
-//! positions of its own block, but nothing to the right.
+//! side. A query sees the generated part of the memory block: the rows above (also top left and top right), the columns to the left, and the preceding positions
+//! of its own block. It sees nothing to the right.
 //!
 //! Position `p` of the sequence is the `p`-th element in generation order, not raster order; in raster order the top right would be the future. [`BlockRaster`]
 //! converts between the orders. In an encoder the memory block also has `h_m` rows below, as in the unmasked form of the authors' code.

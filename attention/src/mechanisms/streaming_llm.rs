@@ -8,8 +8,8 @@
 //! length. The positions of `rotary` and `alibi` support such moves, and `dot-product` has none. Other scores are refused unless `positions` is `sequence`.
 //! Positions that a model adds to its embeddings remain those of the sequence.
 //!
-//! The paper uses this decoding for models trained on all keys. A full forward pass returns the same results as decoding steps and supports gradients, so
-//! models can also be trained this way: the scores of sinks are a product of thin factors beside those of the window. Decoding caches all keys if a mask hides
+//! The paper uses this decoding for models trained on all keys. A full forward pass returns the same results as decoding steps and supports gradients,
+//! so models can also be trained this way. The scores of sinks are a product of thin factors, beside those of the window. Decoding caches all keys if a mask hides
 //! other keys than left padding, or if another pattern is above or below this one. With a memory of earlier segments, the sinks are the first keys of the
 //! memory. In an encoder the window is two-sided, `|i - j| < W`.
 //!

@@ -23,7 +23,7 @@ use crate::mechanisms::prelude::*;
 pub struct T5BiasConfig {
     /// Number of buckets, `relative_attention_num_buckets` of Hugging Face: at least 2 in decoders; even and at least 4 in encoders (default 32).
     pub buckets: usize,
-    /// Distance of the last bucket boundary, `relative_attention_max_distance` of Hugging Face, greater than the single-distance buckets (default 128). With
+    /// Distance at which the logarithmic buckets end, `relative_attention_max_distance` of Hugging Face, greater than the single-distance buckets (default 128). With
     /// the defaults, the last bucket starts at distance 113 in decoders and 91 in encoders.
     pub max_distance: usize,
 }

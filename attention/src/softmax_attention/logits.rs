@@ -69,7 +69,7 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     }
 
     /// Whether the scores of a query depend only on its content and on keys, not on its position, so that queries may be arbitrary positions of a sequence
-    /// ([`Attention::any_queries`](crate::contract::Attention::any_queries)). Default: no, also for inner logits.
+    /// ([`Attention::any_queries`](crate::contract::Attention::any_queries)). Default: no, regardless of the inner logits.
     fn takes_any_queries(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! Masked language modelling (Devlin et al. 2019, section 3.1): an encoder learns to predict masked tokens.
 //!
 //! A fraction of the tokens of a sequence is chosen, 15 % in the paper. The model reads the mask token in place of four fifths of them, a random token for a
-//! tenth, and the original token for the rest, and predicts all chosen tokens. A [`Classifier`] can continue with the encoder; the output projection is the
+//! tenth, and the original token for the rest. It predicts all chosen tokens. A [`Classifier`] can continue with the encoder; the output projection is the
 //! embedding matrix. The option [`masked_head`](crate::architectures::classifier::ClassifierConfig::masked_head) adds a [head](MaskedHead) before it, as in the
 //! paper's code.
 

@@ -1,7 +1,7 @@
 //! Recurrent networks with adaptive computation time, its original setting (Graves 2016, section 2).
 //!
 //! For each input `x_t` of a sequence the cell is applied repeatedly, `s_n = S(s_{n-1}, [x_t, δ_{n,1}])`, with a flag for the first step. The blend of the
-//! steps ([`crate::block::halting`]) is the initial state for the next input and determines the output `y_t = s_t W + b`, which equals the blend of the outputs
+//! steps ([`crate::block::halting`]) is the initial state for the next input and determines the output `y_t = s_t W + b`. This equals the blend of the outputs
 //! of all steps, since their weights sum to 1. With a limit of one step this is an ordinary recurrent network.
 
 use burn::module::Module;

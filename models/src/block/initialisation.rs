@@ -120,7 +120,7 @@ impl Draw {
                 }
                 Some(Change::Normal(0.125 * of_branch / (shape[0] as f64).sqrt()))
             }
-            // They already have `1 / sqrt(width)`; unlike here, the paper does not multiply embedded tokens by `sqrt(width)`.
+            // They already have `1 / sqrt(width)`. With `EmbeddingScale::Sqrt`, embedded tokens are multiplied by `sqrt(width)`, unlike in the paper.
             Initialisation::Scaled if is_embedding => Some(Change::Times(match self.scale {
                 EmbeddingScale::Sqrt => 0.125 / (shape[1] as f64).sqrt(),
                 EmbeddingScale::None => 0.125,

@@ -1,8 +1,8 @@
 //! Training with 16-bit activations (Micikevicius et al. 2018; Child et al. 2019, section 5.4).
 //!
 //! The master weights and the optimiser's moments are stored in 32 bits. Each pass uses a 16-bit copy of the model, whose gradients, cast to 32 bits, update
-//! the master weights. Losses are computed in 32 bits. IEEE 754 16-bit floats have a small range: the loss is multiplied by a scale before the backward pass,
-//! so that small gradients do not underflow, and gradients are divided by it afterwards. `bfloat16` has the range of 32-bit floats and needs no scale.
+//! the master weights. Losses are computed in 32 bits. IEEE 754 16-bit floats have a small range. So the loss is multiplied by a scale before the backward
+//! pass, which keeps small gradients from underflowing. Gradients are divided by it afterwards. `bfloat16` has the range of 32-bit floats and needs no scale.
 //!
 //! Fused attention accumulates in 32 bits: GPU kernels read and write 16 bits; all other code receives temporary 32-bit copies.
 

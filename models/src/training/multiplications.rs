@@ -3,7 +3,7 @@
 //!
 //! A matrix that serves as embedding and output projection counts only as projection. Layers that share a block count as often as the block is applied; early
 //! halting is not considered. For an adaptive softmax the count covers the probabilities of all tokens, although its loss computes a tail only for its own
-//! targets; for adaptive input vectors it covers the projections of all clusters.
+//! targets. For adaptive input vectors it covers the projections of all clusters.
 
 use heedful_attention::description::multiplications::{Multiplications, multiplications, weights_of_maps};
 

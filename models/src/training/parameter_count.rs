@@ -231,8 +231,9 @@ impl Seq2SeqConfig {
         Some([self.source_embedding().parameters(), target, output].into_iter().fold(count, plus))
     }
 
-    /// The same model with the number of hidden units, at least 1, that brings its trained parameters closest to `trained`: for a comparison of a shared block
-    /// with separate layers at equal weights (Dehghani et al. 2018, section 3.6). `None` if there is no [count](Self::parameters) or no feed-forward network.
+    /// The same model with the number of hidden units, at least 1, that brings its trained parameters closest to `trained`. It serves comparisons of a shared
+    /// block with separate layers at equal weights (Dehghani et al. 2018, section 3.6). `None` if there is no [count](Self::parameters) or no feed-forward
+    /// network.
     pub fn with_trained_parameters(&self, trained: u128) -> Option<Self> {
         let with_d_ff = |d_ff: usize| Self { block: BlockConfig { d_ff, ..self.block }, ..self.clone() };
         let [one, two] = [1, 2].map(|d_ff| with_d_ff(d_ff).parameters());

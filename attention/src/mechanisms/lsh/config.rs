@@ -79,8 +79,8 @@ pub struct LshConfig {
     pub scale: Scale,
     /// Whether the first and last chunks of a round are neighbours (default: no).
     pub wrap: bool,
-    /// Whether the chunks of all rounds form one circle, so that the first chunk of a round looks back at the last chunk of the previous round, as in public
-    /// code (default: no). Requires `wrap`, no `bucket_mask`, and at least two rounds.
+    /// Whether the chunks of all rounds form one circle, as in public code (default: no). The first chunk of a round then looks back at the last chunk of the
+    /// previous round. Requires `wrap`, no `bucket_mask`, and at least two rounds.
     pub across_rounds: bool,
     /// Maximum length for full attention instead of hashing (default: twice `chunk`; if neither is given, at most half the maximal length). A decoding step
     /// counts the capacity of its state.

@@ -29,8 +29,8 @@ pub trait IntoLayers<Form> {
     fn into_layers(self) -> LayerAttention;
 }
 
-/// Values accepted as the attentions of an encoder-decoder model: every value that [`IntoLayers`] accepts, used as the self-attention of both stacks with
-/// dot-product cross-attention, the name of a layout ([`AttentionLayout::names`]), and an [`AttentionLayout`].
+/// Values accepted as the attentions of an encoder-decoder model: the name of a layout ([`AttentionLayout::names`]), an [`AttentionLayout`], and every value
+/// that [`IntoLayers`] accepts. The latter is the self-attention of both stacks, with dot-product cross-attention.
 ///
 /// `Form` distinguishes the argument kinds; the compiler infers it.
 #[diagnostic::on_unimplemented(

@@ -108,7 +108,7 @@ pub(super) fn add_products_by_distance<F: Float, N: Size>(
 }
 
 /// Shifts the logit gradients `slopes` of a pair of tiles, with query rows, to the rows of their first or second table tile, and writes them to the tile in
-/// shared memory; its columns are queries.
+/// shared memory. The columns of that tile are queries.
 #[cube]
 pub(super) fn write_by_distance(room: &mut SharedMemory, slopes: &Array<f32>, half: usize, #[comptime] rows: usize) {
     sync_cube();
