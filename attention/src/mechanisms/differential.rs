@@ -1,8 +1,8 @@
 //! Differential attention of the Differential Transformer (Ye et al. 2025, section 2.1).
 //!
 //! `o_h = (1 - λ_init) RMSNorm((softmax(logits1_h) - λ softmax(logits2_h)) V_h)`: each head subtracts one softmax from another, each over scores of half the
-//! head's width, so that common attention noise cancels. `λ = exp(λ_q1 · λ_k1) - exp(λ_q2 · λ_k2) + λ_init` is one scalar per layer, with four trained vectors,
-//! and `λ_init = 0.8 - 0.6 exp(-0.3 (l - 1))` in layer `l = 1, 2, ...`. The norm covers the channels of a head, with one gain for all heads.
+//! head's width, so that common attention noise cancels. `λ = exp(λ_q1 · λ_k1) - exp(λ_q2 · λ_k2) + λ_init` is one scalar per layer, with four trained vectors.
+//! Here `λ_init = 0.8 - 0.6 exp(-0.3 (l - 1))` in layer `l = 1, 2, ...`. The norm covers the channels of a head, with one gain for all heads.
 //!
 //! Queries and keys of the two softmaxes together have the width and the parameters of one softmax. The paper halves the number of heads of its baseline, so
 //! queries and keys have the baseline's width and values twice that width: set `heads` accordingly. An odd width is divided unevenly.

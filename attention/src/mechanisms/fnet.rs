@@ -2,7 +2,7 @@
 //!
 //! `Y = Re(F_n X F_d)`, with elements `F_n[i, j] = exp(-2πi ij / n)` of the discrete Fourier transform: the real part of a transform over channels and a
 //! transform over positions. Every output depends on every input by fixed weights. The layer has no parameters, not even value and output projections. The real
-//! form is `C_n X C_d - S_n X S_d`, with the cosines and sines of the same angles; the layer computes it by matrix products with `n^2 d + n d^2`
+//! form is `C_n X C_d - S_n X S_d`, with the cosines and sines of the same angles. The layer computes it by matrix products with `n^2 d + n d^2`
 //! multiplications, twice each. The fast transform of Burn 0.22.1 supports only lengths that are powers of two. The paper also multiplies matrices on TPUs, up
 //! to 4,096 positions.
 //!

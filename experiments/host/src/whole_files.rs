@@ -3,9 +3,12 @@
 //! A file is written under a temporary name in its own folder, synced, renamed over the old one, and the folder is synced: after a crash or on a full
 //! disk the old file or the new one is there, never a part of one.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use percent_encoding::percent_decode_str;
 
 use crate::checksum::sha256_hex;
 use crate::process::Process;
@@ -221,18 +224,8 @@ pub fn file_name(name: &str) -> String {
 /// The name that [`file_name`] made `file` of, to be shown to people: `local-1d{window=8}` of `local-1d%7Bwindow%3D8%7D`. What is no such file name, or would hide
 /// control characters, stays as it is.
 pub fn plain_name(file: &str) -> String {
-    let mut bytes = Vec::with_capacity(file.len());
-    let mut rest = file.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digits = [rest.next(), rest.next()].map(|digit| digit.and_then(|digit| char::from(digit).to_digit(16)));
-        let [Some(high), Some(low)] = digits else { return file.to_owned() };
-        bytes.push((16 * high + low) as u8);
-    }
-    String::from_utf8(bytes).ok().filter(|name| !name.contains(char::is_control)).unwrap_or_else(|| file.to_owned())
+    let decoded = percent_decode_str(file).decode_utf8().ok();
+    decoded.filter(|name| !name.contains(char::is_control)).map_or_else(|| file.to_owned(), Cow::into_owned)
 }
 
 #[cfg(test)]

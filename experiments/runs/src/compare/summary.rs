@@ -6,15 +6,17 @@ use heedful_metrics::significance::{holm, welch};
 
 use super::group::Row;
 use super::table::Comparison;
+use super::trivial::judges_higher;
 
 impl Comparison<'_> {
     /// Labels with what belongs to them, for the first metric that judges the rows; empty where none does.
     ///
     /// The unit of inference is the run: items of a test set decide nothing here.
     pub fn summary(&self) -> Vec<(String, String)> {
-        let judges = |metric: &&MetricColumn| metric.higher_is_better.is_some() && !metric.name.starts_with("valid ");
-        let Some(metric) = self.metrics.iter().find(judges) else { return Vec::new() };
-        let Some(best) = self.best(metric) else { return Vec::new() };
+        let Some((metric, higher)) = self.metrics.iter().find_map(|metric| Some((metric, judges_higher(metric)?))) else {
+            return Vec::new();
+        };
+        let Some(best) = self.best(metric, higher) else { return Vec::new() };
         let (score, seeds) = (self.score_text(metric, best), best.records.len());
         let seeds = if seeds == 1 { "one seed".to_owned() } else { format!("mean of {seeds} seeds") };
         let mut lines = vec![(format!("Best {}", metric.label), format!("{}: {score} ({seeds})", best.name))];
@@ -35,8 +37,8 @@ impl Comparison<'_> {
     }
 
     /// The row with the best mean over all of its seeds; the first of equals.
-    fn best(&self, metric: &MetricColumn) -> Option<&Row<'_>> {
-        let sign = if metric.higher_is_better? { 1.0 } else { -1.0 };
+    fn best(&self, metric: &MetricColumn, higher: bool) -> Option<&Row<'_>> {
+        let sign = if higher { 1.0 } else { -1.0 };
         let complete = |row: &Row<'_>| row.spread(metric).filter(|spread| spread.runs == row.records.len());
         let scored = self.group.rows.iter().filter_map(|row| Some((sign * complete(row)?.mean, row)));
         scored.reduce(|best, other| if other.0 > best.0 { other } else { best }).map(|(_, row)| row)

@@ -34,8 +34,7 @@ impl Comparison<'_> {
 
     /// The best trivial baseline of `metric`; `None` without one, and for scores that chose the checkpoint.
     pub(super) fn unbeaten(&self, metric: &MetricColumn) -> Option<Unbeaten<'_>> {
-        // Scores of a validation set chose the checkpoint, and those of its test set are beside them.
-        let higher = metric.higher_is_better.filter(|_| !metric.name.starts_with("valid "))?;
+        let higher = judges_higher(metric)?;
         let is_better = |one: f64, other: f64| if higher { one > other } else { one < other };
         let values = self.group.trivial.iter().filter_map(|(name, baseline)| Some((name, baseline.metric(&metric.name)? * metric.factor)));
         let (name, best) = values.reduce(|best, other| if is_better(other.1, best.1) { other } else { best })?;
@@ -56,6 +55,12 @@ impl Comparison<'_> {
         let scored = self.group.rows.iter().filter(|row| row.spread(metric).is_some()).count();
         Some(Unbeaten { name, score: shown(best), scored, rows: self.group.rows.iter().filter_map(told).collect() })
     }
+}
+
+/// Whether more is better in a metric that judges rows; `None` for others. Scores of a validation set chose the checkpoint, and those of its test set are beside
+/// them.
+pub(super) fn judges_higher(metric: &MetricColumn) -> Option<bool> {
+    metric.higher_is_better.filter(|_| !metric.name.starts_with("valid "))
 }
 
 /// A trivial baseline and the rows that do not beat it.
